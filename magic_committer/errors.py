@@ -1,0 +1,285 @@
+"""Every error of the library: one base, and a class only where a caller would act differently.
+
+Each error carries a ``hint``: one sentence that says what to do next. ``str(error)`` is the
+message followed by the hint, so that a log line alone is enough to act on.
+
+Two families. `StoreError` is the object store's answer to one request, translated once (in
+``s3/errors.py``; the in-memory store raises the same classes). Everything else is the library's
+own judgement of a job, a file, an option or a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Limits -----------------------------------------------------------------------------------------
+
+KEYS_NAMED_MAX = 20
+"""How many keys an error message names before it says "and N more"."""
+
+
+class MagicError(Exception):
+    """The base of every error that the library raises on purpose.
+
+    Args:
+        message: what happened, in one sentence without a closing stop.
+        hint: what to do, in one sentence; may be empty where the message says it.
+    """
+
+    hint: str = ""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        if hint:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries (executors, pools): rebuild without calling __init__,
+        # whose signature differs from class to class.
+        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+def _rebuild(cls: type[MagicError], args: tuple[object, ...], state: dict[str, object]) -> MagicError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+# The store's answers ------------------------------------------------------------------------------
+
+
+class StoreError(MagicError):
+    """One request failed for good: the store refused it, or retries were used up.
+
+    Attributes:
+        operation: the port's verb, e.g. ``"put_part"``.
+        bucket, key: what it was about; ``key`` may be a prefix for listings.
+        status: HTTP status, or 0 where there was no answer.
+        code: the store's error code (``"SlowDown"``), or "".
+        request_id: the store's id of the request, for its support desk, or "".
+        attempts: how often the request was sent.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        operation: str = "",
+        bucket: str = "",
+        key: str = "",
+        status: int = 0,
+        code: str = "",
+        request_id: str = "",
+        attempts: int = 1,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.operation = operation
+        self.bucket = bucket
+        self.key = key
+        self.status = status
+        self.code = code
+        self.request_id = request_id
+        self.attempts = attempts
+
+
+class NotFound(StoreError, FileNotFoundError):
+    """The object, upload or bucket is not there (404). ``code`` tells which: ``NoSuchKey``,
+    ``NoSuchUpload``, ``NoSuchBucket``."""
+
+
+class PermissionDenied(StoreError, PermissionError):
+    """The store refused who we are (401, 403).
+
+    Attributes:
+        action: the S3 action that a policy must allow, e.g. ``"s3:AbortMultipartUpload"``.
+    """
+
+    action: str = ""
+
+
+class PreconditionFailed(StoreError):
+    """An ``If-Match`` or ``If-None-Match`` did not hold (412). After a retry this may be the
+    answer to our own earlier success: read back before believing it."""
+
+
+class WriteConflict(StoreError):
+    """Another write of the same key was under way (409). On a conditional Complete it is final:
+    the parts would have to be uploaded again (S3 API)."""
+
+
+class Unanswered(StoreError):
+    """No usable answer came, also after retries: time-out, broken connection, 5xx, throttling.
+    The request may have taken effect, may not, or may still."""
+
+
+class InvalidRequest(StoreError):
+    """The store says that the request is wrong (other 4xx): wrong parts, digest, size, argument."""
+
+
+class NotSupported(StoreError):
+    """The store does not know the operation (501, or a listing that it does not have)."""
+
+
+# Bad input ----------------------------------------------------------------------------------------
+
+
+class PathError(MagicError, ValueError):
+    """A path or name that cannot be used; the message says which rule it breaks."""
+
+
+class FormatError(MagicError, ValueError):
+    """A `.pending`, `.pendingset`, `_SUCCESS`, record or plan that cannot be trusted.
+
+    Attributes:
+        source: the object's key or the file's name.
+        field: the JSON path, e.g. ``"commits[3].etags[0].etag"``; "" for the whole object.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, source: str, field: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"{source}: {field or 'document'}: {reason}", hint=hint)
+        self.source = source
+        self.field = field
+        self.reason = reason
+
+
+class OptionError(MagicError, ValueError):
+    """An option that is unknown, out of range, or does not go with another."""
+
+
+# The job --------------------------------------------------------------------------------------------
+
+
+class JobError(MagicError):
+    """The base of what can happen to a job.
+
+    Attributes:
+        job_id: the id that names the job's directory, "" if none was drawn yet.
+    """
+
+    def __init__(self, message: str, *, job_id: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.job_id = job_id
+
+
+class JobExists(JobError):
+    """The given job id was used before: a job id is used once (protocol.md)."""
+
+
+class JobNotFound(JobError):
+    """There is no record of the job. It may have committed, been aborted, or never been."""
+
+
+class JobNotRunning(JobError):
+    """The job takes no more work: it was decided, or its record is gone.
+
+    Attributes:
+        state: the state found in the record, ``"absent"`` if there is none.
+        outcome: ``"committed"``, ``"aborted"``, ``"reverted"`` or "" where it is not known.
+    """
+
+    def __init__(
+        self, message: str, *, job_id: str = "", state: str = "", outcome: str = "", hint: str = ""
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.state = state
+        self.outcome = outcome
+
+
+class DestinationExists(JobError, FileExistsError):
+    """Mode ``fail`` found data at the destination. Nothing was written."""
+
+
+class ConflictingJob(JobError):
+    """Another live job with an excluding mode is under the same destination."""
+
+
+class IncompleteJob(JobError):
+    """The tasks are not those expected. Nothing was decided: the job is still running.
+
+    Attributes:
+        missing, surplus: task ids.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        missing: Sequence[str] = (),
+        surplus: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.missing = tuple(missing)
+        self.surplus = tuple(surplus)
+
+
+class CommitRefused(JobError):
+    """A check before the decision said no: the job was aborted, nothing became visible.
+
+    Attributes:
+        problems: one line for each thing found wrong.
+    """
+
+    def __init__(
+        self, message: str, *, job_id: str = "", problems: Sequence[str] = (), hint: str = ""
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.problems = tuple(problems)
+
+
+class CommitIncomplete(JobError):
+    """The job is decided, but not all of it is visible yet. Never abort it: finish it.
+
+    Attributes:
+        unresolved: keys whose upload is gone while the object there is not ours: aborted by
+            somebody, or completed and then overwritten; the store cannot tell which.
+        unfinished: keys that may simply be tried again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        unresolved: Sequence[str] = (),
+        unfinished: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.unresolved = tuple(unresolved)
+        self.unfinished = tuple(unfinished)
+
+
+class OutcomeUnknown(JobError):
+    """Whether the job was decided cannot be told: the record is absent, or cannot be read."""
+
+
+class FileStillOpen(JobError):
+    """A file of the task was not closed when the task was to be committed."""
+
+
+class TaskFailed(JobError):
+    """A task cannot be committed: one of its files failed, or one of its pendings is unreadable."""
+
+
+class UploadFailed(MagicError, OSError):
+    """A part or the Create of a file failed; the upload was aborted and nothing of it remains.
+    The store's error is the ``__cause__``."""
+
+
+class ConditionsNotSupported(MagicError):
+    """The store ignores or refuses conditional writes, on which the decision of a job rests."""
+
+
+def name_some(names: Sequence[str], limit: int = KEYS_NAMED_MAX) -> str:
+    """Join up to ``limit`` names for a message, and say how many more there are."""
+    shown = ", ".join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

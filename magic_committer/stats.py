@@ -1,0 +1,111 @@
+"""Counters and durations in the shape of Hadoop's ``iostatistics`` (Hadoop 3.3.5 and later).
+
+Five maps, in this order: ``counters``, ``gauges``, ``minimums``, ``maximums``, ``meanstatistics``.
+A duration ``k`` is the counter ``k``, ``k.failures``, and ``k.min``, ``k.max``, ``k.mean`` in
+milliseconds. Adding two statistics is how a task's become a job's. Safe from many threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+# Hadoop's names (org.apache.hadoop.fs.statistics.StoreStatisticNames, .impl.CommitterStatisticNames)
+FILES_CREATED = "committer_magic_files_created"
+BYTES_UPLOADED = "committer_bytes_uploaded"
+BYTES_COMMITTED = "committer_bytes_committed"
+COMMITS_CREATED = "committer_commits_created"
+COMMITS_COMPLETED = "committer_commits_completed"
+COMMITS_FAILED = "committer_commits_failed"
+COMMITS_ABORTED = "committer_commits_aborted"
+TASKS_COMPLETED = "committer_tasks_completed"
+TASKS_FAILED = "committer_tasks_failed"
+JOBS_COMPLETED = "committer_jobs_completed"
+MARKER_PUT = "committer_magic_marker_put"
+COMMIT_JOB = "committer_commit_job"
+MATERIALIZE_FILE = "committer_materialize_file"
+LOAD_PENDINGSET = "committer_load_single_pending_file"
+
+
+class Statistics:
+    """Counters and durations of one attempt or job."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[str, int] = {}
+        self._minimums: dict[str, int] = {}
+        self._maximums: dict[str, int] = {}
+        self._means: dict[str, tuple[int, int]] = {}
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Raise a counter."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def counter(self, name: str) -> int:
+        """A counter's value, 0 if it was never raised."""
+        with self._lock:
+            return self._counters.get(name, 0)
+
+    @contextmanager
+    def timed(self, name: str, monotonic: Callable[[], float]) -> Iterator[None]:
+        """Count and time a block; an exception counts under ``name.failures`` too."""
+        started = monotonic()
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            self._duration(name, int((monotonic() - started) * 1000), failed)
+
+    def _duration(self, name: str, milliseconds: int, failed: bool) -> None:
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + 1
+            if failed:
+                key = f"{name}.failures"
+                self._counters[key] = self._counters.get(key, 0) + 1
+            low, high, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
+            self._minimums[low] = min(self._minimums.get(low, milliseconds), milliseconds)
+            self._maximums[high] = max(self._maximums.get(high, milliseconds), milliseconds)
+            samples, total = self._means.get(mean, (0, 0))
+            self._means[mean] = (samples + 1, total + milliseconds)
+
+    def merge(self, iostatistics: Mapping[str, Any]) -> None:
+        """Add a document of this shape; maps that are missing and values of other types are passed
+        over, as Hadoop does."""
+        with self._lock:
+            for name, value in _integers(iostatistics.get("counters")):
+                self._counters[name] = self._counters.get(name, 0) + value
+            for name, value in _integers(iostatistics.get("minimums")):
+                self._minimums[name] = min(self._minimums.get(name, value), value)
+            for name, value in _integers(iostatistics.get("maximums")):
+                self._maximums[name] = max(self._maximums.get(name, value), value)
+            means = iostatistics.get("meanstatistics")
+            for name, mean in means.items() if isinstance(means, Mapping) else ():
+                if isinstance(mean, Mapping):
+                    pair = dict(_integers(mean))
+                    samples, total = self._means.get(name, (0, 0))
+                    self._means[name] = (samples + pair.get("samples", 0), total + pair.get("sum", 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, keys sorted."""
+        with self._lock:
+            return {
+                "counters": dict(sorted(self._counters.items())),
+                "gauges": {},
+                "minimums": dict(sorted(self._minimums.items())),
+                "maximums": dict(sorted(self._maximums.items())),
+                "meanstatistics": {
+                    name: {"samples": samples, "sum": total}
+                    for name, (samples, total) in sorted(self._means.items())
+                },
+            }
+
+
+def _integers(values: object) -> Iterator[tuple[str, int]]:
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield name, value
