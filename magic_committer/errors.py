@@ -43,7 +43,9 @@ class MagicError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
-def _rebuild(cls: type[MagicError], args: tuple[object, ...], state: dict[str, object]) -> MagicError:
+def _rebuild(
+    cls: type[MagicError], args: tuple[object, ...], state: dict[str, object]
+) -> MagicError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)
@@ -153,7 +155,7 @@ class OptionError(MagicError, ValueError):
     """An option that is unknown, out of range, or does not go with another."""
 
 
-# The job --------------------------------------------------------------------------------------------
+# The job ------------------------------------------------------------------------------------------
 
 
 class JobError(MagicError):

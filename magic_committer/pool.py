@@ -27,7 +27,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 THREADS_MAX = 64
-"""Threads of a process's default pool: enough to hide 30 ms a request at 2,000 requests a second."""
+"""Threads of a process's default pool: enough for 2,000 requests a second of 30 ms."""
 
 
 class Future(Protocol[R_co]):
@@ -192,7 +192,9 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 def _log_lost(function: Callable[[], object]) -> None:
     import logging
 
-    logging.getLogger("magic_committer").warning("a late clean-up failed: %r", function, exc_info=True)
+    logging.getLogger("magic_committer").warning(
+        "a late clean-up failed: %r", function, exc_info=True
+    )
 
 
 def _run_now(function: Callable[[], R]) -> StdFuture[R]:
@@ -206,4 +208,6 @@ def _run_now(function: Callable[[], R]) -> StdFuture[R]:
 
 def _outcome(item: T, future: StdFuture[R]) -> Outcome[T, R]:
     error = future.exception()
-    return Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())
+    return (
+        Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())
+    )

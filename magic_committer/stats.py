@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# Hadoop's names (org.apache.hadoop.fs.statistics.StoreStatisticNames, .impl.CommitterStatisticNames)
+# Hadoop's names (its StoreStatisticNames and CommitterStatisticNames)
 FILES_CREATED = "committer_magic_files_created"
 BYTES_UPLOADED = "committer_bytes_uploaded"
 BYTES_COMMITTED = "committer_bytes_committed"
@@ -87,7 +87,10 @@ class Statistics:
                 if isinstance(mean, Mapping):
                     pair = dict(_integers(mean))
                     samples, total = self._means.get(name, (0, 0))
-                    self._means[name] = (samples + pair.get("samples", 0), total + pair.get("sum", 0))
+                    self._means[name] = (
+                        samples + pair.get("samples", 0),
+                        total + pair.get("sum", 0),
+                    )
 
     def to_dict(self) -> dict[str, Any]:
         """The document, keys sorted."""

@@ -1,4 +1,4 @@
-"""The port: what the library asks of an object store, in thirteen verbs and the values they speak of.
+"""The port: what the library asks of an object store, in thirteen verbs and their values.
 
 A store is bound to one bucket. Its verbs mirror S3's requests one to one, so that the order of
 requests, on which the commit protocol rests, can be read in the callers. Rules for every
@@ -22,7 +22,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-# S3's limits (S3 API, "Multipart upload limits"), which every store is held to ---------------------
+from magic_committer.errors import StoreError
+
+# S3's limits (S3 API, "Multipart upload limits"), which every store is held to
 
 PART_NUMBER_MAX = 10_000
 PART_BYTES_MIN = 5 * 1024**2
@@ -252,8 +254,8 @@ class ObjectStore(Protocol):
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
         """Start a multipart upload. ``checksum``: the algorithm of its parts and, for the CRCs, of
-        the whole object (``ChecksumType=FULL_OBJECT``; SHA: ``COMPOSITE``). Each call makes one more
-        upload."""
+        the whole object (``ChecksumType=FULL_OBJECT``; SHA: ``COMPOSITE``). Each call makes
+        one more upload."""
         ...
 
     def put_part(

@@ -1,0 +1,38 @@
+# Everything here needs make and a Python from 3.11 on, and makes the rest in .venv itself.
+#
+# What a target starts ends with it, also when make is killed: see tools/lifeline.py.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+export MAKE_PID := $(shell echo $$PPID)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench venv format clean
+
+help:  ## Show this list
+	@echo "make TARGET [PYTHON=python3.12]"
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-10s%s\n", $$1, $$2}'
+
+demo:  ## Run a Spark job on real flights against an S3 server of its own; needs nothing but Python
+	@$(PYTHON) -m tools.venv demo
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m examples.flights
+
+test: venv  ## Run every test that is quick enough to wait for (under 12 minutes)
+	@$(BIN)/python -m tools.suites test
+
+check: venv  ## Lint, formatting, types and the house rules
+	@$(BIN)/python -m tools.suites check
+
+bench:  ## Measure streaming uploads side by side with other libraries
+	@$(PYTHON) -m tools.venv bench
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks
+
+venv:  ## Make .venv with all that tests and checks need
+	@$(PYTHON) -m tools.venv test
+
+format: venv  ## Format the sources, and mend what the linter can
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+
+clean:  ## Remove .venv and what the tools left
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache dist

@@ -1,0 +1,199 @@
+"""Checksums as S3 writes them, and the whole object's out of its parts'. Pure.
+
+Theory. A CRC is a remainder of polynomials over GF(2), so that of two texts of bytes joined follows
+from theirs: multiply the first by ``x ** (8 * length of the second)``, modulo the CRC's polynomial,
+and add (xor) the second. The first and last inversion that all three CRCs here share cancel out. So
+the whole object's CRC is known when the last part is, in whatever order the parts were read, and no
+byte is read twice.
+
+Invariants:
+
+* The same bytes give the same value, whatever is installed and however they are cut into updates.
+* A value is the big-endian digest in base64 (S3 API, ``x-amz-checksum-*``).
+* SHA sums cannot be joined. S3 gives such an object a composite: the sum of its parts' sums, with
+  their number. It is never sent at Complete.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import Any
+
+from magic_committer.errors import OptionError
+from magic_committer.store import Checksum, ChecksumAlgorithm
+
+Buffer = bytes | bytearray | memoryview
+
+OPERATORS_CACHED_MAX = 256
+"""Operators kept, one for each length of a part: parts of a file have few lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Crc:
+    """A CRC whose bits are reflected, with all ones at both ends.
+
+    ``polynomial`` is reflected as well: the bit of ``x**0`` is the highest one.
+    """
+
+    width: int
+    polynomial: int
+    function: str
+
+    def multiply(self, a: int, b: int) -> int:
+        """``a * b`` modulo the polynomial."""
+        product = 0
+        bit = 1 << (self.width - 1)
+        while a:
+            if a & bit:
+                product ^= b
+                a ^= bit
+            bit >>= 1
+            b = (b >> 1) ^ self.polynomial if b & 1 else b >> 1
+        return product
+
+
+_CRCS: dict[str, _Crc] = {
+    "CRC32": _Crc(32, 0xEDB88320, "crc32"),
+    "CRC32C": _Crc(32, 0x82F63B78, "crc32c"),
+    "CRC64NVME": _Crc(64, 0x9A6C9329AC4BC9B5, "crc64nvme"),
+}
+_SHAS = {"SHA1": hashlib.sha1, "SHA256": hashlib.sha256}
+
+
+def require(algorithm: ChecksumAlgorithm) -> None:
+    """Find out, before the first byte, whether ``algorithm`` can be computed here.
+
+    Raises:
+        OptionError: it needs ``awscrt``, which is not installed.
+    """
+    if algorithm in _CRCS:
+        _crc_function(algorithm)
+
+
+def joins(algorithm: ChecksumAlgorithm) -> bool:
+    """Whether the whole object's checksum follows from its parts' (``FULL_OBJECT``, S3 API)."""
+    return algorithm in _CRCS
+
+
+class Running:
+    """A checksum under way."""
+
+    def __init__(self, algorithm: ChecksumAlgorithm) -> None:
+        self.algorithm = algorithm
+        self._crc = 0
+        self._update: Callable[[Any, int], int] | None = None
+        self._sha: Any = None
+        if algorithm in _CRCS:
+            self._update = _crc_function(algorithm)
+        else:
+            self._sha = _SHAS[algorithm]()
+
+    def __repr__(self) -> str:
+        return f"<Running {self.algorithm} {self.checksum().value}>"
+
+    def update(self, data: Buffer) -> None:
+        """Take more bytes; ``data`` is contiguous."""
+        if self._update is not None:
+            self._crc = self._update(data, self._crc)
+        else:
+            self._sha.update(data)
+
+    def checksum(self) -> Checksum:
+        """The checksum of all bytes so far."""
+        if self._update is not None:
+            return _written(self.algorithm, self._crc)
+        return Checksum(self.algorithm, _base64(self._sha.digest()))
+
+
+def of(algorithm: ChecksumAlgorithm, data: Buffer) -> Checksum:
+    """The checksum of ``data``."""
+    running = Running(algorithm)
+    running.update(data)
+    return running.checksum()
+
+
+def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
+    """The checksum of two texts of bytes joined, from theirs and the second one's length.
+
+    Raises:
+        ValueError: they are not of one CRC.
+    """
+    crc = _CRCS.get(first.algorithm)
+    if crc is None or first.algorithm != second.algorithm:
+        raise ValueError(f"{first.algorithm} and {second.algorithm} cannot be joined")
+    shifted = crc.multiply(_operator(first.algorithm, second_bytes), _read(first))
+    return _written(first.algorithm, shifted ^ _read(second))
+
+
+def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
+    """The whole object's checksum from each part's and its length in bytes, in the parts' order.
+
+    None without parts. Raises ValueError where `combine` does.
+    """
+    total: Checksum | None = None
+    for checksum, length in parts:
+        total = checksum if total is None else combine(total, checksum, length)
+    return total
+
+
+def composite(parts: Sequence[Checksum]) -> Checksum:
+    """What HEAD says of an object whose parts carry ``parts``, in order, where the whole has no
+    checksum of its own: the checksum of the parts' digests, a dash, their number (S3 API).
+
+    Raises:
+        ValueError: there are no parts.
+    """
+    if not parts:
+        raise ValueError("an object has at least one part")
+    running = Running(parts[0].algorithm)
+    for part in parts:
+        running.update(base64.b64decode(part.value))
+    return Checksum(running.algorithm, f"{running.checksum().value}-{len(parts)}")
+
+
+@lru_cache(maxsize=OPERATORS_CACHED_MAX)
+def _operator(algorithm: str, length: int) -> int:
+    """``x ** (8 * length)`` modulo the polynomial, by squaring."""
+    crc = _CRCS[algorithm]
+    one = 1 << (crc.width - 1)
+    power, result = one >> 8, one
+    while length:
+        if length & 1:
+            result = crc.multiply(result, power)
+        power = crc.multiply(power, power)
+        length >>= 1
+    return result
+
+
+def _written(algorithm: ChecksumAlgorithm, crc: int) -> Checksum:
+    return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm].width // 8, "big")))
+
+
+def _read(checksum: Checksum) -> int:
+    return int.from_bytes(base64.b64decode(checksum.value), "big")
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode("ascii")
+
+
+@cache
+def _crc_function(algorithm: str) -> Callable[[Any, int], int]:
+    """awscrt's, which is fast and has all three; for CRC32 zlib's does as well."""
+    name = _CRCS[algorithm].function
+    try:
+        function: Callable[[Any, int], int] = getattr(import_module("awscrt.checksums"), name)
+        return function
+    except (ImportError, AttributeError):
+        if algorithm == "CRC32":
+            return zlib.crc32
+        raise OptionError(
+            f"checksum {algorithm} needs the package awscrt",
+            hint="Install magic-committer[crt], or choose checksum='CRC32'",
+        ) from None

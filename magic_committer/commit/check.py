@@ -1,0 +1,188 @@
+"""The checks before the decision: everything that can be known to be wrong is known before anything
+becomes visible.
+
+Pure where it can be (`check_upload`, `choose`); `missing_uploads` asks the store whether every
+upload is still open: a Hadoop neighbour with default options, or a lifecycle rule, aborts others'
+uploads (counterexamples.md, #15). A check that says no ends in the decision *abort*; a check that
+could not be made raises, and the job stays running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import LoadedSet, Spool
+from magic_committer.commit.ready import ReadyUpload, upload_name
+from magic_committer.errors import IncompleteJob, NotFound, NotSupported, PathError, name_some
+from magic_committer.job import StartedJob
+from magic_committer.paths import Destination, check_name
+from magic_committer.pool import Outcome
+from magic_committer.runtime import Progress, Runtime
+from magic_committer.store import PART_NUMBER_MAX
+
+PROBLEMS_MAX = 100
+"""Problems that are named; there may be millions of the same kind."""
+
+
+def choose(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
+    """One attempt of each task: the newest, ties by key; sets of another job's UUID never count.
+
+    The rule is fixed so that any driver that lists the same sets makes the same choice
+    (decisions.md).
+    """
+    newest: dict[str, LoadedSet] = {}
+    for candidate in loaded:
+        if candidate.uuid != uuid:
+            continue
+        best = newest.get(candidate.task)
+        if best is None or _age(candidate) > _age(best):
+            newest[candidate.task] = candidate
+    return [newest[task] for task in sorted(newest)]
+
+
+def _age(loaded: LoadedSet) -> tuple[float, str]:
+    return loaded.last_modified, loaded.ref.key
+
+
+def expected(job_id: str, tasks: Sequence[str], expect: int | Iterable[str] | None) -> None:
+    """Hold the tasks against what the caller expects: a number of tasks, or their ids.
+
+    Raises:
+        IncompleteJob: some are missing or surplus. Nothing was decided.
+    """
+    if expect is None:
+        return
+    if isinstance(expect, int):
+        if len(tasks) == expect:
+            return
+        missing: list[str] = []
+        surplus: list[str] = []
+        found = f"{len(tasks)} tasks committed, {expect} expected"
+    else:
+        wanted = set(expect)
+        missing = sorted(wanted - set(tasks))
+        surplus = sorted(set(tasks) - wanted)
+        if not missing and not surplus:
+            return
+        parts = [("missing", missing), ("not expected", surplus)]
+        found = "; ".join(f"{word}: {name_some(names)}" for word, names in parts if names)
+    raise IncompleteJob(
+        f"job {job_id!r}: {found}",
+        job_id=job_id,
+        missing=missing,
+        surplus=surplus,
+        hint="Nothing was decided: run the missing tasks and commit again, or abort the job",
+    )
+
+
+class Checked:
+    """What the check of all uploads leaves behind: their number, their bytes, and the set of their
+    names, by which the sweep spares them."""
+
+    def __init__(self) -> None:
+        self.names = KeySet()
+        self.destinations = KeySet()
+        self.files = 0
+        self.bytes = 0
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        """Note something wrong."""
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(text)
+
+
+def check_uploads(
+    runtime: Runtime,
+    job: StartedJob,
+    dest: Destination,
+    accepted: Sequence[LoadedSet],
+    spool: Spool,
+    in_flight: int,
+) -> Checked:
+    """Hold every accepted upload against the rules, then against the store's open uploads."""
+    checked = Checked()
+    for upload in spooled(accepted, spool):
+        problem = check_upload(upload, job, dest)
+        if problem is not None:
+            checked.problem(problem)
+        if not checked.destinations.add(upload.key):
+            checked.problem(f"{upload.key}: two files of the job have this destination")
+        checked.names.add(upload.name)
+        checked.files += 1
+        checked.bytes += upload.length
+    if not checked.problems:
+        unchecked = spooled(accepted, spool)
+        for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
+            checked.problem(
+                f"{upload.key}: its upload {upload.upload_id} is not open any more: somebody"
+                " aborted or completed it"
+            )
+    return checked
+
+
+def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:
+    """What is wrong with one upload, None if nothing. Pure."""
+    if not dest.contains(upload.key):
+        return f"{upload.key}: lies outside the destination {dest.url}"
+    try:
+        check_name(dest.relative(upload.key))
+    except PathError as error:
+        return f"{upload.key}: {error.message}"
+    if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
+        return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
+    if not upload.token.startswith(f"{job.uuid}."):
+        return f"{upload.key}: its token {upload.token!r} is not of this job"
+    return None
+
+
+def spooled(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[ReadyUpload]:
+    """The uploads of sets, one set unpacked at a time."""
+    for loaded in accepted:
+        uploads, _ = spool.read(loaded.offset, loaded.packed_bytes)
+        yield from uploads
+
+
+def missing_uploads(
+    runtime: Runtime,
+    dest: Destination,
+    checked: Checked,
+    all_uploads: Iterable[ReadyUpload],
+    in_flight: int,
+) -> Iterator[ReadyUpload]:
+    """The uploads that are not open. A listing's page a thousand uploads under the destination;
+    ListParts for each that the listing does not show, for it is only a hint."""
+    if not checked.files:
+        return
+    with suppress(NotSupported):  # then each is asked for, below
+        for page in runtime.store.list_uploads(dest.prefix):
+            for seen in page.uploads:
+                checked.names.tick(upload_name(seen.key, seen.upload_id))
+            done = checked.files - checked.names.unticked
+            runtime.progress(Progress("check", done, checked.files, "files"))
+            if not checked.names.unticked:
+                return
+    unseen = (upload for upload in all_uploads if not checked.names.ticked(upload.name))
+
+    def is_open(upload: ReadyUpload) -> bool:
+        try:
+            runtime.store.list_parts(upload.key, upload.upload_id)
+        except NotFound:
+            return False
+        return True
+
+    with closing(_each(runtime, is_open, unseen, in_flight)) as outcomes:
+        for outcome in outcomes:
+            if not outcome.unwrap():
+                yield outcome.item
+
+
+def _each(
+    runtime: Runtime,
+    function: Callable[[ReadyUpload], bool],
+    items: Iterable[ReadyUpload],
+    in_flight: int,
+) -> Generator[Outcome[ReadyUpload, bool], None, None]:
+    yield from runtime.pool.each(function, items, in_flight=in_flight)

@@ -1,0 +1,336 @@
+"""Executing a decided plan: steps 5 to 8 of the protocol. Repeatable, by anyone, from any crash.
+
+`execute` takes the record as it stands and goes on from there: ``committing``: complete every
+upload, swap to ``completed``; ``completed``: write `_SUCCESS`, sweep, finish. A process that finds
+the record moved on by another obeys it. Up to ``completed`` a failure is `CommitIncomplete`: the
+job is decided, and is never aborted. From then on the data is visible, and a failure is a warning.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from magic_committer import stats
+from magic_committer.commit import records
+from magic_committer.commit.complete import Completion, complete
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import stored_uploads
+from magic_committer.commit.marker import marker_ref, read_marker, write_marker
+from magic_committer.commit.plan import Plan
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.sweep import Swept, sweep
+from magic_committer.errors import (
+    CommitIncomplete,
+    FormatError,
+    JobNotRunning,
+    MagicError,
+    OutcomeUnknown,
+    StoreError,
+    name_some,
+)
+from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
+from magic_committer.job import OUTCOMES, JobReport, StartedJob, State
+from magic_committer.paths import Destination, JobPaths
+from magic_committer.runtime import Progress, Runtime
+from magic_committer.stats import Statistics
+
+UNANSWERED_RUN_MAX = 64
+"""After so many Completes in a row without an answer the store counts as down, and the rest is left
+for the next try."""
+
+
+class Source(Protocol):
+    """Where the plan's uploads come from: a driver's spool, or the store."""
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        """Set by set: uploads, and the set's statistics."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The pendingsets that a plan names, read from the store."""
+
+    runtime: Runtime
+    paths: JobPaths
+    plan: Plan
+    missing_is_fine: bool
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        return stored_uploads(
+            self.runtime,
+            self.plan.job_id,
+            self.paths.directory,
+            self.plan.sets,
+            self.missing_is_fine,
+        )
+
+
+@dataclass(slots=True)
+class Execution:
+    """One process executing one plan.
+
+    Attributes:
+        may_remove: this process decided, alone and undisturbed, a job whose id was drawn: the
+            record may go; everyone else leaves it ``closed``.
+    """
+
+    runtime: Runtime
+    job: StartedJob
+    plan: Plan
+    source: Source
+    may_remove: bool
+    in_flight: int
+    statistics: Statistics
+    names: KeySet = field(default_factory=KeySet)
+    filenames: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    dest: Destination = field(init=False)
+    paths: JobPaths = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dest = Destination.parse(self.job.dest)
+        self.paths = JobPaths(self.dest, self.job.id)
+
+    def run(self, seen: records.Seen) -> tuple[State, Swept]:
+        """Go on from the stored record to the end.
+
+        Returns:
+            The last state seen, and what the sweep found.
+
+        Raises:
+            CommitIncomplete: not everything is visible yet; do this again.
+            JobNotRunning: the job is being reverted.
+        """
+        if seen.record.state is State.COMMITTING:
+            if not self._complete_all(seen):
+                return self._obey(records.read(self.runtime, seen.key))
+            swapped = self._swap_to_completed(seen)
+            if not swapped.won or swapped.now is None:
+                return self._obey(swapped.now)
+            seen = swapped.now
+        return self._after_completed(seen)
+
+    def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
+        try:
+            done = seen.record.step(
+                State.COMPLETED,
+                self.runtime.ids(),
+                marker=marker_ref(self.runtime, self.dest.success_key),
+            )
+            return records.swap(self.runtime, seen, done)
+        except (StoreError, OutcomeUnknown) as error:
+            raise self._incomplete(
+                "all its files are visible, its record does not say so yet", error
+            ) from error
+
+    def _obey(self, now: records.Seen | None) -> tuple[State, Swept]:
+        """Somebody else moved the record on."""
+        if now is None:
+            marker = read_marker(self.runtime, self.dest.success_key)
+            if marker is not None and marker.uuid == self.job.uuid:
+                return State.ABSENT, Swept()
+            raise OutcomeUnknown(
+                f"the record of job {self.job.id!r} is gone: another process finished it, or undid"
+                " it",
+                job_id=self.job.id,
+                hint="Look at the destination before the job is run again",
+            )
+        state = now.record.state
+        if state is State.COMPLETED:
+            return self._after_completed(now)
+        if state is State.CLOSED and now.record.outcome == "committed":
+            return state, Swept()
+        outcome = now.record.outcome or OUTCOMES.get(state, "")
+        raise JobNotRunning(
+            f"job {self.job.id!r} is {state}, by another process",
+            job_id=self.job.id,
+            state=state,
+            outcome=outcome,
+            hint="Nothing of it will be visible: start a new job",
+        )
+
+    def _complete_all(self, seen: records.Seen) -> bool:
+        """Step 5. False if the record has left ``committing`` meanwhile."""
+        if_none_match = self.job.terms.mode == "fail"
+        unresolved: list[str] = []
+        unfinished: list[str] = []
+        done = unanswered_run = 0
+        first_error: MagicError | None = None
+
+        def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
+            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock.monotonic):
+                return complete(self.runtime, upload, if_none_match=if_none_match)
+
+        def remaining() -> Iterator[ReadyUpload]:
+            for upload in self._uploads():
+                if unanswered_run >= UNANSWERED_RUN_MAX:
+                    unfinished.append(upload.key)
+                else:
+                    yield upload
+
+        try:
+            with closing(self._each(one, remaining())) as outcomes:
+                for outcome in outcomes:
+                    completion, error = outcome.unwrap()
+                    if completion is Completion.DONE:
+                        done, unanswered_run = done + 1, 0
+                        self.runtime.progress(Progress("complete", done, self.plan.files, "files"))
+                        continue
+                    first_error = first_error or error
+                    if completion is Completion.UNRESOLVED:
+                        unresolved.append(outcome.item.key)
+                    else:
+                        unanswered_run += 1
+                        unfinished.append(outcome.item.key)
+        except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
+            first_error = error
+        self.statistics.add(stats.COMMITS_COMPLETED, done)
+        self.statistics.add(stats.COMMITS_FAILED, len(unresolved) + len(unfinished))
+        if first_error is None:
+            self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
+            return True
+        with suppress(StoreError):  # that it cannot be read is no news: the first error tells
+            now = records.read(self.runtime, seen.key)
+            if now is None or now.record.state is not State.COMMITTING:
+                return False
+        what = []
+        if unresolved:
+            what.append(
+                f"{len(unresolved)} files are unresolved (their uploads are gone, and what is"
+                f" there is not theirs): {name_some(unresolved)}"
+            )
+        if unfinished:
+            what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
+        raise self._incomplete(
+            "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
+            first_error,
+            unresolved,
+            unfinished,
+        ) from first_error
+
+    def _incomplete(
+        self,
+        what: str,
+        cause: MagicError,
+        unresolved: Sequence[str] = (),
+        unfinished: Sequence[str] = (),
+    ) -> CommitIncomplete:
+        return CommitIncomplete(
+            f"job {self.job.id!r} is committed, but {what} ({cause.message})",
+            job_id=self.job.id,
+            unresolved=unresolved,
+            unfinished=unfinished,
+            hint="Never abort it. Finish it, from any machine, as often as it takes:"
+            f" magic_committer.attach({self.job.dest!r}, {self.job.id!r}).commit()",
+        )
+
+    def _uploads(self) -> Iterator[ReadyUpload]:
+        for uploads, statistics in self.source.uploads():
+            self.statistics.merge(statistics)
+            for upload in uploads:
+                self.names.add(upload.name)
+                if len(self.filenames) < SUCCESS_FILENAMES_MAX:
+                    self.filenames.append(f"/{upload.key}")
+                yield upload
+
+    def _after_completed(self, seen: records.Seen) -> tuple[State, Swept]:
+        """Steps 7 and 8. Everything is visible: what fails from here on is a warning."""
+        if self.job.terms.mark_success:
+            self._mark(seen)
+        swept = sweep(
+            self.runtime,
+            self.job,
+            spared=self.names.__contains__,
+            accepted={self.paths.directory + planned.name for planned in self.plan.sets},
+            in_flight=self.in_flight,
+        )
+        self.warnings += swept.warnings
+        if swept.again:
+            return State.COMPLETED, swept
+        state = finish(self.runtime, seen, "committed", self.may_remove, self.warnings)
+        return state, swept
+
+    def _mark(self, seen: records.Seen) -> None:
+        try:
+            if not self.names:  # this process completed nothing: the names are still to be read
+                for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
+                    continue
+            left = write_marker(self.runtime, self.dest.success_key, seen.key, self._success_data())
+        except MagicError as error:
+            self.warnings.append(f"_SUCCESS could not be written: {error}")
+            return
+        if left:
+            self.warnings.append(f"_SUCCESS was left as it is: {left}")
+
+    def _success_data(self) -> SuccessData:
+        self.statistics.add(stats.JOBS_COMPLETED)
+        document = self.statistics.to_dict()
+        return new_success(
+            timestamp_ms=int(self.runtime.clock.now() * 1000),
+            hostname=socket.gethostname(),
+            committer="magic",
+            description=f"magic-committer job {self.job.id}",
+            job_id=self.job.id,
+            job_id_source="magic-committer",
+            metrics=document["counters"],
+            diagnostics={
+                "magic-committer.files": str(self.plan.files),
+                "magic-committer.bytes": str(self.plan.data_bytes),
+                "magic-committer.tasks": str(len(self.plan.sets)),
+            },
+            filenames=tuple(self.filenames),
+            iostatistics=document,
+        )
+
+    def _each(self, function: Any, items: Iterable[ReadyUpload]) -> Any:
+        return self.runtime.pool.each(function, items, in_flight=self.in_flight)
+
+
+def finish(
+    runtime: Runtime, seen: records.Seen, outcome: str, may_remove: bool, warnings: list[str]
+) -> State:
+    """The last arrow: the record goes, or says ``closed`` for whoever still asks.
+
+    Errors become warnings: the record stays and recovery finishes it.
+    """
+    try:
+        if may_remove:
+            records.remove(runtime, seen)
+            return State.ABSENT
+        closed = seen.record.step(State.CLOSED, runtime.ids(), outcome=outcome, marker=None)
+        swapped = records.swap(runtime, seen, closed)
+    except (StoreError, OutcomeUnknown) as error:
+        warnings.append(f"the job's record could not be finished: {error}")
+        return seen.record.state
+    return swapped.now.record.state if swapped.now else State.ABSENT
+
+
+def report(
+    execution: Execution, state: State, swept: Swept, seconds: float, decider: Any
+) -> JobReport:
+    """What `Execution.run` came to."""
+    job, plan = execution.job, execution.plan
+    return JobReport(
+        job_id=job.id,
+        uuid=job.uuid,
+        dest=job.dest,
+        mode=job.terms.mode,
+        outcome="committed",
+        state=state,
+        tasks=len(plan.sets),
+        files=plan.files,
+        bytes=plan.data_bytes,
+        filenames=tuple(execution.filenames),
+        decider=decider,
+        warnings=tuple(execution.warnings),
+        left_open=tuple(swept.left_open),
+        unattributed=swept.unattributed,
+        seconds=seconds,
+        statistics=execution.statistics.to_dict(),
+    )

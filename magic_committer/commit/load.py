@@ -1,0 +1,224 @@
+"""What the tasks left: `.pendingset`s read from the store, in bounded memory.
+
+Each accepted set is read once. Its uploads go, packed, to a local spool (memory up to 4 MiB, then a
+temporary file), because they are needed twice: to be checked, all of them, before anything becomes
+visible, and to be completed. A recovery, which has no spool, reads the sets that the plan names.
+
+Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`), one set
+unpacked, and the spool's 4 MiB.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any
+
+from magic_committer.commit.plan import PlannedSet
+from magic_committer.commit.ready import (
+    EXTRA_ATTEMPT,
+    EXTRA_JOB,
+    EXTRA_TASK,
+    ReadyUpload,
+    from_pending,
+    pack,
+    unpack,
+)
+from magic_committer.errors import FormatError, InvalidRequest, NotFound
+from magic_committer.formats import PENDINGSET_BYTES_MAX, decode_pendingset
+from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
+from magic_committer.pool import Outcome
+from magic_committer.runtime import Progress, Runtime
+from magic_committer.store import ObjectInfo, StoredObject, same_etag
+
+LOADING_SETS_MAX = 16
+LOADING_BYTES_MAX = 2 * 1024**2
+"""JSON of the sets that are being read at once; unpacked they take some ten times that."""
+SPOOL_MEMORY_BYTES_MAX = 4 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class SetRef:
+    """A `.pendingset` to load. Empty ``etag``, ``task``, ``attempt``: not known before."""
+
+    key: str
+    etag: str = ""
+    task: str = ""
+    attempt: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSet:
+    """A loaded set without its uploads; they are in the spool at ``offset``."""
+
+    ref: SetRef
+    etag: str
+    task: str
+    attempt: str
+    uuid: str
+    last_modified: float
+    files: int
+    bytes: int
+    offset: int
+    packed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    info: ObjectInfo
+    task: str
+    attempt: str
+    uuid: str
+    uploads: list[ReadyUpload]
+    statistics: Mapping[str, Any]
+
+
+class Spool:
+    """Uploads on local disk, set by set. Closed, it leaves nothing behind; neither does a kill."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (closed by __exit__)
+            max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
+        )
+        self._end = 0
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def write(
+        self, uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]
+    ) -> tuple[int, int]:
+        """Append a set's uploads and statistics; returns offset and length in bytes."""
+        packed = pack(uploads, statistics)
+        offset = self._end
+        self._file.seek(offset)
+        self._file.write(packed)
+        self._end += len(packed)
+        return offset, len(packed)
+
+    def read(self, offset: int, length: int) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
+        """What `write` put there."""
+        self._file.seek(offset)
+        return unpack(self._file.read(length))
+
+
+def load(
+    runtime: Runtime, job_id: str, refs: Iterable[SetRef], spool: Spool, total: int | None
+) -> tuple[list[LoadedSet], list[str]]:
+    """Read sets into the spool. One GET each.
+
+    Returns:
+        The loaded sets, and what is wrong with those that could not be: gone, another version than
+        the task's message says, unreadable, of another job.
+
+    Raises:
+        StoreError: the store could not be asked; nothing is known then.
+    """
+    loaded: list[LoadedSet] = []
+    problems: list[str] = []
+    with closing(_reading(runtime, job_id, refs)) as outcomes:
+        for outcome in outcomes:
+            try:
+                read = outcome.unwrap()
+            except (FormatError, NotFound) as error:
+                problems.append(error.message)
+                continue
+            loaded.append(_spooled(outcome.item, read, spool))
+            runtime.progress(Progress("load", len(loaded), total, "tasks"))
+    return loaded, problems
+
+
+def stored_uploads(
+    runtime: Runtime, job_id: str, directory: str, sets: Iterable[PlannedSet], missing_is_fine: bool
+) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
+    """The uploads of planned sets, read from the store, with each set's statistics.
+
+    Raises:
+        NotFound: a set is gone, unless ``missing_is_fine``: the job may be finished: read its
+            record again.
+        FormatError: a set is not the version that was planned.
+    """
+    refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
+    with closing(_reading(runtime, job_id, refs)) as outcomes:
+        for outcome in outcomes:
+            try:
+                read = outcome.unwrap()
+            except NotFound:
+                if missing_is_fine:
+                    continue
+                raise
+            yield read.uploads, read.statistics
+
+
+def _reading(
+    runtime: Runtime, job_id: str, refs: Iterable[SetRef]
+) -> Generator[Outcome[SetRef, _Read], None, None]:
+    def read(ref: SetRef) -> _Read:
+        try:
+            stored = runtime.store.get(ref.key, max_bytes=PENDINGSET_BYTES_MAX)
+        except InvalidRequest as error:
+            if error.code == "TooLarge":
+                raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
+            raise
+        return _parse(stored, ref, job_id, runtime.store.bucket)
+
+    yield from runtime.pool.each(
+        read,
+        refs,
+        in_flight=LOADING_SETS_MAX,
+        weigh=lambda ref: ref.size,
+        weight_max=LOADING_BYTES_MAX,
+    )
+
+
+def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str) -> _Read:
+    key, info = ref.key, stored.info
+    if ref.etag and not same_etag(info.etag, ref.etag):
+        raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
+    pendingset = decode_pendingset(stored.body, key)
+    if pendingset.job_id not in ("", job_id):
+        raise FormatError(key, "jobId", f"is {pendingset.job_id!r}, the job is {job_id!r}")
+    extra, metadata = pendingset.extra_data or {}, info.metadata or {}
+    task = extra.get(EXTRA_TASK) or metadata.get(TASK_METADATA, "")
+    attempt = extra.get(EXTRA_ATTEMPT) or metadata.get(ATTEMPT_METADATA, "")
+    for name, told, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
+        if told and found and told != found:
+            raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {told!r}")
+    uploads = [from_pending(p, f"{key}: commits[{n}]") for n, p in enumerate(pendingset.commits)]
+    for n, pending in enumerate(pendingset.commits):
+        if pending.bucket != bucket:
+            raise FormatError(
+                key, f"commits[{n}].bucket", f"is {pending.bucket!r}, the job's is {bucket!r}"
+            )
+    uuid = extra.get(EXTRA_JOB) or metadata.get(JOB_METADATA, "")
+    if uuid and not (task and attempt):
+        raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
+    return _Read(info, task, attempt, uuid, uploads, pendingset.iostatistics or {})
+
+
+def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
+    offset, packed_bytes = spool.write(read.uploads, read.statistics)
+    return LoadedSet(
+        ref=ref,
+        etag=read.info.etag,
+        task=read.task,
+        attempt=read.attempt,
+        uuid=read.uuid,
+        last_modified=read.info.last_modified,
+        files=len(read.uploads),
+        bytes=sum(upload.length for upload in read.uploads),
+        offset=offset,
+        packed_bytes=packed_bytes,
+    )

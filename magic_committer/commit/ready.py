@@ -1,0 +1,204 @@
+"""A ready upload: all parts stored, not completed. What `.pending` says, in the form commit needs.
+
+Writers and committers meet in a `.pending` only. What S3A's format has no field for travels in its
+``extraData``, which Hadoop keeps and ignores: the token by which a completed object is recognised,
+the whole object's checksum, and the sizes of the parts (to accept a part whose ETag changed by a
+late retry under SSE-KMS: same number, size and checksum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, cast, get_args
+
+import orjson
+
+from magic_committer.errors import FormatError
+from magic_committer.formats import Pending, UploadEtag, new_pending
+from magic_committer.job import StartedJob
+from magic_committer.store import Checksum, ChecksumAlgorithm, Part
+
+EXTRA_TOKEN = "magic-committer.token"
+EXTRA_CHECKSUM = "magic-committer.checksum"
+EXTRA_PART_BYTES = "magic-committer.part-bytes"
+EXTRA_JOB = "magic-committer.job"
+EXTRA_TASK = "magic-committer.task"
+EXTRA_ATTEMPT = "magic-committer.attempt"
+
+_ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyUpload:
+    """One upload that may be completed by anyone who knows this.
+
+    Attributes:
+        token: `magic_committer.job.token`; "" for Hadoop's uploads.
+        multipart_etag: MD5 of part MD5s, ``-N``; "" where it cannot be computed. For uploads
+            without a token it is how a completed object is recognised.
+        length: of the object, in bytes.
+    """
+
+    key: str
+    upload_id: str
+    parts: tuple[Part, ...]
+    length: int
+    checksum: Checksum | None
+    token: str
+    multipart_etag: str
+
+    @property
+    def name(self) -> str:
+        """Key and id in one string, for sets of uploads."""
+        return upload_name(self.key, self.upload_id)
+
+
+def upload_name(key: str, upload_id: str) -> str:
+    """Key and id of an upload in one string; no key holds a NUL (paths.py)."""
+    return f"{key}\0{upload_id}"
+
+
+def to_pending(
+    job: StartedJob,
+    attempt: str,
+    *,
+    bucket: str,
+    uri: str,
+    key: str,
+    upload_id: str,
+    parts: Sequence[Part],
+    length: int,
+    checksum: Checksum | None,
+    token: str,
+    created_ms: int,
+) -> Pending:
+    """The `.pending` of an upload whose parts are all stored."""
+    extra = {EXTRA_PART_BYTES: _runs(part.size for part in parts)}
+    if token:
+        extra[EXTRA_TOKEN] = token
+        extra[EXTRA_JOB] = job.uuid
+        extra[EXTRA_ATTEMPT] = attempt
+    if checksum is not None:
+        extra[EXTRA_CHECKSUM] = f"{checksum.algorithm}:{checksum.value}"
+    return new_pending(
+        uri=uri,
+        upload_id=upload_id,
+        bucket=bucket,
+        destination_key=key,
+        created_ms=created_ms,
+        etags=tuple(_etag(part) for part in parts),
+        length=length,
+        extra_data=extra,
+        job_id=job.id,
+        task_id=attempt,
+    )
+
+
+def from_pending(pending: Pending, source: str) -> ReadyUpload:
+    """Read a validated `.pending` for completing.
+
+    Raises:
+        FormatError: what our own writers put into ``extraData`` does not fit the rest.
+    """
+    extra = pending.extra_data or {}
+    sizes = _sizes(extra.get(EXTRA_PART_BYTES, ""), source)
+    if sizes and (len(sizes) != len(pending.etags) or sum(sizes) != pending.length):
+        raise FormatError(
+            source, f"extraData.{EXTRA_PART_BYTES}", "does not add up to the parts and the length"
+        )
+    parts = tuple(
+        Part(
+            number,
+            etag.etag,
+            sizes[number - 1] if sizes else 0,
+            _checksum(etag.checksum_algorithm, etag.checksum),
+        )
+        for number, etag in enumerate(pending.etags, 1)
+    )
+    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
+    return ReadyUpload(
+        key=pending.destination_key,
+        upload_id=pending.upload_id,
+        parts=parts,
+        length=pending.length,
+        checksum=_checksum(algorithm, value),
+        token=extra.get(EXTRA_TOKEN, ""),
+        multipart_etag=pending.multipart_etag() or "",
+    )
+
+
+def _etag(part: Part) -> UploadEtag:
+    if part.checksum is None:
+        return UploadEtag(part.etag, None, None)
+    return UploadEtag(part.etag, part.checksum.algorithm, part.checksum.value)
+
+
+def _checksum(algorithm: str | None, value: str | None) -> Checksum | None:
+    # Names that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
+    if not value or algorithm not in _ALGORITHMS:
+        return None
+    return Checksum(cast(ChecksumAlgorithm, algorithm), value)
+
+
+def _runs(sizes: Iterable[int]) -> str:
+    """Run lengths: ``"8388608*3,100"``."""
+    runs = ((size, sum(1 for _ in group)) for size, group in groupby(sizes))
+    return ",".join(f"{size}*{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def _sizes(text: str, source: str) -> list[int]:
+    sizes: list[int] = []
+    for run in text.split(",") if text else ():
+        size, _, count = run.partition("*")
+        if not size.isdecimal() or not (count or "1").isdecimal() or int(count or 1) > 10_000:
+            raise FormatError(source, f"extraData.{EXTRA_PART_BYTES}", f"{run!r} is not a size")
+        sizes += [int(size)] * int(count or 1)
+    return sizes
+
+
+# Spooling -----------------------------------------------------------------------------------------
+
+
+def pack(uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]) -> bytes:
+    """A set's uploads and statistics in few bytes, for a local spool."""
+    return orjson.dumps([statistics, [_row(upload) for upload in uploads]])
+
+
+def unpack(data: bytes) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
+    """What `pack` packed."""
+    statistics, rows = orjson.loads(data)
+    return [_unrow(row) for row in rows], statistics
+
+
+def _row(upload: ReadyUpload) -> list[Any]:
+    return [
+        upload.key,
+        upload.upload_id,
+        upload.length,
+        upload.token,
+        upload.multipart_etag,
+        _pair(upload.checksum),
+        [(part.etag, part.size, _pair(part.checksum)) for part in upload.parts],
+    ]
+
+
+def _unrow(row: list[Any]) -> ReadyUpload:
+    key, upload_id, length, token, multipart_etag, checksum, parts = row
+    return ReadyUpload(
+        key=key,
+        upload_id=upload_id,
+        parts=tuple(
+            Part(number, etag, size, Checksum(*pair) if pair else None)
+            for number, (etag, size, pair) in enumerate(parts, 1)
+        ),
+        length=length,
+        checksum=Checksum(*checksum) if checksum else None,
+        token=token,
+        multipart_etag=multipart_etag,
+    )
+
+
+def _pair(checksum: Checksum | None) -> tuple[str, str] | None:
+    return (checksum.algorithm, checksum.value) if checksum else None

@@ -1,0 +1,262 @@
+"""The job record on the store: create it, read it, swap it, delete it.
+
+Invariants:
+
+* A swap is conditional on the exact ETag of the state it leaves. Whatever the answer, the stored
+  record decides: after 412, 404, 409 or a lost reply it is read back, and one's own nonce in it
+  means that the swap won.
+* **An unanswered swap is unknown while the state it leaves is still there.** It is sent again, the
+  same bytes: reading the old state proves nothing, for the first request may still land.
+* A 412 with the record unchanged means that the store did not understand a quoted ``If-Match``
+  (Ceph RGW: it is sent again unquoted).
+* With ``conditional_writes="off"`` a swap is read, compare, write: S3A's guarantees, no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magic_committer.errors import (
+    ConditionsNotSupported,
+    InvalidRequest,
+    JobExists,
+    NotFound,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
+from magic_committer.runtime import Runtime
+from magic_committer.store import Written, same_etag
+
+SWAP_TRIES_MAX = 6
+"""How often a swap without a clear answer is sent, each with the store's own retries below."""
+SWAP_PAUSE_SECONDS = 0.5
+"""Pause before the second try; doubled each time."""
+
+_UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
+"""Answers after which the stored record is read: each may hide one's own success."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record as it is stored: its content, and the ETag a swap must name to leave it."""
+
+    key: str
+    record: JobRecord
+    etag: str
+    last_modified: float
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The end of a swap. ``now`` is the stored record, None if there is none any more. ``won``:
+    it is what was swapped in."""
+
+    won: bool
+    now: Seen | None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A record that was just created. ``undisturbed``: by one request, answered at once."""
+
+    seen: Seen
+    undisturbed: bool
+
+
+def read(runtime: Runtime, key: str) -> Seen | None:
+    """Read a record; None if there is none. One GET.
+
+    Raises:
+        FormatError: what is there is no record, or a newer one.
+        StoreError: it could not be read.
+    """
+    try:
+        stored = runtime.store.get(key, max_bytes=RECORD_BYTES_MAX)
+    except NotFound:
+        return None
+    info = stored.info
+    record = JobRecord.decode(stored.body, key)
+    return Seen(key, record, info.etag, info.last_modified, info.seen_at)
+
+
+def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
+    """Write the first version of a record, ``If-None-Match: *``.
+
+    Raises:
+        JobExists: there is another record of that name.
+        OutcomeUnknown: no answer came; a record of that nonce may still appear.
+    """
+    if record.terms.conditional_writes == "off":
+        now = read(runtime, key)
+        if now is not None:
+            raise _exists(now)
+        written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
+        return Created(_stored(key, record, written), written.attempts == 1)
+    undisturbed = True
+    for number in range(SWAP_TRIES_MAX):
+        try:
+            written = runtime.store.put(
+                key, record.encode(), metadata=_metadata(record), if_none_match=True
+            )
+            undisturbed = undisturbed and written.attempts == 1
+            return Created(_stored(key, record, written), undisturbed)
+        except _UNCLEAR as error:
+            now = _read_back(runtime, key, error, record.id)
+        undisturbed = False
+        if now is not None and now.record.nonce == record.nonce:
+            return Created(now, undisturbed)
+        if now is not None:
+            raise _exists(now)
+        _pause(runtime, number)
+    raise OutcomeUnknown(
+        f"the record of job {record.id!r} could not be written: the store gives no clear answer",
+        job_id=record.id,
+        hint="Start a new job; nothing of this one will become visible",
+    )
+
+
+def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
+    """Replace the record ``leaves`` by ``record``, if nobody was faster.
+
+    Raises:
+        OutcomeUnknown: no clear answer came: it may have won, and may still.
+        StoreError: the store refused it for good (permissions): it has not won.
+    """
+    if record.terms.conditional_writes == "off":
+        return _unconditional_swap(runtime, leaves, record)
+    etag = leaves.etag
+    for number in range(SWAP_TRIES_MAX):
+        try:
+            written = runtime.store.put(
+                leaves.key, record.encode(), metadata=_metadata(record), if_match=etag
+            )
+            return Swapped(True, _stored(leaves.key, record, written))
+        except _UNCLEAR as error:
+            refused = isinstance(error, PreconditionFailed)
+            now = _read_back(runtime, leaves.key, error, record.id)
+        if now is not None and now.record.nonce == record.nonce:
+            return Swapped(True, now)
+        if now is None or not same_etag(now.etag, leaves.etag):
+            return Swapped(False, now)
+        if refused:
+            etag = _other_quoting(etag)
+        _pause(runtime, number)
+    raise OutcomeUnknown(
+        f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
+        " answer",
+        job_id=record.id,
+        hint=f"Ask again later: magic_committer.attach(..., {record.id!r}).state",
+    )
+
+
+def remove(runtime: Runtime, leaves: Seen) -> bool:
+    """Delete the record ``leaves``, if nobody changed it. Repeatable.
+
+    Returns:
+        Whether there is no record any more; False if there is another than ``leaves``.
+
+    Raises:
+        StoreError: the store refused or gave no answer.
+    """
+    etag = leaves.etag
+    for number in range(SWAP_TRIES_MAX):
+        try:
+            runtime.store.delete_one(leaves.key, if_match=etag)
+            return True
+        except (PreconditionFailed, WriteConflict):
+            now = read(runtime, leaves.key)
+        if now is None:
+            return True
+        if not same_etag(now.etag, leaves.etag):
+            return False
+        etag = _other_quoting(etag)
+        _pause(runtime, number)
+    return False
+
+
+def prove(runtime: Runtime, seen: Seen) -> None:
+    """Prove on the job's own record that the store keeps the conditions on which a decision rests.
+
+    Sends the same bytes again, so that a store that ignores the condition changes nothing: a PUT
+    ``If-None-Match: *`` over the record, and one ``If-Match`` with an ETag that it does not have;
+    both must be refused with 412.
+
+    Raises:
+        ConditionsNotSupported: one was accepted or not understood.
+    """
+    body, metadata = seen.record.encode(), _metadata(seen.record)
+    stale = '"00000000000000000000000000000000"'
+    for condition, name in (
+        ({"if_none_match": True}, "If-None-Match"),
+        ({"if_match": stale}, "If-Match"),
+    ):
+        try:
+            runtime.store.put(seen.key, body, metadata=metadata, **condition)
+        except (PreconditionFailed, WriteConflict):
+            continue
+        except (InvalidRequest, NotSupported) as error:
+            raise _unsupported(
+                runtime, name, f"refuses it ({error.code or error.status})"
+            ) from error
+        raise _unsupported(runtime, name, "ignores it")
+
+
+def _exists(now: Seen) -> JobExists:
+    return JobExists(
+        f"job {now.record.id!r} exists already, it is {now.record.state}",
+        job_id=now.record.id,
+        hint="A job id is used once: give another, or none and one is drawn",
+    )
+
+
+def _unsupported(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported:
+    return ConditionsNotSupported(
+        f"the store of bucket {runtime.store.bucket!r} does not keep {name} on PutObject: it {how}",
+        hint="A job cannot be decided once there. Options(conditional_writes='off') works all the"
+        " same, with S3A's guarantees only: one driver, no recovery beside it",
+    )
+
+
+def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
+    now = read(runtime, leaves.key)
+    if now is None or not same_etag(now.etag, leaves.etag):
+        won = now is not None and now.record.nonce == record.nonce
+        return Swapped(won, now)
+    written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
+    return Swapped(True, _stored(leaves.key, record, written))
+
+
+def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen | None:
+    try:
+        return read(runtime, key)
+    except StoreError as error:
+        raise OutcomeUnknown(
+            f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
+            f" be read: {error.message}",
+            job_id=job_id,
+            hint=f"Ask again later: magic_committer.attach(..., {job_id!r}).state",
+        ) from why
+
+
+def _stored(key: str, record: JobRecord, written: Written) -> Seen:
+    # Last-Modified is not in a PUT's reply; who needs it reads the record again.
+    return Seen(key, record, written.etag, last_modified=0.0, seen_at=0.0)
+
+
+def _metadata(record: JobRecord) -> dict[str, str]:
+    return {JOB_METADATA: record.uuid}
+
+
+def _other_quoting(etag: str) -> str:
+    return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
+
+
+def _pause(runtime: Runtime, number: int) -> None:
+    if number + 1 < SWAP_TRIES_MAX:
+        runtime.clock.sleep(SWAP_PAUSE_SECONDS * 2**number)

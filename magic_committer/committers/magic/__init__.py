@@ -1,0 +1,90 @@
+"""The magic committer: files are multipart uploads that the job completes (protocol.md).
+
+`setup` starts a job, `attempt` writes and commits one attempt of a task behind the `fence`,
+`decide` commits or aborts the job. `MagicCommitter` puts them together: a started job in one
+process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magic_committer.committers.magic.attempt import Attempt
+from magic_committer.committers.magic.decide import Deciding
+from magic_committer.committers.magic.plain import open_plain
+from magic_committer.committers.magic.setup import setup_job
+from magic_committer.errors import OptionError
+from magic_committer.job import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.options import Options
+from magic_committer.paths import Destination
+from magic_committer.runtime import Runtime
+from magic_committer.upload import BlockSource
+
+__all__ = ["Attempt", "MagicCommitter", "open_plain"]
+
+
+class MagicCommitter:
+    """One started job in one process. Holds components, so it does not travel; the job does.
+
+    Args:
+        blocks: the process's memory for the blocks of open files.
+    """
+
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
+    ) -> None:
+        self.runtime = runtime
+        self.job = job
+        self._options = options
+        self._blocks = blocks
+
+    @classmethod
+    def setup(
+        cls,
+        runtime: Runtime,
+        dest: Destination,
+        terms: Terms,
+        options: Options,
+        blocks: BlockSource,
+        job_id: str | None = None,
+    ) -> MagicCommitter:
+        """Start a job: see `setup.setup_job`."""
+        job = setup_job(runtime, dest, terms, job_id, options.commit_threads)
+        return cls(runtime, job, options, blocks)
+
+    def attempt(self, task: str, attempt: str | None = None, *, by_path: bool = False) -> Attempt:
+        """An attempt of a task, to be written or committed here.
+
+        Args:
+            attempt: its name, unique in the job; None: one is drawn.
+        """
+        if attempt is not None and self.job.terms.track == "memory":
+            raise OptionError(
+                "a given attempt name needs track='s3'",
+                hint="With track='memory' an attempt is committed by the handle that opened its"
+                " files",
+            )
+        return Attempt(
+            self.runtime,
+            self.job,
+            self._options,
+            task,
+            attempt or self.runtime.ids(),
+            blocks=self._blocks,
+            by_path=by_path,
+        )
+
+    def commit_job(
+        self,
+        results: Iterable[TaskCommit] | None = None,
+        expect: int | Iterable[str] | None = None,
+    ) -> JobReport:
+        """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable."""
+        return self._deciding().commit(results, expect)
+
+    def abort_job(self) -> JobReport:
+        """Abort the job: see `decide.Deciding.abort`. Repeatable."""
+        return self._deciding().abort()
+
+    def _deciding(self) -> Deciding:
+        return Deciding(self.runtime, self.job, self._options.commit_threads)

@@ -1,0 +1,501 @@
+"""One attempt of one task: its files, its commit, its abort.
+
+Invariants:
+
+* Nothing that an attempt does makes anything visible: it creates uploads, stores parts, and saves
+  what is needed to complete them. Publication belongs to the driver (I9: a Spark task cannot tell
+  the end of its input from a cut).
+* An attempt that is committed has one `.pendingset`, named for the attempt, written once
+  (``If-None-Match: *``). From then on it is undone only by the fence's second read.
+* Every way out that is not a commit aborts all its uploads, as far as this process knows them.
+* ``track="memory"``: what is needed to complete stays in this process until commit; 3 requests
+  for a small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process can
+  commit the attempt by its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from magic_committer import stats
+from magic_committer.commit import ready
+from magic_committer.committers.magic.fence import Fence
+from magic_committer.errors import (
+    FileStillOpen,
+    FormatError,
+    JobNotRunning,
+    MagicError,
+    NotFound,
+    PathError,
+    PreconditionFailed,
+    StoreError,
+    TaskFailed,
+    Unanswered,
+    WriteConflict,
+    name_some,
+)
+from magic_committer.formats import (
+    PENDING_BYTES_MAX,
+    PENDINGSET_BYTES_MAX,
+    Pending,
+    decode_pending,
+    decode_pendingset,
+    encode_pending,
+    encode_pendingset,
+    new_pendingset,
+)
+from magic_committer.job import (
+    ATTEMPT_METADATA,
+    JOB_METADATA,
+    TASK_METADATA,
+    TOKEN_METADATA,
+    StartedJob,
+    State,
+    TaskCommit,
+    token,
+)
+from magic_committer.options import Options
+from magic_committer.paths import (
+    PENDING_SUFFIX,
+    Destination,
+    JobPaths,
+    check_id,
+    check_name,
+    unique_name,
+    uuid_in_name,
+)
+from magic_committer.runtime import Runtime
+from magic_committer.stats import Statistics
+from magic_committer.store import Attributes, CreatedUpload, objects
+from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
+from magic_committer.upload import State as FileState
+
+logger = logging.getLogger("magic_committer")
+
+MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
+"""Hadoop's: the final object's length, on the zero-byte marker under the magic path (3.1+)."""
+
+
+class Phase(Enum):
+    """What an attempt is: the only ways are open → committed, and open → aborted."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(slots=True)
+class _File:
+    name: str
+    stream: UploadStream
+    pending: Pending | None = None
+
+
+class Attempt:
+    """An attempt in the process that writes it. Its files may be written from many threads."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        job: StartedJob,
+        options: Options,
+        task: str,
+        attempt: str,
+        *,
+        blocks: BlockSource,
+        by_path: bool = False,
+    ) -> None:
+        """
+        Args:
+            blocks: the process's memory for blocks.
+            by_path: the files are closed here, the attempt is committed by others: each close reads
+                the fence again after its `.pending` (protocol.md, "The fence").
+        """
+        self.task = check_id("task id", task)
+        self.attempt = check_id("attempt", attempt)
+        self.job = job
+        self.phase = Phase.OPEN
+        self._runtime = runtime
+        self._options = replace(options, checksum=job.terms.checksum)
+        self._dest = Destination.parse(job.dest)
+        self._paths = JobPaths(self._dest, job.id)
+        self._fence = Fence(runtime, job, self._paths)
+        self._blocks = blocks
+        self._by_path = by_path
+        self._in_memory = job.terms.track == "memory"
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] = {}
+        self._retried_creates: list[str] = []
+        self.statistics = Statistics()
+        self.result: TaskCommit | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Attempt {self.attempt!r} of task {self.task!r}, job {self.job.id!r},"
+            f" {self.phase.value}, {len(self._files)} files>"
+        )
+
+    @property
+    def has_files(self) -> bool:
+        """Whether a file was opened in this process."""
+        return bool(self._files)
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def open(self, name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
+        """Open a file that becomes ``D/<name>`` when the job commits.
+
+        Args:
+            name: relative to the destination. unique: put the job's UUID into it, before the first
+                dot, so that uploads of killed attempts can be told as ours.
+
+        Raises:
+            PathError: the name cannot be used, or the attempt has it already.
+            TaskFailed: the attempt has ended.
+        """
+        if self.phase is not Phase.OPEN:
+            raise TaskFailed(
+                f"attempt {self.attempt!r} is {self.phase.value}, it takes no more files",
+                job_id=self.job.id,
+                hint="Start another attempt: job.task(...)",
+            )
+        check_name(name, uuid=self.job.uuid)
+        if unique:
+            name = unique_name(name, self.job.uuid)
+        pending_key = self._paths.pending(self.attempt, name)  # refuses what is too long
+        mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
+        key = self._dest.key(name)
+        with self._lock:
+            self._refuse_twice(name)
+            stream = UploadStream(
+                self._runtime,
+                key,
+                attributes=_with_token(attributes, mark),
+                options=self._options,
+                blocks=self._blocks,
+                on_answer=lambda created: self._answered(key, created),
+                before_block=self._fence.check_if_due,
+                on_close=lambda finished: self._closed(name, pending_key, mark, finished),
+                statistics=self.statistics,
+            )
+            self._files[name] = _File(name, stream)
+        self.statistics.add(stats.FILES_CREATED)
+        return stream
+
+    def _refuse_twice(self, name: str) -> None:
+        file = self._files.get(name)
+        if file is not None and file.stream.state not in (FileState.ABORTED, FileState.FAILED):
+            raise PathError(
+                f"attempt {self.attempt!r} has a file {name!r} already",
+                hint="Give each file of a job a name of its own, or open it with unique=True",
+            )
+
+    def _answered(self, key: str, created: CreatedUpload) -> None:
+        self._fence.created()
+        if created.attempts > 1:
+            with self._lock:
+                self._retried_creates.append(key)
+
+    def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
+        """All parts of a file are stored: save what completes it."""
+        self._fence.check_if_due()
+        marker_key = pending_key.removesuffix(PENDING_SUFFIX)
+        pending = ready.to_pending(
+            self.job,
+            self.attempt,
+            bucket=self._dest.bucket,
+            uri=self._paths.uri(marker_key),
+            key=finished.key,
+            upload_id=finished.upload_id,
+            parts=finished.parts,
+            length=finished.length,
+            checksum=finished.checksum,
+            token=mark,
+            created_ms=int(self._runtime.clock.now() * 1000),
+        )
+        if not self._in_memory:
+            metadata = self._metadata()
+            self._runtime.store.put(
+                marker_key,
+                b"",
+                metadata={**metadata, MARKER_LENGTH_METADATA: str(finished.length)},
+            )
+            self.statistics.add(stats.MARKER_PUT)
+            self._runtime.store.put(
+                pending_key,
+                encode_pending(pending, self.job.terms.etag_form),
+                metadata=metadata,
+                content_type="application/json",
+            )
+            if self._by_path:
+                self._after_pending_by_path(marker_key, pending_key)
+        with self._lock:
+            self._files[name].pending = pending
+        self.statistics.add(stats.COMMITS_CREATED)
+        self.statistics.add(stats.BYTES_UPLOADED, finished.length)
+
+    def _after_pending_by_path(self, marker_key: str, pending_key: str) -> None:
+        late = self._fence.check_after_pendingset()
+        if late is not None:
+            self._delete([marker_key, pending_key])
+            raise late
+
+    def _metadata(self) -> dict[str, str]:
+        return {
+            JOB_METADATA: self.job.uuid,
+            TASK_METADATA: self.task,
+            ATTEMPT_METADATA: self.attempt,
+        }
+
+    # Commit ---------------------------------------------------------------------------------------
+
+    def commit(self) -> TaskCommit:
+        """Save the attempt's uploads as one `.pendingset`. Repeatable.
+
+        Raises:
+            FileStillOpen: a file was not closed. The attempt is aborted.
+            TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted.
+            JobNotRunning: the job takes no more work. The attempt is aborted.
+            StoreError: the store failed. Before the pendingset was sent the attempt is aborted;
+                afterwards it is left for the job to sweep.
+        """
+        if self.result is not None:
+            return self.result
+        if self.phase is not Phase.OPEN:
+            raise TaskFailed(
+                f"attempt {self.attempt!r} is {self.phase.value}, it cannot be committed",
+                job_id=self.job.id,
+            )
+        try:
+            self._refuse_lost_files()
+            pendings = list(self._pendings())
+            self._fence.check()
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+        if not pendings and self._in_memory and self.job.terms.accept == "results":
+            result = TaskCommit(self.job.uuid, self.task, self.attempt)
+        else:
+            result = self._save(pendings)
+        self.phase = Phase.COMMITTED
+        self.result = result
+        logger.info(
+            "job %s: attempt %s of task %s committed, %d files, %d bytes",
+            self.job.id, self.attempt, self.task, result.files, result.bytes,
+        )  # fmt: skip
+        return result
+
+    def _refuse_lost_files(self) -> None:
+        unfinished = (FileState.OPEN, FileState.CLOSING)
+        still_open = [f.name for f in self._files.values() if f.stream.state in unfinished]
+        if still_open:
+            raise FileStillOpen(
+                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                job_id=self.job.id,
+                hint="Close each file, best by `with task.open(...) as f`",
+            )
+        lost = [f.name for f in self._files.values() if f.stream.state is FileState.FAILED]
+        if lost:
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
+                job_id=self.job.id,
+                hint="Run the task again as another attempt",
+            )
+
+    def _pendings(self) -> Iterator[Pending]:
+        if self._in_memory:
+            yield from (f.pending for f in self._files.values() if f.pending is not None)
+            return
+        keys = [k for k in self._tree() if k.endswith(PENDING_SUFFIX)]
+        with closing(self._each(self._load, keys)) as outcomes:
+            for outcome in outcomes:
+                yield outcome.unwrap()
+
+    def _load(self, key: str) -> Pending:
+        try:
+            stored = self._runtime.store.get(key, max_bytes=PENDING_BYTES_MAX)
+            pending = decode_pending(stored.body, key)
+            upload = ready.from_pending(pending, key)
+        except (FormatError, NotFound) as error:
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: {error.message}",
+                job_id=self.job.id,
+                hint="Run the task again as another attempt",
+            ) from error
+        if (stored.info.metadata or {}).get(JOB_METADATA) != self.job.uuid or not (
+            upload.token.startswith(f"{self.job.uuid}.{self.attempt}.")
+        ):
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: {key} is not of this attempt of job {self.job.id!r}",
+                job_id=self.job.id,
+                hint="Start another attempt with a name of its own",
+            )
+        return replace(pending, filename=self._paths.uri(key))
+
+    def _save(self, pendings: list[Pending]) -> TaskCommit:
+        key = self._paths.pendingset(self.attempt)
+        body = encode_pendingset(
+            new_pendingset(
+                job_id=self.job.id,
+                commits=tuple(pendings),
+                extra_data={
+                    ready.EXTRA_JOB: self.job.uuid,
+                    ready.EXTRA_TASK: self.task,
+                    ready.EXTRA_ATTEMPT: self.attempt,
+                },
+                iostatistics=self.statistics.to_dict(),
+            ),
+            self.job.terms.etag_form,
+        )
+        try:
+            written = self._runtime.store.put(
+                key,
+                body,
+                metadata=self._metadata(),
+                content_type="application/json",
+                if_none_match=True,
+            )
+            etag = written.etag
+        except (PreconditionFailed, WriteConflict) as error:
+            pendings, etag, body = self._stored_before(key, pendings, error)
+        except Unanswered:
+            raise  # it may be stored, or may still be: only the job may undo it now
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+        late = self._fence.check_after_pendingset()
+        if late is not None:
+            self._delete([key])
+            self._abort_after(late)
+            raise late
+        if not self._in_memory:
+            self._delete(list(self._tree()))
+        return TaskCommit(
+            job_uuid=self.job.uuid,
+            task=self.task,
+            attempt=self.attempt,
+            key=key,
+            etag=etag,
+            pendingset_bytes=len(body),
+            files=len(pendings),
+            bytes=sum(pending.length for pending in pendings),
+        )
+
+    def _stored_before(
+        self, key: str, pendings: list[Pending], why: StoreError
+    ) -> tuple[list[Pending], str, bytes]:
+        """The attempt has a pendingset: our own retried PUT, or an earlier commit of the attempt
+        that was cut short before its tree was deleted. Any other is a second attempt of one
+        name."""
+        stored = self._runtime.store.get(key, max_bytes=PENDINGSET_BYTES_MAX)
+        before = list(decode_pendingset(stored.body, key).commits)
+        known = {(p.destination_key, p.upload_id) for p in before}
+        if (stored.info.metadata or {}).get(JOB_METADATA) == self.job.uuid and all(
+            (p.destination_key, p.upload_id) in known for p in pendings
+        ):
+            return before, stored.info.etag, stored.body
+        error = TaskFailed(
+            f"attempt {self.attempt!r} was committed before, with other files",
+            job_id=self.job.id,
+            hint="Give each attempt of a task a name of its own",
+        )
+        self._abort_after(error)
+        raise error from why
+
+    # Abort ----------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt
+        aborts well.
+
+        Raises:
+            TaskFailed: it is committed: only the job can undo it.
+            StoreError: the first of the failures; everything was tried, the job's sweep goes on.
+        """
+        if self.phase is Phase.COMMITTED:
+            raise TaskFailed(
+                f"attempt {self.attempt!r} is committed",
+                job_id=self.job.id,
+                hint="Leave it out of job.commit(...), or abort the job",
+            )
+        self.phase = Phase.ABORTED
+        failures: list[BaseException] = []
+        for file in list(self._files.values()):
+            self._trying(failures, file.stream.abort)
+        doomed = {
+            (f.pending.destination_key, f.pending.upload_id)
+            for f in self._files.values()
+            if f.pending is not None
+        }
+        tree: list[str] = []
+        if not self._in_memory:
+            self._trying(failures, lambda: tree.extend(self._tree()))
+            pending_keys = [k for k in tree if k.endswith(PENDING_SUFFIX)]
+            with closing(self._each(self._load, pending_keys)) as outcomes:
+                for outcome in outcomes:
+                    if outcome.error is None:
+                        doomed.add((outcome.result.destination_key, outcome.result.upload_id))
+                    elif not isinstance(outcome.error.__cause__, NotFound):
+                        failures.append(outcome.error)
+        with closing(
+            self._each(lambda u: self._runtime.store.abort_upload(*u), sorted(doomed))
+        ) as outcomes:
+            failures += [o.error for o in outcomes if o.error is not None]
+        if tree:
+            self._trying(failures, lambda: self._delete(tree))
+        self.statistics.add(stats.COMMITS_ABORTED, len(doomed))
+        if failures:
+            raise failures[0]
+
+    def _abort_after(self, error: BaseException) -> None:
+        """Abort because of ``error``; the abort's own failure becomes a note on it."""
+        try:
+            self.abort()
+            if isinstance(error, JobNotRunning) and error.state != State.COMMITTING:
+                self._abort_retried_creates()
+        except MagicError as failure:
+            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
+
+    def _abort_retried_creates(self) -> None:
+        """A Create that was sent twice may have made two uploads, one id lost. Its key is listed,
+        if its name says that it is ours (counterexamples.md, #18)."""
+        for key in self._retried_creates:
+            if uuid_in_name(key) != self.job.uuid:
+                continue
+            for page in self._runtime.store.list_uploads(key):
+                for upload in page.uploads:
+                    if upload.key == key:
+                        self._runtime.store.abort_upload(key, upload.upload_id)
+
+    @staticmethod
+    def _trying(failures: list[BaseException], step: Any) -> None:
+        try:
+            step()
+        except MagicError as error:
+            failures.append(error)
+
+    # The attempt's tree ---------------------------------------------------------------------------
+
+    def _tree(self) -> Iterator[str]:
+        """Keys of the attempt's markers and `.pending`s; none is fine."""
+        for info in objects(self._runtime.store, self._paths.attempt_directory(self.attempt)):
+            yield info.key
+
+    def _delete(self, keys: list[str]) -> None:
+        failed: Mapping[str, StoreError] = self._runtime.store.delete(keys) if keys else {}
+        for key, error in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self.job.id, key, error)
+
+    def _each(self, function: Any, items: Any) -> Any:
+        in_flight = self._options.commit_threads
+        return self._runtime.pool.each(function, items, in_flight=in_flight)
+
+
+def _with_token(attributes: Attributes, mark: str) -> Attributes:
+    return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})

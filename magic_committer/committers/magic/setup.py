@@ -1,0 +1,204 @@
+"""Starting a job: draw a UUID, write the record, prove the store, look around (mode ``fail``).
+
+Set up, then look: of two excluding jobs that start at once each writes its record before it looks,
+so at least one sees the other (counterexamples.md, #8). Looking first lets both in.
+
+A setup that fails after it wrote the record takes it back: a drawn id simply goes; under a given id
+somebody may have attached, so it goes through ``aborting`` and a sweep.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+
+from magic_committer.commit import records
+from magic_committer.commit.execute import finish
+from magic_committer.commit.sweep import job_records, nothing_spared, sweep
+from magic_committer.errors import (
+    ConflictingJob,
+    DestinationExists,
+    JobExists,
+    MagicError,
+    OptionError,
+    PathError,
+)
+from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
+from magic_committer.options import MODES_BUILT
+from magic_committer.paths import Destination, JobPaths, check_id, is_hidden
+from magic_committer.runtime import Runtime
+from magic_committer.store import KEY_BYTES_MAX
+
+logger = logging.getLogger("magic_committer")
+
+_proved: set[str] = set()
+"""Identities of the stores that this process has proved (`records.prove`)."""
+
+EXCLUDING = ("fail", "replace")
+"""Modes of which only one job at a time may live under a destination."""
+
+
+def setup_job(
+    runtime: Runtime, dest: Destination, terms: Terms, job_id: str | None, in_flight: int
+) -> StartedJob:
+    """Start a job. Not repeatable with a given id: an id is used once.
+
+    Requests: 1 PUT; 2 more the first time a process meets a store; 1 LIST for a given id; in mode
+    ``fail`` a listing of the destination and of the jobs under it.
+
+    Raises:
+        JobExists, DestinationExists, ConflictingJob, ConditionsNotSupported, PathError,
+        OptionError.
+        OutcomeUnknown: the store gave no clear answer; nothing of this job will become visible.
+    """
+    if terms.mode not in MODES_BUILT:
+        raise OptionError(
+            f"mode {terms.mode!r} is not built yet; there are {' and '.join(MODES_BUILT)}"
+        )
+    uuid = runtime.ids()
+    given = job_id is not None
+    name = check_id("job id", job_id) if job_id is not None else uuid
+    paths = JobPaths(dest, name)
+    _check_lengths(paths)
+    if given:
+        _refuse_used_directory(runtime, paths)
+    record = JobRecord(
+        id=name,
+        uuid=uuid,
+        state=State.RUNNING,
+        nonce=runtime.ids(),
+        terms=terms,
+        given_id=given,
+        started=runtime.clock.now(),
+    )
+    created = records.create(runtime, paths.record, record)
+    job = StartedJob(
+        id=name,
+        uuid=uuid,
+        dest=dest.url,
+        terms=terms,
+        given_id=given,
+        fence_etag=created.seen.etag,
+        undisturbed=created.undisturbed,
+    )
+    try:
+        _prove_once(runtime, created.seen)
+        if terms.mode in EXCLUDING:
+            refuse_other_jobs(runtime, job, dest)
+            refuse_existing_data(runtime, job, dest)
+    except BaseException as error:
+        _withdraw(runtime, job, created.seen, in_flight, error)
+        raise
+    logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
+    return job
+
+
+def _check_lengths(paths: JobPaths) -> None:
+    longest = paths.plan("0" * 32)
+    if len(longest.encode()) > KEY_BYTES_MAX:
+        raise PathError(
+            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
+            hint="Choose a shorter destination or job id",
+        )
+
+
+def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
+    for page in runtime.store.list(paths.directory):
+        if page.objects:
+            raise JobExists(
+                f"the directory of job {paths.job_id!r} is not empty: {page.objects[0].key}",
+                job_id=paths.job_id,
+                hint="A job id is used once: give another, or none and one is drawn",
+            )
+        return
+
+
+def _prove_once(runtime: Runtime, seen: records.Seen) -> None:
+    identity = runtime.store.identity
+    if seen.record.terms.conditional_writes == "off":
+        logger.warning(
+            "job %s: conditional writes are off: it has S3A's guarantees only, one driver and no"
+            " recovery beside it",
+            seen.record.id,
+        )
+        return
+    if identity not in _proved:
+        records.prove(runtime, seen)
+        _proved.add(identity)
+
+
+def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
+    """Raise `ConflictingJob` if another excluding job lives under the destination."""
+    own = JobPaths(dest, job.id).record
+    for key in job_records(runtime, dest):
+        if key == own:
+            continue
+        seen = records.read(runtime, key)
+        if seen is None or seen.record.state is State.CLOSED:
+            continue
+        if seen.record.terms.mode in EXCLUDING:
+            raise ConflictingJob(
+                f"job {seen.record.id!r} ({seen.record.terms.mode}, {seen.record.state}) lives"
+                f" under {dest.url}",
+                job_id=job.id,
+                hint="Wait until it has ended; if it is dead, finish or abort it:"
+                f" magic_committer.attach({dest.url!r}, {seen.record.id!r})",
+            )
+
+
+def refuse_existing_data(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
+    """Raise `DestinationExists` if the destination holds data."""
+    found = first_visible(runtime, dest)
+    if found is not None:
+        raise DestinationExists(
+            f"mode 'fail': {dest.url} holds data, e.g. {found}",
+            job_id=job.id,
+            hint="Use mode 'append', or another destination",
+        )
+
+
+def first_visible(runtime: Runtime, dest: Destination) -> str | None:
+    """A key of data under the destination, None if there is none.
+
+    Data is an object none of whose path elements below the destination begins with ``_`` or ``.``
+    (decisions.md); empty directory markers do not count. Hidden directories are not listed into.
+    """
+    prefixes = [dest.prefix]
+    while prefixes:
+        prefix = prefixes.pop()
+        for page in runtime.store.list(prefix, delimiter="/"):
+            for info in page.objects:
+                is_marker = info.key.endswith("/") and info.size == 0
+                if info.key != prefix and not is_marker and not is_hidden(dest.relative(info.key)):
+                    return info.key
+            prefixes += [p for p in page.prefixes if not is_hidden(dest.relative(p).rstrip("/"))]
+    return None
+
+
+def _withdraw(
+    runtime: Runtime, job: StartedJob, seen: records.Seen, in_flight: int, why: BaseException
+) -> None:
+    warnings: list[str] = []
+    try:
+        if not job.given_id:
+            records.remove(runtime, seen)
+            return
+        aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
+        swapped = records.swap(runtime, seen, aborting)
+        if swapped.won and swapped.now is not None:
+            swept = sweep(
+                runtime, job, spared=nothing_spared, accepted=frozenset(), in_flight=in_flight
+            )
+            warnings += swept.warnings
+            if not swept.again:
+                finish(runtime, swapped.now, "aborted", False, warnings)
+    except MagicError as error:
+        warnings.append(str(error))
+    for warning in warnings:
+        why.add_note(f"taking back the record of job {job.id!r}: {warning}")
+
+
+def decider(role: str) -> Decider:
+    """This process, as a record names it."""
+    return Decider(role, socket.gethostname(), os.getpid())

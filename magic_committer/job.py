@@ -1,0 +1,424 @@
+"""What a job is: its record, the states the record goes through, and the values that travel.
+
+The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machine::
+
+    (absent) --setup--> running --decide--> committing --done----> completed --finish--> (absent)
+                         |   |                   |                                     or closed
+                         |   |                   \\--revert--> reverting --undone--> reverted
+                         |   \\--decide--> aborting --finish--> (absent) or closed      |
+                         \\--withdraw--> (absent), or aborting for a given id           finish
+                                                                                       v
+                                                                                     closed
+
+Invariants:
+
+* Every arrow is one conditional request: ``setup`` a PUT ``If-None-Match: *``, every other a PUT or
+  DELETE ``If-Match`` the ETag of the state it leaves. So a job is decided at most once, and
+  everyone obeys the stored record, the winner too.
+* Every version of the record holds a fresh nonce. ETags are hashes of bytes: without it a state
+  could come back with an ETag that was seen before; and it is how a writer that lost its reply
+  recognises its own success.
+* A job id is used once. ``setup`` draws a UUID for every job; tokens, unique names and sweeps go by
+  the UUID, the id only names the directory (counterexamples.md, #4).
+* Nothing here holds a secret, a client or a lock: all values are frozen and pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, get_args
+
+import orjson
+
+from magic_committer.errors import FormatError
+from magic_committer.options import (
+    Accept,
+    ChecksumOption,
+    ConditionalWrites,
+    EtagForm,
+    Mode,
+    Track,
+)
+from magic_committer.store import ChecksumAlgorithm
+
+# Limits and wire names ----------------------------------------------------------------------------
+
+RECORD_VERSION = 1
+RECORD_BYTES_MAX = 64 * 1024
+"""A record is some 700 bytes; more is not one."""
+
+JOB_METADATA = "magic-committer-job"
+"""User metadata of every control object: the job's UUID. It tells our litter from a Hadoop job."""
+TASK_METADATA = "magic-committer-task"
+ATTEMPT_METADATA = "magic-committer-attempt"
+TOKEN_METADATA = "magic-committer-token"
+"""User metadata of every upload, hence of the object that it becomes: see `token`."""
+
+
+def token(uuid: str, attempt: str, file_id: str) -> str:
+    """The unique mark of one file of one attempt. Completing is repeatable because the object that
+    an upload became can be told by it (protocol.md, "Completing an upload is repeatable")."""
+    return f"{uuid}.{attempt}.{file_id}"
+
+
+# States -------------------------------------------------------------------------------------------
+
+
+class State(StrEnum):
+    """The states of a record, and ``ABSENT`` for no record."""
+
+    ABSENT = "absent"
+    RUNNING = "running"
+    COMMITTING = "committing"
+    COMPLETED = "completed"
+    REVERTING = "reverting"
+    REVERTED = "reverted"
+    ABORTING = "aborting"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Mapping[State, Mapping[State, str]] = {
+    State.ABSENT: {State.RUNNING: "setup"},
+    State.RUNNING: {
+        State.COMMITTING: "decide",
+        State.ABORTING: "decide",
+        State.ABSENT: "withdraw",
+    },
+    State.COMMITTING: {State.COMPLETED: "done", State.REVERTING: "revert"},
+    State.COMPLETED: {State.ABSENT: "finish", State.CLOSED: "finish"},
+    State.REVERTING: {State.REVERTED: "undone"},
+    State.REVERTED: {State.CLOSED: "finish"},
+    State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
+    State.CLOSED: {State.ABSENT: "cleanup"},
+}
+"""Every arrow there is: from, to, name."""
+
+HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
+"""States in which an attempt whose pendingset is stored leaves it alone: a driver may have accepted
+it, or a revert needs to read it (counterexamples.md, #17b)."""
+
+OUTCOMES: Mapping[State, str] = {
+    State.COMMITTING: "committed",
+    State.COMPLETED: "committed",
+    State.REVERTING: "reverted",
+    State.REVERTED: "reverted",
+    State.ABORTING: "aborted",
+}
+"""What a decided record says of the job; `JobRecord.outcome` says it for ``closed``."""
+
+
+# The record ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job was started with: fixed in its record, the same for everyone who attaches."""
+
+    mode: Mode = "append"
+    accept: Accept = "listing"
+    track: Track = "s3"
+    exclusive: bool = False
+    mark_success: bool = True
+    checksum: ChecksumOption = "CRC32"
+    etag_form: EtagForm = "objects"
+    conditional_writes: ConditionalWrites = "on"
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decided a job: for people who look, and for a driver that obeys another's decision."""
+
+    role: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """One exact version of an object. An empty etag means that there was none."""
+
+    key: str
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """The content of ``job.json``.
+
+    Attributes:
+        id: names the job's directory. given_id: whether the caller chose it.
+        uuid: 32 hex digits, drawn by ``setup``.
+        nonce: fresh in every version.
+        started: the starter's clock, for people; ages go by the store's clock.
+        decider: who decided, from the decision on.
+        plan: from ``committing`` on; None for an aborted job.
+        marker: the `_SUCCESS` that was there when the job completed; in ``completed`` only.
+        outcome: in ``closed``: ``committed``, ``aborted`` or ``reverted``.
+    """
+
+    id: str
+    uuid: str
+    state: State
+    nonce: str
+    terms: Terms
+    given_id: bool
+    started: float
+    decider: Decider | None = None
+    plan: ObjectRef | None = None
+    marker: ObjectRef | None = None
+    outcome: str = ""
+
+    def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
+        """The record after an arrow of `TRANSITIONS`.
+
+        Raises:
+            ValueError: there is no such arrow. Nothing was changed.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"a job does not go from {self.state} to {state}")
+        return replace(self, state=state, nonce=nonce, **changes)
+
+    def encode(self) -> bytes:
+        """The bytes of ``job.json``: compact JSON."""
+        return orjson.dumps({"version": RECORD_VERSION, **plain(self)})
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> JobRecord:
+        """Read ``job.json``.
+
+        Args:
+            source: the object's key, for errors.
+
+        Raises:
+            FormatError: not a record, or one of a newer version of the library.
+        """
+        read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
+        version = read.take("version", int)
+        if version != RECORD_VERSION:
+            raise FormatError(
+                source, "version", f"is {version}, this library knows {RECORD_VERSION}",
+                hint="Upgrade magic-committer",
+            )  # fmt: skip
+        record = cls(
+            id=read.take("id", str),
+            uuid=read.take("uuid", str),
+            state=read.choice("state", State),
+            nonce=read.take("nonce", str),
+            terms=_terms(Reader(read.take("terms", dict), source, "terms.")),
+            given_id=read.take("given_id", bool),
+            started=float(read.take("started", (int, float))),
+            decider=read.optional("decider", _decider),
+            plan=read.optional("plan", _object_ref),
+            marker=read.optional("marker", _object_ref),
+            outcome=read.take("outcome", str),
+        )
+        read.nothing_left()
+        if record.state is State.COMMITTING and record.plan is None:
+            raise FormatError(source, "plan", "a committing job names its plan")
+        return record
+
+
+def _terms(read: Reader) -> Terms:
+    terms = Terms(
+        mode=read.one_of("mode", get_args(Mode)),
+        accept=read.one_of("accept", get_args(Accept)),
+        track=read.one_of("track", get_args(Track)),
+        exclusive=read.take("exclusive", bool),
+        mark_success=read.take("mark_success", bool),
+        checksum=read.one_of("checksum", (*get_args(ChecksumAlgorithm), "off")),
+        etag_form=read.one_of("etag_form", get_args(EtagForm)),
+        conditional_writes=read.one_of("conditional_writes", get_args(ConditionalWrites)),
+    )
+    read.nothing_left()
+    return terms
+
+
+def _decider(read: Reader) -> Decider:
+    decider = Decider(read.take("role", str), read.take("host", str), read.take("pid", int))
+    read.nothing_left()
+    return decider
+
+
+def _object_ref(read: Reader) -> ObjectRef:
+    ref = ObjectRef(read.take("key", str), read.take("etag", str))
+    read.nothing_left()
+    return ref
+
+
+# Values that travel -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartedJob:
+    """A started job as its processes know it: plain data.
+
+    Attributes:
+        dest: the destination's URL, ``s3://bucket/prefix/``.
+        fence_etag: the ETag of the record that ``setup`` wrote: an attempt whose HEAD shows another
+            is late. "" where the job is not running.
+        undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
+            everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
+    """
+
+    id: str
+    uuid: str
+    dest: str
+    terms: Terms
+    given_id: bool
+    fence_etag: str
+    undisturbed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """What a committed attempt tells the driver: small, picklable, and JSON by `to_dict`.
+
+    A task without files whose job takes results made no request: its ``key`` is "".
+
+    Attributes:
+        key, etag: the attempt's `.pendingset`.
+        pendingset_bytes: its size.
+        files, bytes: what the attempt wrote.
+    """
+
+    job_uuid: str
+    task: str
+    attempt: str
+    key: str = ""
+    etag: str = ""
+    pendingset_bytes: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, for schedulers that pass those."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
+        """The inverse of `to_dict`.
+
+        Raises:
+            FormatError: a field is missing, unknown, or of another type.
+        """
+        read = Reader(dict(values), "TaskCommit")
+        commit = cls(
+            **{f.name: read.take(f.name, int if f.type == "int" else str) for f in fields(cls)}
+        )
+        read.nothing_left()
+        return commit
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What became of a job.
+
+    Attributes:
+        outcome: ``"committed"``, ``"aborted"``, or "" where it failed before its decision.
+        state: the record's last state that this process saw.
+        tasks, files, bytes: what the plan names.
+        filenames: the first 100 keys, in no order, each with a leading ``/`` as in `_SUCCESS`.
+        decider: set where another process decided the job and this one obeyed.
+        warnings: what did not succeed after the job was committed; its data is visible all
+            the same.
+        left_open: uploads of the job that could not be aborted, as ``key uploadId``.
+        unattributed: open uploads under the destination whose names tell no job: perhaps of killed
+            attempts with names that the user chose, perhaps another program's.
+        skipped: nothing was done, because the destination has data (Spark's mode ``ignore``).
+        statistics: Hadoop's ``iostatistics`` shape.
+        seconds: duration of the commit or abort.
+    """
+
+    job_id: str
+    uuid: str
+    dest: str
+    mode: str
+    outcome: str
+    state: str
+    tasks: int = 0
+    files: int = 0
+    bytes: int = 0
+    filenames: tuple[str, ...] = ()
+    decider: Decider | None = None
+    warnings: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
+    unattributed: int = 0
+    skipped: bool = False
+    error: str = ""
+    seconds: float = 0.0
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["decider"] = plain(self.decider) if self.decider else None
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+# Reading JSON strictly ----------------------------------------------------------------------------
+
+
+def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
+    """Parse a JSON object of ours."""
+    if len(data) > bytes_max:
+        raise FormatError(source, "", f"has {len(data)} bytes, more than {bytes_max}")
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(source, "", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise FormatError(source, "", "is not a JSON object")
+    return document
+
+
+class Reader:
+    """Takes fields out of a JSON object one by one; what is left over is unknown, hence refused:
+    a field that this version does not know may be one that it must not drop."""
+
+    def __init__(self, values: dict[str, Any], source: str, prefix: str = "") -> None:
+        self._values = dict(values)
+        self._source = source
+        self._prefix = prefix
+
+    def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        if name not in self._values:
+            raise FormatError(self._source, self._prefix + name, "is missing")
+        value = self._values.pop(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise FormatError(
+                self._source, self._prefix + name, f"has the wrong type: {type(value).__name__}"
+            )
+        return value
+
+    def one_of(self, name: str, allowed: Sequence[str]) -> Any:
+        value = self.take(name, str)
+        if value not in allowed:
+            raise FormatError(
+                self._source, self._prefix + name, f"is {value!r}, none of {', '.join(allowed)}",
+                hint="Upgrade magic-committer if a newer version wrote it",
+            )  # fmt: skip
+        return value
+
+    def choice(self, name: str, enum: type[State]) -> State:
+        return enum(self.one_of(name, [member.value for member in enum]))
+
+    def optional(self, name: str, read: Any) -> Any:
+        if self._values.get(name, 0) is None:
+            del self._values[name]
+            return None
+        return read(Reader(self.take(name, dict), self._source, f"{self._prefix}{name}."))
+
+    def nothing_left(self) -> None:
+        for name in self._values:
+            raise FormatError(
+                self._source, self._prefix + name, "is unknown to this version",
+                hint="Upgrade magic-committer",
+            )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    return value

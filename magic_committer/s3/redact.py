@@ -1,0 +1,124 @@
+"""Secrets kept out of logs and error texts, the SDK's own included.
+
+botocore logs whole requests at DEBUG: canonical requests with the session token, parameters with
+the customer key, replies of credential services. A filter on the loggers of the SDK and its HTTP
+library takes out every secret that was ever told to `know`, and what the patterns below find.
+
+A filter on a logger does not see its children's records, so each logger gets it: `install` is
+called whenever a client was made, by when the SDK has imported what logs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+import threading
+import urllib.parse
+from types import TracebackType
+from typing import Any
+
+HIDDEN = "[hidden]"
+
+SECRET_CHARS_MIN = 6
+"""Shorter "secrets" are placeholders of test set-ups; hiding them would garble every line."""
+
+_LIBRARIES = ("boto3", "botocore", "s3transfer", "urllib3")
+
+_PATTERNS = (
+    re.compile(r"(?i)(x-amz-(?:security-token|s3session-token)['\"]?[:=]\s*)(b?['\"]?[^\s'\",&]+)"),
+    re.compile(r"(?i)(x-amz-server-side-encryption-customer-key(?:-md5)?['\"]?[:=]\s*)(b?['\"]?[^\s'\",]+)"),
+    re.compile(r"(?i)(\bCredential=)([^/\s]+)"),
+    re.compile(r"(?i)(<(?:AccessKeyId|SecretAccessKey|SessionToken)>)([^<]+)"),
+    re.compile(r"(?i)(['\"](?:aws_?)?(?:AccessKey(?:Id)?|SecretAccessKey|SessionToken|Token)['\"]\s*:\s*b?['\"])([^'\"]+)"),
+)  # fmt: skip
+_lock = threading.Lock()
+_known: tuple[str, ...] = ()
+
+
+def know(*secrets: str | bytes | None) -> None:
+    """Take these out of every text from now on, in all the forms in which they are sent."""
+    global _known
+    found = set(_known)
+    for secret in secrets:
+        if secret:
+            found.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
+    if len(found) > len(_known):
+        with _lock:  # longest first: a form may be part of another
+            _known = tuple(sorted(found | set(_known), key=lambda form: (-len(form), form)))
+
+
+def _forms(secret: str | bytes) -> list[str]:
+    if isinstance(secret, str):
+        return [secret, urllib.parse.quote(secret, safe="")]
+    key = base64.b64encode(secret).decode()
+    md5 = base64.b64encode(hashlib.md5(secret, usedforsecurity=False).digest()).decode()
+    return [key, md5, secret.hex(), repr(secret)[2:-1], secret.decode("latin-1")]
+
+
+def redacted(text: str) -> str:
+    """The text without secrets."""
+    for secret in _known:
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    for pattern in _PATTERNS:
+        text = pattern.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def redact_error(error: BaseException) -> None:
+    """Take secrets out of an exception and all that it came from, in place: a store may have
+    repeated a header in its answer."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.args = tuple(_clean(arg) for arg in one.args)
+        for name in ("response", "kwargs"):  # what botocore keeps beside the text
+            if hasattr(one, name):
+                setattr(one, name, _clean(getattr(one, name)))
+        waiting += [one.__cause__, one.__context__]
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, BaseException):
+        redact_error(value)
+    return value
+
+
+class _Filter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        clean = redacted(text)
+        if clean != text:
+            record.msg, record.args = clean, ()
+        if isinstance(record.exc_info, tuple) and record.exc_info[0] is not None:
+            record.exc_text = redacted(_traceback(record.exc_info))
+            record.exc_info = None
+        return True
+
+
+_filter = _Filter()
+
+
+def _traceback(
+    exc_info: tuple[type[BaseException] | None, BaseException | None, TracebackType | None],
+) -> str:
+    return logging.Formatter().formatException(exc_info)  # type: ignore[arg-type]
+
+
+def install() -> None:
+    """Put the filter on every logger of the SDK that exists by now. Repeatable."""
+    for name in [*_LIBRARIES, *logging.root.manager.loggerDict]:
+        if name.partition(".")[0] in _LIBRARIES:
+            logger = logging.getLogger(name)
+            if _filter not in logger.filters:
+                logger.addFilter(_filter)

@@ -1,0 +1,198 @@
+"""Where the bytes of a part wait to be sent: in memory while the budget lasts, else on disk.
+
+Invariants:
+
+* `BlockSource` is shared by all streams of a process. What its blocks hold in memory never passes
+  the ``buffer_bytes_max`` of the stream that asks. Nobody waits for memory: a block that may not
+  grow moves to disk, so a thread with many open files never waits for itself.
+* A block takes memory as it fills (a small file does not allocate 8 MiB), and gives all of it back
+  in `Block.release`, which its end calls as well, so that nothing is lost with a dropped stream.
+  While it grows it holds at most 1.5 times its size.
+* The accounting lock is held for a few additions, never over I/O; giving back takes no lock, as
+  finalizers may run at any moment, also under that lock.
+* A file on disk has no name where the system allows it (Linux): it ends with the process, also with
+  a killed one. Elsewhere it is removed by `release`.
+* A forked child counts from zero and never removes a file of its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+import threading
+from collections import deque
+from typing import cast
+
+from magic_committer.options import MiB, Options
+from magic_committer.store import FileSlice, PartBody
+
+MEMORY_BLOCK_BYTES_MAX = 64 * MiB
+"""Blocks of parts above this size are always on disk."""
+
+FIRST_BYTES = 64 * 1024
+"""Memory of a file's first block at its first write; it then doubles. Later blocks come whole."""
+
+
+class BlockSource:
+    """The process's memory for blocks. Safe from many threads; make one for a process."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<BlockSource {self.bytes_in_use} bytes in use>"
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._in_use = 0
+        self._given_back: deque[int] = deque()
+
+    @property
+    def bytes_in_use(self) -> int:
+        """Memory that blocks hold now."""
+        with self._lock:
+            return self._settled()
+
+    def block(self, size: int, options: Options, *, first: bool = False) -> Block:
+        """An empty block for ``size`` bytes. ``first``: of its file, which may be a small one."""
+        return Block(self, size, options, start=min(size, FIRST_BYTES) if first else size)
+
+    def reserve(self, count: int, bytes_max: int) -> bool:
+        """Take ``count`` bytes of the budget, if all blocks then stay within ``bytes_max``."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            if self._settled() + count > bytes_max:
+                return False
+            self._in_use += count
+            return True
+
+    def _settled(self) -> int:
+        while self._given_back:
+            self._in_use -= self._given_back.popleft()
+        return self._in_use
+
+    def give_back(self, count: int, pid: int) -> None:
+        """Return what a block of process ``pid`` took. Takes no lock."""
+        if pid == self._pid:
+            self._given_back.append(count)
+
+
+class Block:
+    """The bytes of one part to be. Used by one thread at a time: its filler, then its sender."""
+
+    def __init__(self, source: BlockSource, size: int, options: Options, *, start: int) -> None:
+        self.size = size
+        self.length = 0
+        self._source = source
+        self._pid = os.getpid()
+        self._start = start
+        self._bytes_max = options.buffer_bytes_max
+        self._directory = options.buffer_dir
+        self._reserved = 0
+        self._memory: memoryview | None = None
+        self._file: _BlockFile | None = None
+        if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
+            self._file = _BlockFile(self._directory)
+
+    def __repr__(self) -> str:
+        return f"<Block {self.length} of {self.size} bytes {'on disk' if self.on_disk else ''}>"
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether its bytes are in a file."""
+        return self._file is not None
+
+    def append(self, data: memoryview) -> None:
+        """Copy ``data``, contiguous bytes, to the end. The caller sees to it that they fit.
+
+        Raises:
+            OSError: the disk is full or broken.
+        """
+        if self._file is None and not self._fits(self.length + len(data)):
+            self._move_to_disk()
+        if self._file is not None:
+            self._file.append(data)
+        else:
+            memory = cast("memoryview", self._memory)
+            memory[self.length : self.length + len(data)] = data
+        self.length += len(data)
+
+    def body(self) -> PartBody:
+        """What to hand to the store; valid until `release`."""
+        if self._file is not None:
+            return FileSlice(self._file.path, 0, self.length)
+        if self._memory is None:
+            return memoryview(b"")
+        return self._memory[: self.length].toreadonly()
+
+    def release(self) -> None:
+        """Give memory, budget and disk back. May be called again, and from a finalizer."""
+        self._memory = None
+        reserved, self._reserved = self._reserved, 0
+        if reserved:
+            self._source.give_back(reserved, self._pid)
+        file, self._file = self._file, None
+        if file is not None:
+            file.remove()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.release()
+
+    def _fits(self, needed: int) -> bool:
+        """Make room in memory for ``needed`` bytes, unless the budget says no."""
+        held = self._reserved
+        if needed <= held:
+            return True
+        grown = max(needed, 2 * held, self._start)
+        if 2 * grown > self.size:
+            grown = self.size
+        if not self._source.reserve(grown - held, self._bytes_max):
+            return False
+        self._reserved = grown
+        memory = memoryview(bytearray(grown))
+        if self._memory is not None:
+            memory[: self.length] = self._memory[: self.length]
+        self._memory = memory
+        return True
+
+    def _move_to_disk(self) -> None:
+        file = _BlockFile(self._directory)
+        if self._memory is not None:
+            file.append(self._memory[: self.length])
+        self.release()
+        self._file = file
+
+
+class _BlockFile:
+    """A temporary file that can be opened again by its path.
+
+    Unbuffered: a forked child has nothing of it to flush into its parent's file.
+    """
+
+    def __init__(self, directory: str | None) -> None:
+        self._pid = os.getpid()
+        self._named = False
+        self._file: io.FileIO = tempfile.TemporaryFile(  # noqa: SIM115 (`remove` closes it)
+            buffering=0, dir=directory, prefix="mc-block-"
+        )
+        self.path = f"/proc/self/fd/{self._file.fileno()}"
+        if not os.path.exists(self.path):  # no such way to a file without a name: give it one
+            self._file.close()
+            descriptor, self.path = tempfile.mkstemp(dir=directory, prefix="mc-block-")
+            self._file = io.FileIO(descriptor, "r+")
+            self._named = True
+
+    def append(self, data: memoryview) -> None:
+        while data:
+            data = data[self._file.write(data) :]
+
+    def remove(self) -> None:
+        self._file.close()
+        if self._named and self._pid == os.getpid():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)

@@ -1,0 +1,185 @@
+"""Which bytes go into which part, and what became of each. Pure.
+
+Parts have ``block_bytes`` for the first 1,000 of a file, then double every 1,000, up to S3's 5 GiB.
+So a file of any length that S3 allows can be written without knowing it first:
+
+========== ==================== ============ =====================
+parts up to part size from 8 MiB file so far  and from 5 MiB
+========== ==================== ============ =====================
+1,000      8 MiB                7.8 GiB      4.9 GiB
+2,000      16 MiB               23.4 GiB     14.6 GiB
+5,000      128 MiB              242 GiB      151 GiB
+8,000      1 GiB                1.95 TiB     1.22 TiB
+10,000     4 GiB                7.80 TiB     4.88 TiB
+========== ==================== ============ =====================
+
+Invariants of `PartLedger`:
+
+* Part numbers are 1, 2, 3, … without a hole; every part but the last is full; an empty file is one
+  empty part.
+* ``length`` is the sum of all bytes added. It never passes `bytes_max`: what would need part 10,001
+  is refused before any of it is taken, and a refused call changes nothing.
+* `finished` gives the parts only if every one that was handed out came back stored, as long as it
+  was handed out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import UploadFailed
+from magic_committer.store import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
+
+PARTS_OF_ONE_SIZE = 1_000
+"""Parts double their size after this many."""
+
+
+def part_bytes(number: int, block_bytes: int, *, uniform: bool = False) -> int:
+    """Bytes of part ``number``, counted from 1, unless it is the file's last."""
+    if uniform:
+        return block_bytes
+    return min(block_bytes << ((number - 1) // PARTS_OF_ONE_SIZE), PART_BYTES_MAX)
+
+
+def capacity(block_bytes: int, *, uniform: bool = False) -> int:
+    """The longest file, in bytes, that 10,000 parts can hold."""
+    return sum(
+        PARTS_OF_ONE_SIZE * part_bytes(first, block_bytes, uniform=uniform)
+        for first in range(1, PART_NUMBER_MAX + 1, PARTS_OF_ONE_SIZE)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedUpload:
+    """A file whose parts are all stored: what a pending is made of.
+
+    Attributes:
+        key: the final key.
+        upload_id: the open upload.
+        create_attempts: how often Create was sent: above 1 there may be a second upload whose id
+            nobody knows.
+        parts: in order of number, each with its checksum if the upload has one.
+        length: bytes of the file.
+        checksum: of the whole object, for Complete; None for SHA sums, which have none, and with
+            ``checksum="off"``.
+    """
+
+    key: str
+    upload_id: str
+    create_attempts: int
+    parts: tuple[Part, ...]
+    length: int
+    checksum: Checksum | None
+
+
+class PartLedger:
+    """The parts of one file: sizes going out, ETags coming back."""
+
+    def __init__(self, block_bytes: int, *, uniform: bool = False) -> None:
+        self.block_bytes = block_bytes
+        self.uniform = uniform
+        self.bytes_max = capacity(block_bytes, uniform=uniform)
+        self.length = 0
+        self._filled = 0  # bytes in the part that is being filled
+        self._sizes: list[int] = []  # of the parts handed out
+        self._stored: dict[int, Part] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<PartLedger {self.length} bytes, {len(self._sizes)} parts out, "
+            f"{len(self._stored)} stored>"
+        )
+
+    @property
+    def next_number(self) -> int:
+        """The number of the part that is being filled."""
+        return len(self._sizes) + 1
+
+    @property
+    def next_bytes(self) -> int:
+        """How many bytes that part holds when it is full."""
+        return part_bytes(self.next_number, self.block_bytes, uniform=self.uniform)
+
+    @property
+    def room(self) -> int:
+        """How many more bytes it takes."""
+        return self.next_bytes - self._filled
+
+    def require(self, count: int) -> None:
+        """Refuse ``count`` more bytes if they need part 10,001.
+
+        Raises:
+            UploadFailed: they do. Nothing changed.
+        """
+        if self.length + count > self.bytes_max:
+            raise UploadFailed(
+                f"after {self.length} bytes, {count} more would need part {PART_NUMBER_MAX + 1:,}: "
+                f"S3 allows {PART_NUMBER_MAX:,} parts, which hold {self.bytes_max} bytes here",
+                hint="Raise block_bytes"
+                + (", or let the parts grow (uniform_parts=False)" if self.uniform else ""),
+            )
+
+    def add(self, count: int) -> None:
+        """Take ``count`` bytes, at most `room`, into the part that is being filled."""
+        if not 0 <= count <= self.room:
+            raise ValueError(f"{count} bytes into a part with room for {self.room}")
+        self._filled += count
+        self.length += count
+
+    def hand_out(self) -> int:
+        """End the part that is being filled, and begin the next; the number of the one ended.
+
+        Only the last part may be short, so nothing may be added after a part that was not full.
+        """
+        last = len(self._sizes)
+        if last == PART_NUMBER_MAX or (last and (not self._filled or self._short(last))):
+            raise ValueError("a part after the last one")
+        self._sizes.append(self._filled)
+        self._filled = 0
+        return len(self._sizes)
+
+    @property
+    def owes_a_part(self) -> bool:
+        """Whether, at the end of the file, one more part must be handed out."""
+        return self._filled > 0 or not self._sizes
+
+    def stored(self, part: Part, checksum: Checksum | None) -> None:
+        """Note the store's answer for a part that was handed out, and the checksum sent with it.
+
+        Raises:
+            UploadFailed: the answer is about another part, size or checksum.
+        """
+        if not 1 <= part.number <= len(self._sizes) or part.number in self._stored:
+            raise UploadFailed(f"the store answered for part {part.number}, which is not awaited")
+        if part.size != self._sizes[part.number - 1] or not part.etag:
+            raise UploadFailed(
+                f"the store answered {part.size} bytes, ETag {part.etag!r} for part {part.number} "
+                f"of {self._sizes[part.number - 1]} bytes"
+            )
+        if part.checksum is not None and checksum is not None and part.checksum != checksum:
+            raise UploadFailed(f"the store answered another checksum for part {part.number}")
+        self._stored[part.number] = replace(part, checksum=checksum)
+
+    def finished(self) -> tuple[Part, ...]:
+        """All parts in order, once each that was handed out is stored.
+
+        Raises:
+            UploadFailed: parts are missing.
+        """
+        missing = [n for n in range(1, len(self._sizes) + 1) if n not in self._stored]
+        if missing or self.owes_a_part:
+            raise UploadFailed(f"parts are not stored: {missing or [self.next_number]}")
+        return tuple(self._stored[number] for number in range(1, len(self._sizes) + 1))
+
+    def checksum(self) -> Checksum | None:
+        """The whole object's checksum, from the parts'; None where it has none of its own."""
+        sums = [(part.checksum, part.size) for part in self.finished()]
+        return checksums.whole(
+            (checksum, size)
+            for checksum, size in sums
+            if checksum is not None and checksums.joins(checksum.algorithm)
+        )
+
+    def _short(self, number: int) -> bool:
+        return self._sizes[number - 1] < part_bytes(number, self.block_bytes, uniform=self.uniform)

@@ -1,0 +1,275 @@
+"""One multipart upload under way: its Create, its parts in flight, its abort, and its last exit.
+
+Apart from the file object that drives it, so that it can outlive one that was dropped: the upload
+of such a file must still be aborted, and the finalizer that learns of it may not do I/O. Nothing
+here refers to that file or to its owner's callbacks (but to ``on_answer``, until Create is
+answered).
+
+Invariants:
+
+* A function in the pool never waits for another one: who hands over a part has the Create's answer.
+* What fails in a pool's thread is noted in `PartSender` and raised in the caller's.
+* An abort is sent only when nothing of the upload is in flight from here: parts in flight outlive
+  an abort (S3 API).
+* Every sender is in ``_unsettled`` from before its Create is sent until its upload is pending or
+  aborted. What is in there when the interpreter ends is aborted then, in the main thread, without
+  the pool, whose threads are gone.
+* A forked child neither sends, aborts nor publishes anything of its parent's uploads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import UploadFailed
+from magic_committer.options import MiB
+from magic_committer.pool import Future
+from magic_committer.runtime import Runtime
+from magic_committer.stats import BYTES_UPLOADED, Statistics
+from magic_committer.store import (
+    Attributes,
+    Checksum,
+    ChecksumAlgorithm,
+    CreatedUpload,
+    Part,
+    PartBody,
+)
+from magic_committer.upload.blocks import Block
+
+PARTS_UPLOADED = "stream_write_block_uploads"
+"""Hadoop's name (StreamStatisticNames) for the count of stored parts."""
+
+_READ_BYTES = 1 * MiB
+"""Bytes of a block on disk that are read at once for its checksum."""
+
+_log = logging.getLogger("magic_committer")
+
+
+class State(StrEnum):
+    """Where a file that is being written stands."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    PENDING = "pending"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+MOVES: dict[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.CLOSING, State.FAILED, State.ABORTED}),
+    State.CLOSING: frozenset({State.PENDING, State.FAILED, State.ABORTED}),
+    State.PENDING: frozenset(),
+    State.FAILED: frozenset(),
+    State.ABORTED: frozenset(),
+}
+"""From which state to which. The last three are ends, and only ``PENDING`` publishes anything."""
+
+
+class PartSender:
+    """Sends one file's upload through the pool. Driven by one thread at a time."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        key: str,
+        *,
+        attributes: Attributes,
+        checksum: ChecksumAlgorithm | None,
+        on_answer: Callable[[CreatedUpload], None],
+        statistics: Statistics | None = None,
+    ) -> None:
+        self.key = key
+        self.state = State.OPEN
+        self._runtime = runtime
+        self._checksum = checksum
+        self._statistics = statistics
+        self._pid = os.getpid()
+        self._created: CreatedUpload | None = None
+        self._failure: tuple[str, Exception] | None = None
+        self._stopped = False
+        self._flying: deque[Future[tuple[Part, Checksum | None] | None]] = deque()
+        _unsettled.add(self)
+        try:
+            self._create: Future[None] = runtime.pool.submit(
+                lambda: self._create_upload(attributes, on_answer)
+            )
+        except BaseException:
+            self._settle()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
+
+    @property
+    def url(self) -> str:
+        """The final object's, for people."""
+        return f"s3://{self._runtime.store.bucket}/{self.key}"
+
+    @property
+    def ours(self) -> bool:
+        """Whether this process opened it: not so in a forked child."""
+        return self._pid == os.getpid()
+
+    @property
+    def in_flight(self) -> int:
+        """Parts handed to the pool and not yet collected."""
+        return len(self._flying)
+
+    def move(self, to: State) -> None:
+        """Go on to ``to``; ValueError where `MOVES` does not say so."""
+        if to not in MOVES[self.state]:
+            raise ValueError(f"{self.url} is {self.state}: it cannot become {to}")
+        self.state = to
+
+    def check(self) -> None:
+        """Raise UploadFailed if the Create or a part has failed, as far as is known by now."""
+        if self._failure is not None:
+            what, error = self._failure
+            raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
+
+    def created(self) -> CreatedUpload:
+        """Create's answer; waits for it.
+
+        Raises:
+            UploadFailed: it failed.
+        """
+        self._create.result()
+        self.check()
+        assert self._created is not None
+        return self._created
+
+    def send(self, number: int, block: Block) -> None:
+        """Hand a part to the pool, which releases the block when it is done with it."""
+        upload_id = self.created().upload_id
+        self._flying.append(
+            self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
+        )
+
+    def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
+        """The stored parts among the oldest, each with the checksum sent; waits until at most
+        ``in_flight_max`` are in flight.
+
+        Raises:
+            UploadFailed: a part failed.
+        """
+        collected = []
+        while self._flying and (self.in_flight > in_flight_max or self._flying[0].done()):
+            answer = self._flying[0].result()
+            self._flying.popleft()
+            if answer is None:
+                break
+            collected.append(answer)
+        self.check()
+        return collected
+
+    def finish(self) -> None:
+        """The file is pending: from here on the upload is its attempt's."""
+        self.move(State.PENDING)
+        self._settle()
+
+    def abort(self) -> None:
+        """Wait for what is in flight, then abort the upload. May be repeated, also after an error.
+
+        Raises:
+            StoreError: the store did not take the abort. It was logged.
+        """
+        if not self.ours or self not in _unsettled:
+            return
+        self._stopped = True
+        while self._flying:
+            self._flying[0].result()
+            self._flying.popleft()
+        self._create.result()
+        self._abort_upload()
+
+    def abort_at_exit(self) -> None:
+        """Abort without the pool, whose threads have ended. Errors are logged."""
+        if not self.ours:
+            return
+        if self.state in (State.OPEN, State.CLOSING):
+            _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
+            self.state = State.ABORTED
+        self._stopped = True
+        if not self._create.done():
+            _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
+        try:
+            self._abort_upload()
+        except Exception:
+            return  # logged where it was raised; there is nobody left to raise it to
+
+    def _create_upload(
+        self, attributes: Attributes, on_answer: Callable[[CreatedUpload], None]
+    ) -> None:
+        try:
+            self._created = self._runtime.store.create_upload(
+                self.key, attributes=attributes, checksum=self._checksum
+            )
+            on_answer(self._created)
+        except Exception as error:
+            self._failure = ("the Create", error)
+
+    def _put_part(
+        self, number: int, block: Block, upload_id: str
+    ) -> tuple[Part, Checksum | None] | None:
+        try:
+            if self._stopped:
+                return None
+            body = block.body()
+            checksum = _checksum(self._checksum, body) if self._checksum else None
+            part = self._runtime.store.put_part(
+                self.key, upload_id, number, body, checksum=checksum
+            )
+            if self._statistics is not None:
+                self._statistics.add(BYTES_UPLOADED, part.size)
+                self._statistics.add(PARTS_UPLOADED)
+            return part, checksum
+        except Exception as error:
+            if self._failure is None:
+                self._failure = (f"part {number}", error)
+            return None
+        finally:
+            block.release()
+
+    def _abort_upload(self) -> None:
+        if self._created is not None:
+            upload_id = self._created.upload_id
+            try:
+                self._runtime.store.abort_upload(self.key, upload_id)
+            except Exception as error:
+                _log.warning("upload %s of %s could not be aborted: %s", upload_id, self.url, error)
+                raise
+        self._settle()
+
+    def _settle(self) -> None:
+        _unsettled.discard(self)
+
+
+_unsettled: set[PartSender] = set()
+
+
+@atexit.register
+def _abort_what_is_open() -> None:
+    for sender in tuple(_unsettled):
+        sender.abort_at_exit()
+
+
+def _checksum(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
+    if isinstance(body, memoryview):
+        return checksums.of(algorithm, body)
+    running = checksums.Running(algorithm)
+    left = body.length
+    with open(body.path, "rb", buffering=0) as file:
+        file.seek(body.offset)
+        while left:
+            data = file.read(min(left, _READ_BYTES))
+            if not data:
+                raise OSError(f"{body.path} is {left} bytes shorter than it was written")
+            running.update(data)
+            left -= len(data)
+    return running.checksum()

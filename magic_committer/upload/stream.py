@@ -1,0 +1,372 @@
+"""The file object: takes bytes, hands over blocks, and ends in exactly one of three ways.
+
+`UploadStream` is what every binary writer in Python wants; `TextUpload` is the same for text. Their
+theory is told in ``upload/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import UploadFailed
+from magic_committer.options import Options
+from magic_committer.runtime import Runtime
+from magic_committer.stats import Statistics
+from magic_committer.store import Attributes, CreatedUpload
+from magic_committer.upload.blocks import Block, BlockSource
+from magic_committer.upload.ledger import FinishedUpload, PartLedger
+from magic_committer.upload.sender import PartSender, State
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class UploadStream(io.BufferedIOBase):
+    """A file that becomes a pending upload when it is closed. Write-only, sequential.
+
+    It belongs to one thread at a time; streams are independent of each other. Memory: see
+    ``upload/__init__.py``.
+
+    Args:
+        runtime: the store and the pool.
+        key: the final key.
+        attributes: what the object is born with.
+        options: sizes, buffering, checksum.
+        blocks: the process's memory for blocks.
+        on_close: told once, by the closing thread, when all parts are stored: records the pending.
+            If it raises, the upload is aborted and `close` raises that.
+        on_answer: told of Create's answer at once, in a thread of the pool: short, no I/O.
+        before_block: called before each block is handed over, after Create was answered (the
+            committer reads its fence). If it raises, the upload is aborted and `write` or `close`
+            raises that.
+        on_abort: told once if the file has ended without a pending, after its upload was aborted
+            or that failed; not at interpreter exit. For a file that was dropped, in the pool's.
+        statistics: counts bytes and parts that are stored.
+
+    Raises:
+        OptionError: the checksum's algorithm needs a package that is not installed.
+    """
+
+    mode = "wb"
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        key: str,
+        *,
+        attributes: Attributes,
+        options: Options,
+        blocks: BlockSource,
+        on_close: Callable[[FinishedUpload], None],
+        on_answer: Callable[[CreatedUpload], None] = _nothing,
+        before_block: Callable[[], None] = _nothing,
+        on_abort: Callable[[], None] = _nothing,
+        statistics: Statistics | None = None,
+    ) -> None:
+        algorithm = options.checksum_algorithm
+        if algorithm is not None:
+            checksums.require(algorithm)
+        self._pool = runtime.pool
+        self._options = options
+        self._blocks = blocks
+        self._block: Block | None = None
+        self._ledger = PartLedger(options.block_bytes, uniform=options.uniform_parts)
+        self._failure: Exception | None = None
+        self._failure_told_by_close = False
+        self._on_close = on_close
+        self._before_block = before_block
+        self._on_abort = on_abort
+        self._sender = PartSender(
+            runtime,
+            key,
+            attributes=attributes,
+            checksum=algorithm,
+            on_answer=on_answer,
+            statistics=statistics,
+        )
+
+    def __repr__(self) -> str:
+        return f"<UploadStream {self.name} {self.state} {self._ledger.length} bytes>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open file does not travel between processes")
+
+    @property
+    def key(self) -> str:
+        """The final key."""
+        return self._sender.key
+
+    @property
+    def name(self) -> str:
+        """The URL of the object that is to be."""
+        return self._sender.url
+
+    @property
+    def state(self) -> State:
+        """Where the file stands. In a forked child that is what it was at the fork."""
+        return self._sender.state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file takes no more. A failed one counts as open until `close` has said so:
+        wrappers ask this first and would never hear of it. In a forked child always true."""
+        if not self._sender.ours:
+            return True
+        if self.state is State.FAILED:
+            return self._failure_told_by_close
+        return self.state is not State.OPEN
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        """How many bytes were written. ValueError when closed."""
+        self._check_open()
+        return self._ledger.length
+
+    def flush(self) -> None:
+        """Nothing: only closing makes anything last. Raises what `write` would."""
+        self._check_open()
+
+    def write(self, data: Any, /) -> int:
+        """Copy any buffer's bytes, in C order; the buffer may be used again at once.
+
+        Waits while ``parts_in_flight`` parts are being sent and a block is full.
+
+        Returns:
+            How many bytes: all.
+
+        Raises:
+            UploadFailed: Create or a part failed, part 10,001 would be needed, or the disk is full.
+                The upload was aborted; so say all later calls, `close` included.
+            ValueError: the file is closed.
+            TypeError: ``data`` has no buffer.
+            Exception: what ``before_block`` raised.
+        """
+        self._check_open()
+        view = _flat(data)
+        try:
+            self._ledger.require(len(view))
+            taken = 0
+            while taken < len(view):
+                taken += self._fill(view[taken:])
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return len(view)
+
+    def close(self) -> None:
+        """Send the last block, wait for all parts, record the pending. Nothing when closed before.
+
+        Raises:
+            UploadFailed: as `write`, and again whenever a failed file is closed.
+            Exception: what ``before_block`` or ``on_close`` raised.
+        """
+        if self.state is State.FAILED and self._failure is not None and self._sender.ours:
+            self._failure_told_by_close = True
+            raise self._failure
+        if self.closed:
+            return
+        self._sender.move(State.CLOSING)
+        try:
+            if self._ledger.owes_a_part:
+                self._hand_over()
+            self._collect(in_flight_max=0)
+            self._on_close(self._finished())
+        except BaseException as error:
+            self._failure_told_by_close = True
+            self._fail(error)
+            raise
+        self._sender.finish()
+
+    def abort(self) -> None:
+        """Give the file up: publish nothing, drop the blocks, abort the upload.
+
+        May be repeated. Does nothing after a `close` that went well: the upload is the attempt's
+        then.
+
+        Raises:
+            StoreError: the upload could not be aborted; call it again.
+        """
+        if not self._sender.ours or self.state is State.PENDING:
+            return
+        self._failure_told_by_close = True
+        if self.state in (State.OPEN, State.CLOSING):
+            self._sender.move(State.ABORTED)
+        self._end()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.abort()
+        except Exception as failed:
+            if error is not None:
+                error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+
+    def __del__(self) -> None:
+        # io.IOBase would call close(), which publishes. This may run in any thread, between any two
+        # instructions: no lock, no I/O, no thread started.
+        sender: PartSender | None = self.__dict__.get("_sender")
+        if sender is None or self.closed or sender.state is State.FAILED:
+            return
+        sender.move(State.ABORTED)
+        self._pool.later(partial(_abort_dropped, sender, self._on_abort))
+        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError(f"I/O operation on closed file {self.name}")
+        if self._failure is not None:
+            raise self._failure
+        try:
+            self._sender.check()
+        except UploadFailed as error:
+            self._fail(error)
+            raise
+
+    def _fill(self, view: memoryview) -> int:
+        """Copy as much as the current block takes; how much that was."""
+        ledger = self._ledger
+        count = min(ledger.room, len(view))
+        try:
+            if self._block is None:
+                self._block = self._new_block()
+            self._block.append(view[:count])
+        except OSError as error:
+            raise UploadFailed(
+                f"a block of {self.name} could not be kept on disk: {error}",
+                hint="See the options buffer_dir and buffer_bytes_max",
+            ) from error
+        ledger.add(count)
+        if not ledger.room:
+            self._hand_over()
+        return count
+
+    def _new_block(self) -> Block:
+        number, size = self._ledger.next_number, self._ledger.next_bytes
+        return self._blocks.block(size, self._options, first=number == 1)
+
+    def _hand_over(self) -> None:
+        self._collect(in_flight_max=self._options.parts_in_flight - 1)
+        self._sender.created()
+        self._before_block()
+        block, self._block = self._block or self._new_block(), None
+        self._sender.send(self._ledger.hand_out(), block)
+
+    def _collect(self, *, in_flight_max: int) -> None:
+        for part, checksum in self._sender.collect(in_flight_max=in_flight_max):
+            self._ledger.stored(part, checksum)
+
+    def _finished(self) -> FinishedUpload:
+        created = self._sender.created()
+        return FinishedUpload(
+            key=self.key,
+            upload_id=created.upload_id,
+            create_attempts=created.attempts,
+            parts=self._ledger.finished(),
+            length=self._ledger.length,
+            checksum=self._ledger.checksum(),
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """End the file by ``error``, which the caller raises. Whatever it was, bytes may be missing
+        in the middle, so that the file can never be closed well."""
+        if self.state in (State.OPEN, State.CLOSING):  # a hook may have aborted, then raised
+            self._sender.move(State.FAILED)
+        if isinstance(error, Exception):
+            self._failure = error
+        else:  # KeyboardInterrupt and the like are raised once; later calls tell of it
+            self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
+        try:
+            self._end()
+        except Exception as failed:
+            error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+
+    def _end(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            block.release()
+        on_abort, self._on_abort = self._on_abort, _nothing
+        try:
+            self._sender.abort()
+        finally:
+            on_abort()
+
+
+class TextUpload(io.TextIOWrapper):
+    """Text written into an `UploadStream`; UTF-8 unless told otherwise.
+
+    Leaving ``with`` by exception, garbage collection and interpreter exit abort here too, where a
+    plain ``TextIOWrapper`` would close its file, and so publish.
+    """
+
+    def __init__(
+        self,
+        stream: UploadStream,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> None:
+        super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
+        self._stream = stream
+
+    def __repr__(self) -> str:
+        return f"<TextUpload {self.encoding} {self._stream!r}>"
+
+    def abort(self) -> None:
+        """As `UploadStream.abort`."""
+        self._stream.abort()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._stream.__exit__(kind, error, traceback)
+
+    def __del__(self) -> None:
+        # Instead of io.IOBase's, which closes. The stream's own finalizer aborts.
+        pass
+
+
+def _abort_dropped(sender: PartSender, on_abort: Callable[[], None]) -> None:
+    try:
+        sender.abort()
+    finally:
+        on_abort()
+
+
+def _flat(data: Any) -> memoryview:
+    """The bytes of any buffer as one row; copies only what does not lie in C order."""
+    view = memoryview(data)
+    if view.nbytes == 0:
+        return memoryview(b"")
+    if not view.c_contiguous:
+        return memoryview(view.tobytes())
+    return pickle.PickleBuffer(view).raw()

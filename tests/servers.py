@@ -1,0 +1,136 @@
+"""Servers for tests: moto's, as a child process, and one that answers as a test says.
+
+Both listen on a port of 127.0.0.1 that the kernel chooses, and are gone when their ``with`` ends.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tools import moto_server as _moto
+
+DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
+DATE_SECONDS = 1_795_176_000.0
+"""The scripted server's clock, which stands."""
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """Run moto's server; gives its URL. All it stored is gone afterwards."""
+    with _moto.running() as url:
+        yield url
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the scripted server got it; names of headers are in lower case."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the scripted server answers.
+
+    Attributes:
+        lost: close the connection instead, as if the answer had been lost.
+        hung: say nothing until the server ends: the client's time-out must end the wait.
+    """
+
+    status: int = 200
+    body: bytes | str = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    lost: bool = False
+    hung: bool = False
+
+
+def error(status: int, code: str, message: str = "as the test wants") -> Reply:
+    """S3's error document."""
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>R1</RequestId></Error>"
+    return Reply(status, body, {"x-amz-request-id": "R1"})
+
+
+Script = Callable[[Asked], Reply]
+
+
+class ScriptedServer:
+    """Answers each request with what ``script`` says; ``asked`` holds all it got."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.asked: list[Asked] = []
+        self.ending = threading.Event()
+        self.url = ""
+
+    def said(self, *replies: Reply) -> None:
+        """Answer with these in turn, the last one again and again."""
+        waiting = list(replies)
+        self.script = lambda _: waiting.pop(0) if len(waiting) > 1 else waiting[0]
+
+
+@contextmanager
+def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServer]:
+    """Run a scripted server in threads of this process."""
+    scripted = ScriptedServer(script)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            url = urlsplit(self.path)
+            query = {name: values[0] for name, values in parse_qs(url.query, True).items()}
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            body = self.rfile.read(length)
+            asked = Asked(self.command, unquote(url.path), query, headers, body)
+            scripted.asked.append(asked)
+            reply = scripted.script(asked)
+            if reply.hung:
+                scripted.ending.wait()
+            if reply.lost or reply.hung:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            body = reply.body.encode() if isinstance(reply.body, str) else reply.body
+            self.send_response_only(reply.status)
+            for name, value in {"Date": DATE, **reply.headers}.items():
+                if value:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing: the tests' output is not an access log."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that hung up is part of the tests."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    scripted.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield scripted
+    finally:
+        scripted.ending.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

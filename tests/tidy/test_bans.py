@@ -1,0 +1,104 @@
+"""Some things have one home each: the table says what is allowed where, and why."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.sources import PACKAGE, ROOT, package_files, references
+
+BANS: dict[str, tuple[str, ...]] = {
+    # The SDK and retries: one adapter, one retry layer.
+    "boto3": ("s3/",),
+    "botocore": ("s3/",),
+    "s3transfer": ("s3/",),
+    "tenacity": ("s3/",),
+    "awscrt": ("s3/", "checksum.py"),
+    "pyspark": ("spark/",),
+    "pyarrow": ("spark/",),
+    "pandas": ("spark/",),
+    # Threads: bounded, and replaceable by a scheduler.
+    "threading.Thread": ("pool.py",),
+    "threading.Timer": (),
+    "concurrent.futures.ThreadPoolExecutor": ("pool.py",),
+    "concurrent.futures.ProcessPoolExecutor": (),
+    "multiprocessing": (),
+    "asyncio": (),
+    # Time and chance: a simulator hands in its own.
+    "time": ("runtime.py",),
+    "datetime.datetime.now": (),
+    "uuid": ("runtime.py",),
+    "random": (),
+    "secrets": (),
+    # A library logs and raises; it neither prints nor decides for the process.
+    "print": (),
+    "sys.exit": (),
+    "signal": (),
+    "atexit": ("upload/",),
+    # Readers of foreign bytes that can run code.
+    "eval": (),
+    "exec": (),
+    "marshal": (),
+}
+"""What is banned (a dotted name, and all below it): files and folders that may use it."""
+
+
+def offences(path: str, source: str) -> list[str]:
+    """Uses of banned things in a module; ``path`` is relative to the package."""
+    found = set()
+    for line, name in references(ast.parse(source)):
+        for banned, homes in BANS.items():
+            if (name == banned or name.startswith(f"{banned}.")) and not path.startswith(homes):
+                found.add(f"{PACKAGE}/{path}:{line}: {name} belongs in {homes or 'no module'}")
+    return sorted(found)
+
+
+def test_each_banned_thing_stays_in_its_home() -> None:
+    """SDK, threads, clocks, chance and printing are used in their own files only."""
+    found = [
+        offence
+        for file in package_files()
+        for offence in offences(
+            str(file.relative_to(ROOT / PACKAGE)), file.read_text(encoding="utf-8")
+        )
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("commit/sweep.py", "import time"),
+        ("commit/sweep.py", "from time import sleep as wait"),
+        ("upload/stream.py", "import threading as t\nt.Thread(target=f)"),
+        ("api.py", "from botocore.config import Config"),
+        ("job.py", "import datetime\ndatetime.datetime.now()"),
+        ("job.py", "from datetime import datetime\ndatetime.now()"),
+        ("stats.py", "def show():\n    print(1)"),
+    ],
+)
+def test_an_offence_is_found(path: str, source: str) -> None:
+    """A banned thing is found under every spelling of its import."""
+    assert offences(path, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("s3/client.py", "import boto3"),
+        ("stats.py", "import threading\nlock = threading.Lock()"),
+        ("runtime.py", "import time\ntime.sleep(1)"),
+        ("job.py", "uuid, time = 1, 2\nself.print = uuid"),
+    ],
+)
+def test_a_thing_at_home_is_fine(path: str, source: str) -> None:
+    """The homes in the table, and names that only look alike, are not offences."""
+    assert offences(path, source) == []
+
+
+def test_every_home_exists() -> None:
+    """The table allows nothing to files that are not there."""
+    homes = {home for allowed in BANS.values() for home in allowed}
+    assert [home for home in sorted(homes) if not Path(ROOT, PACKAGE, home).exists()] == []

@@ -1,0 +1,65 @@
+"""`tools.moto_server`: an S3 server that answers, and that ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.tidy.sources import ROOT
+from tools import moto_server
+
+
+def refused(url: str) -> bool:
+    """Whether nobody listens there."""
+    where = urlsplit(url)
+    with socket.socket() as attempt:
+        return attempt.connect_ex((where.hostname, where.port)) != 0
+
+
+def test_it_answers_and_ends_with_the_with() -> None:
+    """It answers S3 requests inside the ``with``; afterwards its port is free."""
+    with moto_server.running() as url:
+        assert b"ListAllMyBucketsResult" in urllib.request.urlopen(url).read()
+    assert refused(url)
+
+
+def test_it_ends_when_its_parent_is_killed() -> None:
+    """kill -9 of the process that runs it ends it, too."""
+    script = (
+        "from tools import moto_server; import signal\n"
+        "with moto_server.running() as url: print(url, flush=True); signal.pause()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        url = parent.stdout.readline().strip()
+        server = os.pidfd_open(int(children(parent.pid)))
+        assert not refused(url)
+        parent.kill()
+        assert parent.wait() == -signal.SIGKILL
+        ended, _, _ = select.select([server], [], [], 10)
+        os.close(server)
+    assert ended
+    assert refused(url)
+
+
+def children(pid: int) -> str:
+    """The process ids of a process's children, as Linux tells them."""
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().strip()
+
+
+def test_a_server_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ends as it starts is an error, not a wait without end."""
+    monkeypatch.setattr(sys, "executable", "false")
+    with pytest.raises(moto_server.ServerFailed, match="code 1"), moto_server.running():
+        pass

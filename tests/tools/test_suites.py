@@ -1,0 +1,64 @@
+"""`tools.suites`: a suite that fails or runs too long is told of, and fails the whole."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tools import suites
+from tools.suites import Suite
+
+OK = (sys.executable, "-c", "print('fine')")
+BAD = (sys.executable, "-c", "exit(1)")
+ENDLESS = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+@pytest.mark.parametrize(
+    ("commands", "failed"), [((OK,), False), ((BAD,), True), ((BAD, OK), True), ((OK, BAD), True)]
+)
+def test_one_command_that_fails_fails_its_suite(
+    commands: tuple[tuple[str, ...], ...], failed: bool
+) -> None:
+    """A suite has passed when all of its commands have."""
+    assert suites.run(Suite("some", 60, commands=commands)).failed == failed
+
+
+def test_a_suite_past_its_cap_is_ended_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """A suite that runs past 1.5 times its cap is ended; the line says that it was over its cap."""
+    outcome = suites.run(Suite("slow", 1, commands=(ENDLESS,)))
+    assert outcome.failed
+    assert 1.5 <= outcome.seconds < 15
+    assert "over its cap" in str(outcome)
+    assert "ended after 2 s, 1.5 times its cap" in capsys.readouterr().out
+
+
+def test_the_whole_fails_with_one_suite(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All suites run and are listed; the exit code says that one failed."""
+    monkeypatch.setattr(
+        suites, "SUITES", (Suite("one", 9, commands=(BAD,)), Suite("two", 9, commands=(OK,)))
+    )
+    monkeypatch.setattr(sys, "argv", ["suites", "test"])
+    assert suites.main() == 1
+    told = capsys.readouterr().out
+    assert "one         FAILED" in told
+    assert "two         ok" in told
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    """A name that is no suite ends the program with those that are."""
+    with pytest.raises(SystemExit, match="no suite unti; suites: test, ci, or some of check, unit"):
+        suites.choose(["unti"])
+
+
+def test_make_test_fits_into_its_time() -> None:
+    """The caps of what `make test` runs stay within 12 minutes together."""
+    assert sum(suite.seconds_max for suite in suites.choose(["test"])) <= 12 * 60
+
+
+def test_ci_fits_into_its_time() -> None:
+    """All caps together stay within 45 minutes, so that even at 1.5 times them an hour is not
+    passed by much."""
+    assert sum(suite.seconds_max for suite in suites.SUITES) <= 45 * 60

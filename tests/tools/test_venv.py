@@ -1,0 +1,173 @@
+"""`tools.venv`: whatever became of `.venv`, the next run makes it whole.
+
+The steps are played here (they take half a minute in life; tests/demo does them for real): making
+it gives a directory with a Python, installing leaves a file behind.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.tidy.sources import ROOT
+from tools.venv import Venv
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nobody catches it."""
+
+
+class PlayedVenv(Venv):
+    """A `.venv` whose steps cost nothing. ``die_at``: the step, counted from 1, to be killed in."""
+
+    def __init__(self, root: Path, die_at: int = 0) -> None:
+        super().__init__(root)
+        self.steps: list[str] = []
+        self.die_at = die_at
+
+    def _step(self, *module_and_arguments: str, python: Path) -> None:
+        step = module_and_arguments[0]
+        self.steps.append(step)
+        if step == "venv":
+            self.python.parent.mkdir(parents=True)
+            self.python.symlink_to(sys.executable)
+        if len(self.steps) == self.die_at:
+            raise Killed
+        if step == "pip":
+            assert self.python.exists()
+            (self.path / module_and_arguments[-1]).touch()
+
+    def installed(self) -> set[str]:
+        """What was installed to the end."""
+        return {file.name for file in self.path.glob("needed-*")}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project whose profiles need a thing each."""
+    groups = "\n".join(f'{name} = ["needed-{name}"]' for name in ("dev", "bench"))
+    (tmp_path / "pyproject.toml").write_text(f"[dependency-groups]\n{groups}\n")
+    return tmp_path
+
+
+def steps(project: Path, profile: str = "test") -> list[str]:
+    """What it takes to have a profile whole now. Afterwards nothing more is to be done."""
+    venv = PlayedVenv(project)
+    venv.ensure(profile)
+    again = PlayedVenv(project)
+    again.ensure(profile)
+    assert again.steps == []
+    return venv.steps
+
+
+def test_it_is_made_once(project: Path) -> None:
+    """The first run makes it, the second finds it done."""
+    assert steps(project) == ["venv", "pip"]
+
+
+def test_another_profile_is_added(project: Path) -> None:
+    """A second profile is installed next to the first; neither is lost."""
+    steps(project, "bench")
+    assert steps(project, "test") == ["pip"]
+    assert steps(project, "bench") == []
+    assert PlayedVenv(project).installed() == {"needed-dev", "needed-bench"}
+
+
+@pytest.mark.parametrize("die_at", [1, 2])
+def test_one_killed_while_it_is_made_is_made_anew(project: Path, die_at: int) -> None:
+    """Killed in any step, it does not count as made."""
+    with pytest.raises(Killed):
+        PlayedVenv(project, die_at).ensure("test")
+    assert steps(project) == ["venv", "pip"]
+
+
+def test_one_killed_while_it_grows_is_made_anew(project: Path) -> None:
+    """Killed while a second profile is added, neither profile counts as whole."""
+    steps(project, "bench")
+    with pytest.raises(Killed):
+        PlayedVenv(project, die_at=1).ensure("test")
+    assert steps(project, "bench") == ["venv", "pip"]
+
+
+def test_another_pyproject_makes_it_anew(project: Path) -> None:
+    """What it was made from has changed: it is outdated."""
+    steps(project)
+    with open(project / "pyproject.toml", "a") as file:
+        file.write("# one more line\n")
+    assert steps(project) == ["venv", "pip"]
+
+
+def test_a_copied_checkout_makes_its_own(project: Path, tmp_path: Path) -> None:
+    """A `.venv` copied along leads to the old directory: it is not used."""
+    steps(project)
+    copy = tmp_path / "copy"
+    shutil.copytree(project, copy, symlinks=True, ignore=shutil.ignore_patterns("copy"))
+    assert steps(copy) == ["venv", "pip"]
+
+
+def test_a_python_that_is_gone_makes_it_anew(project: Path) -> None:
+    """The Python that it was made with was removed: it is broken."""
+    steps(project)
+    python = Venv(project).python
+    python.unlink()
+    python.symlink_to(project / "no-python-here")
+    assert steps(project) == ["venv", "pip"]
+
+
+@pytest.mark.parametrize("stamp", ["", "{", "[]", '{"profiles": ["test"]}'])
+def test_a_stamp_that_is_none_makes_it_anew(project: Path, stamp: str) -> None:
+    """A damaged stamp says nothing."""
+    steps(project)
+    (project / ".venv" / "complete.json").write_text(stamp)
+    assert steps(project) == ["venv", "pip"]
+
+
+def test_a_file_in_its_place_makes_way(project: Path) -> None:
+    """Something else of that name is replaced."""
+    (project / ".venv").write_text("not a directory")
+    assert steps(project) == ["venv", "pip"]
+
+
+def test_two_at_once_make_one(project: Path) -> None:
+    """A second run waits for the first and finds it done."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    class SlowVenv(PlayedVenv):
+        def _step(self, *module_and_arguments: str, python: Path) -> None:
+            inside.set()
+            assert go_on.wait(10)
+            super()._step(*module_and_arguments, python=python)
+
+    first, second = SlowVenv(project), PlayedVenv(project)
+    threads = [threading.Thread(target=venv.ensure, args=("test",)) for venv in (first, second)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert (first.steps, second.steps) == (["venv", "pip"], [])
+
+
+def test_a_step_that_fails_says_which(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A failing step ends the program with a word, after its own; nothing counts as made."""
+    venv = Venv(project)
+    with venv._locked(), pytest.raises(SystemExit, match="python -m no_such_module"):
+        venv._step("no_such_module", python=Path(sys.executable))
+    assert "No module named" in capfd.readouterr().err
+
+
+def test_an_old_python_is_told_so(tmp_path: Path) -> None:
+    """Run by a Python older than 3.11, it says which is needed and how to name another."""
+    old = tmp_path / "old.py"
+    source = (ROOT / "tools" / "venv.py").read_text()
+    old.write_text(source.replace("import sys\n", "import sys\nsys.version_info = (3, 9)\n", 1))
+    told = subprocess.run([sys.executable, old], capture_output=True, text=True)
+    assert told.returncode == 1
+    assert "needs Python 3.11 or newer" in told.stderr
+    assert "make PYTHON=" in told.stderr

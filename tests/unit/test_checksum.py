@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import OptionError
+from magic_committer.store import Checksum, ChecksumAlgorithm
+
+CRCS = ("CRC32", "CRC32C", "CRC64NVME")
+ALL: tuple[ChecksumAlgorithm, ...] = get_args(ChecksumAlgorithm)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _crt() -> None:
+    pytest.importorskip("awscrt.checksums")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "digest"),
+    [
+        ("CRC32", "cbf43926"),
+        ("CRC32C", "e3069283"),
+        ("CRC64NVME", "ae8b14860a799888"),
+        ("SHA1", "f7c3bc1d808e04732adf679965ccc34ca7ae3441"),
+        ("SHA256", "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"),
+    ],
+)
+def test_the_published_check_values(algorithm: ChecksumAlgorithm, digest: str) -> None:
+    """Each algorithm gives its standard's value for "123456789", in big-endian base64."""
+    value = checksums.of(algorithm, b"123456789").value
+    assert value == base64.b64encode(bytes.fromhex(digest)).decode()
+
+
+@given(st.sampled_from(ALL), st.lists(st.binary(max_size=300), max_size=6))
+def test_updates_may_be_cut_anywhere(algorithm: ChecksumAlgorithm, pieces: list[bytes]) -> None:
+    """Running over pieces equals the checksum of the pieces joined."""
+    running = checksums.Running(algorithm)
+    for piece in pieces:
+        running.update(memoryview(bytearray(piece)))
+    assert running.checksum() == checksums.of(algorithm, b"".join(pieces))
+
+
+@given(st.sampled_from(CRCS), st.lists(st.binary(max_size=3000), min_size=1, max_size=6))
+def test_the_whole_follows_from_the_parts(algorithm: ChecksumAlgorithm, parts: list[bytes]) -> None:
+    """Joining the parts' CRCs equals the CRC of all bytes, with empty parts among them too."""
+    joined = checksums.whole((checksums.of(algorithm, part), len(part)) for part in parts)
+    assert joined == checksums.of(algorithm, b"".join(parts))
+
+
+@given(
+    st.sampled_from(CRCS),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 2**43),
+)
+def test_joining_agrees_with_aws_at_any_length(
+    algorithm: ChecksumAlgorithm, first: int, second: int, length: int
+) -> None:
+    """The joined CRC is the one that AWS's own library computes, for lengths up to 8 TiB."""
+    from awscrt import checksums as aws
+
+    if not hasattr(aws, "combine_crc32"):
+        pytest.skip("this awscrt cannot join")
+    width = 8 if algorithm == "CRC64NVME" else 4
+
+    def written(crc: int) -> Checksum:
+        return Checksum(algorithm, base64.b64encode(crc.to_bytes(width, "big")).decode())
+
+    theirs = getattr(aws, f"combine_{algorithm.lower()}")(first, second, length)
+    assert checksums.combine(written(first), written(second), length) == written(theirs)
+
+
+def test_nothing_joined_is_nothing() -> None:
+    """An object without parts has no checksum."""
+    assert checksums.whole([]) is None
+
+
+@pytest.mark.parametrize("second", ["SHA256", "CRC32C"])
+def test_what_cannot_be_joined_is_refused(second: ChecksumAlgorithm) -> None:
+    """SHA sums, and CRCs of two kinds, are refused rather than joined to nonsense."""
+    first: ChecksumAlgorithm = "SHA256" if second == "SHA256" else "CRC32"
+    with pytest.raises(ValueError, match="cannot be joined"):
+        checksums.combine(checksums.of(first, b"a"), checksums.of(second, b"b"), 1)
+    assert checksums.joins("CRC32")
+    assert not checksums.joins("SHA256")
+
+
+def test_a_composite_is_the_sum_of_sums_and_their_number() -> None:
+    """For SHA the object's value is the digest of the parts' digests, a dash and their count."""
+    parts = [b"first", b"second"]
+    digests = b"".join(hashlib.sha256(part).digest() for part in parts)
+    expected = base64.b64encode(hashlib.sha256(digests).digest()).decode() + "-2"
+    made = checksums.composite([checksums.of("SHA256", part) for part in parts])
+    assert made == Checksum("SHA256", expected)
+
+
+@pytest.fixture
+def no_awscrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As where awscrt is not installed."""
+    monkeypatch.setitem(sys.modules, "awscrt.checksums", None)
+    checksums._crc_function.cache_clear()
+    yield
+    checksums._crc_function.cache_clear()
+
+
+@pytest.mark.usefixtures("no_awscrt")
+def test_crc32_needs_nothing_and_stays_the_same() -> None:
+    """Without awscrt CRC32 comes from zlib, with the same value."""
+    checksums.require("CRC32")
+    assert checksums.of("CRC32", b"123456789").value == "y/Q5Jg=="
+
+
+@pytest.mark.usefixtures("no_awscrt")
+@pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
+def test_the_others_say_what_to_install(algorithm: ChecksumAlgorithm) -> None:
+    """Without awscrt the other CRCs are refused before the first byte, naming the extra."""
+    with pytest.raises(OptionError, match=r"magic-committer\[crt\]"):
+        checksums.require(algorithm)
+    checksums.require("SHA256")

@@ -1,0 +1,567 @@
+"""Paths against the answers of the real Hadoop 3.5.0, and the rules that are ours alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magic_committer import elements, paths, store
+from magic_committer.errors import PathError
+from magic_committer.paths import Destination, JobPaths, Location
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+TABLE = json.loads((GOLDEN / "magic_paths.json").read_text())
+U1, U2 = "0123456789abcdef" * 2, "f" * 32
+ERROR = "an error"
+
+# Against Hadoop's table ---------------------------------------------------------------------------
+
+EMPTY = "empty elements are refused: S3 knows the keys a//b and a/b, Hadoop collapses them"
+DOTS = "'.' and '..' are refused: Hadoop moves, S3 takes them as names"
+CONTROL = "control characters are refused: listings cannot carry them"
+BUCKETLESS = "a URL without a bucket is refused"
+OLD_MAGIC = "'__magic' of Hadoop 3.3 is magic too, so that its jobs can be read"
+NESTED = "magic directories inside one another are refused: the inner is swept with the outer"
+MARKER = "a file _SUCCESS is refused: the job's commit overwrites it"
+ATTEMPT = (
+    "Hadoop takes the fourth element below the magic one whatever it is, or fails with an index"
+)
+NOT_OURS = "our ids are [A-Za-z0-9._=-]; Hadoop's may be blank, or make directories of their own"
+NOT_BUILT = "'_temporary' is for files with absolute paths, which we do not have"
+
+DIFFERENCES: dict[tuple[str, str], str] = {
+    ("//", "split"): EMPTY,
+    ("///", "split"): EMPTY,
+    ("s3a://bkt//a", "split"): EMPTY,
+    ("/d/__magic_job-7c1d/", "split"): EMPTY,
+    ("/a/./b", "split"): DOTS,
+    ("/a/../b", "split"): DOTS,
+    ("/../a", "split"): DOTS,
+    ("/.", "split"): DOTS,
+    ("/a\tb/c", "split"): CONTROL,
+    ("s3a:/a/b", "split"): BUCKETLESS,
+    **{
+        (path, function): OLD_MAGIC
+        for path in ("/d/__magic/__base/x", "/d/__magic/1/2", "/d/__magic", "/__magic/x")
+        for function in (
+            "isMagicPath",
+            "magicElementIndex",
+            "magicPathParents",
+            "magicPathChildren",
+            "finalDestination",
+            "isMagicCommitPath",
+        )
+        if (path, function) != ("/d/__magic", "isMagicCommitPath")
+    },
+    ("/d/__magic_job-1/__magic_job-2/__base/b", "isMagicCommitPath"): NESTED,
+    ("/d/__magic_job-1/_SUCCESS", "isMagicCommitPath"): MARKER,
+    ("/d/__magic_job-7c1d", "isMagicCommitPath"): "there is no file in it",
+    ("/d/__magic_job-1/__base", "isMagicCommitPath"): "there is no file in it",
+    ("/d/__magic_job-1/a/__base/b/c", "taskAttemptIdOf"): ATTEMPT,
+    ("/d/__magic_job-1/__base/a/__base/b", "taskAttemptIdOf"): ATTEMPT,
+    ("/d/__magic_job-1/a/b/c/d", "taskAttemptIdOf"): ATTEMPT,
+}
+"""Everything in which we differ from Hadoop's table, and why: (input, function)."""
+
+FUNCTIONS: dict[str, Callable[[list[str]], Any]] = {
+    "isMagicPath": elements.is_magic_path,
+    "containsBasePath": elements.contains_base,
+    "magicElementIndex": elements.magic_element_index,
+    "magicPathParents": elements.magic_parents,
+    "magicPathChildren": elements.magic_children,
+    "basePathChildren": elements.base_children,
+    "finalDestination": elements.final_destination,
+    "elementsToKey": "/".join,
+}
+SAME_AS_PYTHON = {"lastElement", "filename"}
+"""The last of a list; nothing of ours to compare."""
+
+
+def answer(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except PathError:
+        return ERROR
+
+
+def hadoop(cell: dict[str, Any]) -> Any:
+    return ERROR if "error" in cell else cell["ok"]
+
+
+def url_of(path: str) -> str:
+    """The table's paths mostly have no bucket; a URL of ours always has."""
+    return f"s3a://bkt{path}" if path.startswith("/") else path
+
+
+def split(path: str) -> list[str]:
+    return elements.split_key(paths.parse_url(url_of(path)).key)
+
+
+def is_magic_file(path: str) -> bool:
+    return answer(paths.parse_magic_path, url_of(path)) is not ERROR
+
+
+def attempt_of(path: str) -> str:
+    attempt = paths.parse_magic_path(url_of(path)).attempt
+    if attempt is None:
+        raise PathError("no attempt")
+    return attempt
+
+
+def compared() -> Iterator[tuple[str, str, Any, Any]]:
+    """Input, function, Hadoop's answer, ours: for every row that speaks of paths or lists."""
+    for row in TABLE["paths"]:
+        path = row["input"]
+        yield path, "split", hadoop(row["split"]), answer(split, path)
+        if "error" in row["split"] or answer(split, path) is ERROR:
+            continue  # nothing follows from a path that one of the two refuses
+        for name, cell in row["fns"].items():
+            if name not in SAME_AS_PYTHON:
+                yield path, name, hadoop(cell), answer(FUNCTIONS[name], split(path))
+        yield path, "pathToKey", hadoop(row["pathToKey"]), paths.parse_url(url_of(path)).key
+        commit = hadoop(row["isMagicCommitPath"])
+        yield path, "isMagicCommitPath", commit, is_magic_file(path)
+        yield path, "taskAttemptIdOf", hadoop(row["taskAttemptIdOf"]), answer(attempt_of, path)
+        written = row["Path"]["uri"]["ok"].removeprefix("s3a://bkt")
+        ours = paths.java_uri("bkt", paths.parse_url(url_of(path)).key).removeprefix("s3a://bkt")
+        yield path, "toUri", written, ours
+    for row in TABLE["lists"]:
+        for name, cell in row["fns"].items():
+            if name not in SAME_AS_PYTHON:
+                items = row["input"]
+                yield str(items), name, hadoop(cell), answer(FUNCTIONS[name], items)
+
+
+def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
+    """Each cell of Hadoop's table is answered alike, or stands in DIFFERENCES, which holds no more."""
+    rows = list(compared())
+    differing = {(row, function): (h, o) for row, function, h, o in rows if h != o}
+    unlisted = {k: v for k, v in differing.items() if k not in DIFFERENCES}
+    assert not unlisted
+    assert set(DIFFERENCES) == set(differing)
+    assert len(TABLE["paths"]) == 61
+    assert len(TABLE["lists"]) == 15
+
+
+LAYOUT = {
+    "jobPath": lambda job: job.directory,
+    "jobAttemptsPath": lambda job: job.directory,
+    "jobAttemptPath": lambda job: job.job_attempt,
+    "taskAttemptsPath": lambda job: job.task_attempts,
+}
+
+
+@pytest.mark.parametrize(
+    "row", TABLE["builders"], ids=lambda r: f"{r['dest']}|{r['uuid']}|{r['appAttempt']}"
+)
+def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
+    """Job and attempt directories are where Hadoop's builders put them (temporary ones apart:
+    NOT_BUILT); ids that differ (NOT_OURS) are refused, never given another place."""
+    dest = Destination.parse(row["dest"])
+    job = answer(JobPaths, dest, row["uuid"], row["appAttempt"])
+    if row["uuid"] in ("a/b", " ", "ü"):
+        assert job is ERROR, NOT_OURS
+        return
+    assert set(row) - {"dest", "uuid", "appAttempt", *LAYOUT} == {"tempJobAttemptPath"}, NOT_BUILT
+    for name, of in LAYOUT.items():
+        ours = ERROR if job is ERROR else f"s3a://bkt/{of(job)}".removesuffix("/")
+        assert ours == hadoop(row[name]), name
+
+
+def test_task_directories_are_hadoops() -> None:
+    """An attempt's directory and its base are where Hadoop's builders put them (NOT_BUILT apart)."""
+    cells = TABLE["task_builders"]
+    job = JobPaths(Destination("bkt", "d/"), "7c1d")
+    attempt = "attempt_20260101_0001_m_000003_1"
+    assert f"s3a://bkt/{job.base(attempt)}" == f"{cells['magicTaskAttempt']['ok']}/"
+    directory = f"s3a://bkt/{job.attempt_directory(attempt)}"
+    assert directory == f"{cells['baseMagicTaskAttempt']['ok']}/"
+    assert set(cells) == {"magicTaskAttempt", "baseMagicTaskAttempt", "tempTaskAttempt"}
+
+
+@pytest.mark.parametrize(
+    "index", sorted(GOLDEN.glob("3.*/*/index.json")), ids=lambda p: "/".join(p.parts[-3:-1])
+)
+def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
+    """From the magic key of each golden `.pending` we read the destination, the job, the attempt
+    and the very key that Hadoop completed the upload to."""
+    for name, entry in (
+        json.loads(index.read_text())["files"].items() if "files" in index.read_text() else ()
+    ):
+        if entry["kind"] != "pending":
+            continue
+        magic = paths.parse_magic_path(f"s3a://bkt/{entry['key'].removesuffix('.pending')}")
+        written = json.loads((index.parent / name).read_text())
+        assert magic.final_key == written["destinationKey"]
+        assert magic.job_id == "7c1d0000-aaaa-4bbb-8ccc-000000000001"
+        assert magic.attempt is not None
+        assert magic.attempt.startswith("attempt_202601010000_0001_m_00000")
+        assert paths.java_uri("bkt", magic.key) == written["uri"]
+        release = index.parts[-3]
+        assert magic.layout == ("plain" if release.startswith("3.3") else "job")
+        if magic.layout == "job":
+            job = JobPaths(magic.dest, magic.job_id)
+            assert job.marker(magic.attempt, magic.name) == magic.key
+            assert job.pending(magic.attempt, magic.name) == entry["key"]
+
+
+# URLs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
+def test_s3_schemes_are_read_alike(scheme: str) -> None:
+    """s3, s3a and s3n name the same place, and nothing is decoded."""
+    assert paths.parse_url(f"{scheme}://b/a%20b/c?x#y") == Location("b", "a%20b/c?x#y")
+    assert paths.parse_url(f"{scheme}://b") == Location("b", "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "b/x", "/a/b", "hdfs://b/x", "s3://", "s3:///x", "s3:/b/x", "s3://b c/x", "s3://b/a\x00b"],
+)
+def test_what_is_no_s3_url_is_refused_with_a_hint(url: str) -> None:
+    """No URL, another scheme, no bucket or control characters: an error that says what to write."""
+    with pytest.raises(PathError) as caught:
+        paths.parse_url(url)
+    assert caught.value.hint
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    """A secret before an "@" never reaches the message."""
+    with pytest.raises(PathError) as caught:
+        paths.parse_url("s3a://AKIAKEY:topsecret@bucket/x")
+    assert "topsecret" not in str(caught.value)
+    assert "AKIAKEY" not in str(caught.value)
+
+
+# Destinations ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "prefix"),
+    [("s3://b", ""), ("s3://b/", ""), ("s3://b/t", "t/"), ("s3a://b/t/u/", "t/u/")],
+)
+def test_a_destination_is_a_directory(url: str, prefix: str) -> None:
+    """With or without a trailing slash, a URL names the directory; "" is a whole bucket."""
+    dest = Destination.parse(url)
+    assert dest.prefix == prefix
+    assert dest.url == f"s3://b/{prefix}"
+    assert dest.success_key == f"{prefix}_SUCCESS"
+    assert dest.jobs_prefix == f"{prefix}__magic_job-"
+    assert dest.key("a/b.csv") == f"{prefix}a/b.csv"
+    assert dest.relative(dest.key("a/b.csv")) == "a/b.csv"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "t//",
+        "/t",
+        "a//b",
+        "a/./b",
+        "a/../b",
+        "..",
+        "a/__magic",
+        "__magic/x",
+        "a/__magic_job-1/x",
+        "__magic_job-",
+        "a/__magic_stream",
+        "a\nb",
+        "a\x7f",
+        "a\ud800",
+        "a\uffff",
+        "x" * 900,
+        "ü" * 450,
+    ],
+)
+def test_a_destination_that_loses_data_is_refused(path: str) -> None:
+    """Directories of committers, elements that Hadoop reads otherwise, keys without room below."""
+    with pytest.raises(PathError):
+        Destination.parse(f"s3://b/{path}")
+
+
+@pytest.mark.parametrize(("bucket", "prefix"), [("b", "x"), ("b", "/"), ("", "x/"), ("a/b", "x/")])
+def test_a_destination_cannot_be_built_wrong(bucket: str, prefix: str) -> None:
+    """The rules hold however a destination is made."""
+    with pytest.raises(PathError):
+        Destination(bucket, prefix)
+
+
+def test_dataset1_does_not_hold_dataset10() -> None:
+    """A destination holds what is below it: no neighbour that starts alike, and not itself."""
+    dest = Destination.parse("s3://b/dataset1")
+    assert dest.contains("dataset1/x")
+    assert not dest.contains("dataset10/x")
+    assert not dest.contains("dataset1/")
+    assert not dest.contains("dataset1")
+    with pytest.raises(PathError):
+        dest.relative("dataset10/x")
+
+
+def test_a_jobs_directory_is_known_by_its_whole_name() -> None:
+    """The job of a control key is found by equality: job1 is not job10, and foreign ids are none."""
+    dest = Destination.parse("s3://b/t")
+    assert dest.job_id_of("t/__magic_job-job10/x") == "job10"
+    assert dest.job_id_of("t/__magic_job-a b/x") is None
+    assert dest.job_id_of("t/__magic_job-/x") is None
+    assert dest.job_id_of("t/__magic_job-1") is None
+    assert dest.job_id_of("u/__magic_job-1/x") is None
+    assert dest.job_id_of_record("t/__magic_job-1/job.json") == "1"
+    assert dest.job_id_of_record("t/__magic_job-1/deep/job.json") is None
+
+
+# Keys of a job --------------------------------------------------------------------------------------
+
+
+def test_the_keys_of_a_job() -> None:
+    """Every control object has the key that protocol.md gives it."""
+    job = JobPaths(Destination.parse("s3://b/t"), "7")
+    m = "t/__magic_job-7/"
+    assert job.directory == m
+    assert job.record == m + "job.json"
+    assert job.plan("n1") == m + "plan-n1.json"
+    assert job.pendingset("a_0") == m + "job-7/00/a_0.pendingset"
+    assert job.base("a_0") == m + "job-7/00/tasks/a_0/__base/"
+    assert job.marker("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv"
+    assert job.pending("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv.pending"
+    assert job.uri("t/a b%.x") == "s3a://b/t/a%20b%25.x"
+    assert job.attempt_of_pendingset(job.pendingset("a_0")) == "a_0"
+    assert job.attempt_of_pendingset(m + "job-7/00/deep/a_0.pendingset") is None
+    assert job.attempt_of_pendingset(m + "job-7/00/a_0.json") is None
+    assert job.attempt_of_pendingset("u/a_0.pendingset") is None
+
+
+def test_a_control_key_over_1024_bytes_is_refused() -> None:
+    """The limit counts UTF-8 bytes, and the `.pending`, not the file, is what has to fit."""
+    job = JobPaths(Destination.parse("s3://b/t"), "7")
+    room = store.KEY_BYTES_MAX - len(job.base("a")) - len(".pending")
+    assert len(job.pending("a", "x" * room)) == store.KEY_BYTES_MAX
+    for name in ("x" * (room + 1), "ü" * (room // 2 + 1)):
+        with pytest.raises(PathError, match="1024"):
+            job.marker("a", name)
+        with pytest.raises(PathError, match="1024"):
+            paths.parse_magic_path(f"s3://b/{job.base('a')}{name}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", ".", "..", "a/b", "a b", "ü", "x" * 129, "a\n", "__base", "__magic", "__magic_job-1"],
+)
+def test_an_id_that_would_move_a_key_is_refused(value: str) -> None:
+    """Ids are one plain element; those that mean something in a path are not ids."""
+    with pytest.raises(PathError, match="attempt"):
+        paths.check_id("attempt", value)
+    with pytest.raises(PathError):
+        JobPaths(Destination("b", ""), value)
+
+
+@pytest.mark.parametrize("value", ["1", "a_0", "x" * 128, "a.b=c-d", "-", "_", "..."])
+def test_a_plain_id_is_itself(value: str) -> None:
+    """What is allowed in an id comes back unchanged."""
+    assert paths.check_id("task", value) == value
+
+
+# Names ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.csv",
+        "dt=1/a b+c&d%20.csv",
+        "ü/日.txt",
+        "_meta",
+        "_x/.y",
+        "a/_SUCCESS",
+        "pending",
+        "x.pending/y",
+        "x.PENDING",
+        "__magic_job",
+        "x__magic_job-1",
+        "__base/x",
+    ],
+)
+def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
+    """Any other name is fine, hidden ones too, and the magic path of it leads back to it."""
+    paths.check_name(name)
+    job = JobPaths(Destination.parse("s3://b/t"), "7")
+    magic = paths.parse_magic_path(f"s3a://b/{job.marker('a', name)}")
+    assert (magic.dest, magic.job_id, magic.attempt, magic.name) == (job.dest, "7", "a", name)
+    assert magic.final_key == job.dest.key(name)
+    assert magic.layout == "job"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "needs a name"),
+        ("/a", "not relative"),
+        ("s3://b/a", "not relative"),
+        ("a//b", "empty element"),
+        ("a/", "empty element"),
+        ("./a", "element '.'"),
+        ("a/../b", "element '..'"),
+        ("a\tb", "character"),
+        ("a\x85b", "character"),
+        ("a\ud800", "character"),
+        ("__magic/a", "committer's own"),
+        ("a/__magic_job-1/b", "committer's own"),
+        ("__magic_stream/a", "committer's own"),
+        ("a.pending", "ends like"),
+        ("d/.pendingset", "ends like"),
+        ("_SUCCESS", "marker"),
+    ],
+)
+def test_a_name_that_would_lose_data_is_refused_with_its_reason(name: str, why: str) -> None:
+    """Each rule has its own message; a magic path to such a file is refused as well."""
+    with pytest.raises(PathError, match=why):
+        paths.check_name(name)
+    if name:
+        with pytest.raises(PathError):
+            paths.parse_magic_path(f"s3://b/t/__magic_job-7/job-7/00/tasks/a/__base/{name}")
+
+
+def test_a_name_with_another_jobs_token_is_refused_for_a_job() -> None:
+    """The clean-up of the job that the token names would abort the upload."""
+    paths.check_name(f"a-mcj{U1}.csv")
+    paths.check_name(f"a-mcj{U1}.csv", uuid=U1)
+    with pytest.raises(PathError, match=U1):
+        paths.check_name(f"a-mcj{U1}.csv", uuid=U2)
+
+
+# Unique names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "unique"),
+    [
+        ("b.csv", f"b-mcj{U1}.csv"),
+        ("d.x/b.csv.gz", f"d.x/b-mcj{U1}.csv.gz"),
+        ("b", f"b-mcj{U1}"),
+        (".b", f".b-mcj{U1}"),
+        ("..b.csv", f"..b-mcj{U1}.csv"),
+        (f"b-mcj{U1}.csv", f"b-mcj{U1}.csv"),
+    ],
+)
+def test_the_token_stands_before_the_first_dot(name: str, unique: str) -> None:
+    """Suffixes stay suffixes, hidden files stay hidden, and doing it twice changes nothing."""
+    assert paths.unique_name(name, U1) == unique
+    assert paths.unique_name(unique, U1) == unique
+
+
+def test_a_name_never_gets_two_owners() -> None:
+    """A name with another job's token cannot be made unique, and one with two is nobody's."""
+    with pytest.raises(PathError):
+        paths.unique_name(f"b-mcj{U2}.csv", U1)
+    assert paths.uuid_in_name(f"mcj{U1}-mcj{U2}.csv") is None
+    with pytest.raises(PathError):
+        paths.unique_name("b.csv", "not-a-uuid")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"mcj{U1}/b.csv",
+        f"b-mcj{U1}0.csv",
+        f"b-mcj{U1[:-1]}.csv",
+        f"xmcj{U1}.csv",
+        f"b-mcj{U1.upper()}.csv",
+        f"part-00000-{U1}.csv",
+        f"b-mcj{U1}\n",
+    ],
+)
+def test_only_a_whole_token_of_ours_names_an_owner(key: str) -> None:
+    """Directories, substrings, other cases and Spark's own UUIDs belong to nobody."""
+    assert paths.uuid_in_name(key) is None
+
+
+ELEMENT = st.text("ab.-_=mcj0f é", min_size=1, max_size=12).filter(lambda e: e not in (".", ".."))
+NAME = st.lists(ELEMENT, min_size=1, max_size=3).map("/".join)
+UUID = st.text("0123456789abcdef", min_size=32, max_size=32)
+
+
+@given(NAME, UUID, UUID)
+def test_a_unique_name_names_its_owner(name: str, uuid: str, other: str) -> None:
+    """Whatever the name, its unique form is attributed to that job and to no other, in the same
+    directory, and is hidden exactly if the name was."""
+    unique = paths.unique_name(name, uuid)
+    assert paths.uuid_in_name(unique) == uuid
+    assert paths.uuid_in_name(f"s/{unique}") == uuid
+    assert unique.rpartition("/")[0] == name.rpartition("/")[0]
+    assert paths.is_hidden(unique) == paths.is_hidden(name)
+    assert paths.unique_name(name, other) == unique.replace(f"mcj{uuid}", f"mcj{other}")
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_nothing_but_a_path_error_comes_out(url: str, name: str) -> None:
+    """Whatever the text, each reader answers or raises PathError."""
+    for function in (paths.parse_url, Destination.parse, paths.parse_magic_path):
+        answer(function, url)
+        answer(function, f"s3://b/{url}")
+        answer(function, f"s3://b/d/__magic_job-1/{name}")
+    answer(paths.check_name, name)
+    answer(paths.check_id, "id", name)
+    assert paths.uuid_in_name(name) is None
+
+
+# Magic paths ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "dest", "name", "job_id", "attempt"),
+    [
+        ("d/__magic/1", "d/", "1", None, None),
+        ("d/__magic/1/2", "d/", "2", None, None),
+        ("d/__magic/job1/task003/__base/4/5", "d/", "4/5", None, None),
+        ("__magic/job-7/tasks/a/__base/x", "", "x", "7", "a"),
+        ("d/__magic/job-7/00/tasks/a/__base/x", "d/", "x", "7", "a"),
+        ("d/__magic_job-7/job-7/01/tasks/a/__base/x", "d/", "x", "7", "a"),
+        ("d/__magic_job-7/job-8/00/tasks/a/__base/x", "d/", "x", "8", "a"),
+        ("d/__magic_job-7/job-7/00/tasks/a/x", "d/", "x", "7", None),
+        ("d/__magic_job-a b/job-a b/00/tasks/a/__base/x", "d/", "x", "a b", "a"),
+        ("d/__magic_job-/__base/x", "d/", "x", None, None),
+    ],
+)
+def test_every_other_magic_form_is_plain(
+    path: str, dest: str, name: str, job_id: str | None, attempt: str | None
+) -> None:
+    """Older layouts, flattening and what is not exactly ours are legal, but never a job's own."""
+    magic = paths.parse_magic_path(f"s3a://b/{path}")
+    assert magic.layout == "plain"
+    assert (magic.dest.prefix, magic.name) == (dest, name)
+    assert (magic.job_id, magic.attempt) == (job_id, attempt)
+    assert magic.key == path
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("d/x", "no element"),
+        ("d/__magic_job-1", "no file named"),
+        ("d/__magic_job-1/__base", "no file named"),
+        ("d/__magic_job-1/", "empty element"),
+        ("d/__magic_job-1/__magic_job-2/__base/x", "below '__magic_job-1'"),
+        ("d/__magic/a/__magic/x", "below '__magic'"),
+        ("d/__magic_job-1/__base/x.pending", "ends like"),
+        ("d/__magic_stream/__magic_job-1/__base/x", "own directory"),
+    ],
+)
+def test_a_magic_path_that_loses_data_is_refused_with_its_reason(path: str, why: str) -> None:
+    """Where Hadoop would write and then destroy the file, we say which rule the path breaks."""
+    with pytest.raises(PathError, match=why):
+        paths.parse_magic_path(f"s3a://b/{path}")
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"), [("a/b", False), ("_a/b", True), ("a/.b", True), ("a_b/c.d", False)]
+)
+def test_hidden_is_an_element_with_a_leading_mark(name: str, hidden: bool) -> None:
+    """Readers of tables pass over files below an element that starts with "_" or "."."""
+    assert paths.is_hidden(name) is hidden

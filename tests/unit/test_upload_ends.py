@@ -1,0 +1,308 @@
+"""Files that nobody closes: dropped, left open at the interpreter's end, inherited by a fork."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magic_committer.pool import ThreadPool
+from magic_committer.upload import State, TextUpload, UploadStream
+from magic_committer.upload.sender import _unsettled
+from tests.unit.uploading import BLOCK, LazyPool, World
+
+ROOT = Path(__file__).parents[2]
+
+# Dropped --------------------------------------------------------------------------------------------------
+
+
+def drop_binary(world: World, **hooks: Any) -> None:
+    stream = world.open(**hooks)
+    stream.write(bytes(2 * BLOCK + 1))
+
+
+def drop_text(world: World, **hooks: Any) -> None:
+    text = TextUpload(world.open(**hooks))
+    text.write("x" * 20_000)
+
+
+def drop_cycle(world: World, **hooks: Any) -> None:
+    stream: Any = world.open(**hooks)
+    stream.write(bytes(2 * BLOCK + 1))
+    stream.myself = stream
+    text: Any = TextUpload(world.open("other", **hooks))
+    text.myself = text
+
+
+@pytest.mark.parametrize("drop", [drop_binary, drop_text, drop_cycle])
+def test_a_dropped_file_is_aborted_by_the_pool(drop: Callable[..., None]) -> None:
+    """Garbage collection aborts, in a thread of the pool, publishes nothing and warns."""
+    files = 2 if drop is drop_cycle else 1
+    world = World(ThreadPool(2))
+    told = threading.Semaphore(0)
+    with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
+        drop(world, on_abort=told.release)
+        gc.collect()
+    for _ in range(files):
+        assert told.acquire(timeout=30)
+    assert world.left_open() == []
+    assert world.finished == []
+    assert world.store.requests["abort_upload"] == files
+    assert world.blocks.bytes_in_use == 0
+    world.pool.close()  # type: ignore[attr-defined]
+
+
+def test_a_finalizer_does_no_request_itself() -> None:
+    """Dropping only leaves word for the pool: the finalizer sends nothing and waits for nothing."""
+    pool = LazyPool()
+    world = World(pool)
+    with pytest.warns(ResourceWarning):
+        drop_binary(world)
+        gc.collect()
+    before = world.store.requests["abort_upload"]
+    (late,) = pool.late
+    late()
+    assert (before, world.store.requests["abort_upload"]) == (0, 1)
+    world.assert_nothing_left()
+
+
+def test_dropping_an_ended_file_does_nothing() -> None:
+    """After close, abort or failure there is nothing to warn of and nothing to abort."""
+    pool = LazyPool()
+    world = World(pool)
+    closed, aborted = world.open("closed"), world.open("aborted")
+    closed.close()
+    aborted.abort()
+    del closed, aborted
+    gc.collect()
+    assert pool.late == []
+
+
+def test_a_file_that_was_never_made_is_dropped_in_silence() -> None:
+    """A constructor that raised leaves an object whose finalizer has nothing to do."""
+    stream = UploadStream.__new__(UploadStream)
+    del stream
+    gc.collect()
+
+
+# The interpreter's end --------------------------------------------------------------------------------------
+
+PROGRAM = """
+import io, os, sys, threading
+from magic_committer.memory import MemoryStore
+from magic_committer.pool import ThreadPool
+from magic_committer.upload import TextUpload
+from tests.unit.uploading import World
+
+LOG = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+def log(word):
+    os.write(LOG, f"{os.getpid()} {word}\\n".encode())
+
+class Published(list):
+    def append(self, finished):
+        super().append(finished)
+        log(f"published {finished.key} {finished.length}")
+
+world = World(ThreadPool(3), finished=Published())
+world.store.before = lambda request: log(request.verb)
+log("start")
+"""
+
+
+def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
+    """Run a program that opens files; (pid, verb or "published …") of everything it did."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + body, str(tmp_path / "log")],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == code, done.stderr
+    lines = (tmp_path / "log").read_text().splitlines()
+    return [(int(pid), word) for pid, _, word in (line.partition(" ") for line in lines)]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("f = world.open(); f.write(bytes(5500))", 0),
+        ("f = world.open(); f.write(bytes(5500)); 1 / 0", 1),
+        ("f = world.open(); f.write(bytes(5500)); sys.exit(3)", 3),
+        ("f = TextUpload(world.open()); f.write('x' * 20000)", 0),
+        ("f = io.TextIOWrapper(world.open()); f.write('x' * 20000)", 0),
+        ("f = world.open(); f.me = f; del f", 0),
+        ("def g():\n  f = world.open(); f.write(bytes(5500)); sys.exit(3)\ng()", 3),
+        ("def g():\n  f = world.open(); f.write(bytes(5500)); 1 / 0\ng()", 1),
+        ("with world.open() as f:\n  f.write(bytes(5500)); sys.exit(3)", 3),
+        ("with TextUpload(world.open()) as f:\n  f.write('x'); 1 / 0", 1),
+        ("def g():\n  with world.open() as f:\n    yield f\ni = g(); next(i).write(b'x')", 0),
+        ("f = world.open(); sys.modules['magic_committer'] = None", 0),
+    ],
+    ids=[
+        "end",
+        "unhandled",
+        "exit",
+        "text",
+        "foreign text",
+        "cycle",
+        "exit in a function",
+        "unhandled in a function",
+        "exit in with",
+        "unhandled in text's with",
+        "generator",
+        "modules gone",
+    ],
+)
+def test_no_end_of_the_interpreter_publishes(tmp_path: Path, body: str, code: int) -> None:
+    """However Python ends, an open file is not published, and its abort is sent, after its parts."""
+    words = [word for _, word in run(tmp_path, body, code=code)]
+    assert "create_upload" in words
+    assert not [word for word in words if word.startswith("published")]
+    assert words[-1] == "abort_upload"
+
+
+def test_a_closed_file_is_not_aborted_at_the_end(tmp_path: Path) -> None:
+    """The end of the interpreter leaves pendings alone."""
+    words = [word for _, word in run(tmp_path, "with world.open() as f:\n  f.write(bytes(2500))")]
+    assert words[-1] == "published table/file 2500"
+    assert "abort_upload" not in words
+
+
+def test_an_abort_that_failed_is_tried_again_at_the_end(tmp_path: Path) -> None:
+    """An upload that could not be aborted when its file failed is aborted at the very end."""
+    body = """
+def down(request):
+    log(request.verb)
+    raise OSError("down")
+f = world.open()
+f.write(bytes(10))
+f._sender.created()
+world.store.before = down
+try:
+    f.close()
+except OSError:
+    log("raised")
+world.store.before = lambda request: log(request.verb)
+"""
+    words = [word for _, word in run(tmp_path, body)]
+    assert words[-3:] == ["abort_upload", "raised", "abort_upload"]
+
+
+# A forked child -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        "sys.exit(0)",
+        "f.close(); t.close(); sys.exit(0)",
+        "f.abort(); t.abort(); sys.exit(0)",
+        "del f, t; import gc; gc.collect(); sys.exit(0)",
+        "with f, t: pass",
+        "f.__exit__(KeyError, KeyError(), None); sys.exit(0)",
+        "1 / 0",
+        "f.write(bytes(3000)); sys.exit(0)",
+    ],
+)
+def test_a_forked_child_touches_nothing_of_its_parent(tmp_path: Path, child: str) -> None:
+    """Whatever a child does with its parent's files, and however it ends, it sends no request and
+    publishes nothing; the parent's file then has exactly the parent's bytes."""
+    body = f"""
+f = world.open()
+t = TextUpload(world.open("text"))
+f.write(bytes(1500))
+t.write("x" * 10000)
+log("fork")
+pid = os.fork()
+if pid == 0:
+    log("child")
+    {child}
+    sys.exit(0)
+os.waitpid(pid, 0)
+f.write(bytes(1000))
+f.close()
+t.close()
+"""
+    done = run(tmp_path, body)
+    parent = done[0][0]
+    assert [word for pid, word in done if pid != parent] == ["child"]
+    published = {word for _, word in done if word.startswith("published")}
+    assert published == {"published table/file 2500", "published text 10000"}
+
+
+def test_a_child_may_write_files_of_its_own(tmp_path: Path) -> None:
+    """A forked child opens, writes and closes files like every process."""
+    body = """
+f = world.open()
+f.write(bytes(1500))
+pid = os.fork()
+if pid == 0:
+    with world.open("child") as g:
+        g.write(bytes(2500))
+    left = world.open("left")
+    sys.exit(0)
+os.waitpid(pid, 0)
+f.close()
+"""
+    done = run(tmp_path, body)
+    parent = done[0][0]
+    child = [word for pid, word in done if pid != parent]
+    assert "published child 2500" in child
+    assert child.count("abort_upload") == 1
+    assert ("published table/file 1500") in [word for pid, word in done if pid == parent]
+
+
+def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In another process the inherited file says that it is closed, and writing is an error."""
+    world = World()
+    stream = world.open()
+    stream.write(b"parent")
+    pid = os.getpid()
+    monkeypatch.setattr("os.getpid", lambda: pid + 1)
+    assert stream.closed
+    with pytest.raises(ValueError, match="closed file"):
+        stream.write(b"child")
+    io.TextIOWrapper(stream).close()
+    monkeypatch.undo()
+    stream.close()
+    assert world.published() == b"parent"
+
+
+# Books --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_remembered_of_ended_files() -> None:
+    """The list of what to abort at the end holds open files only."""
+    world = World()
+    before = set(_unsettled)
+    stream, other = world.open("a"), world.open("b")
+    assert {sender.key for sender in _unsettled - before} == {"a", "b"}
+    stream.close()
+    other.abort()
+    assert set(_unsettled) == before
+    assert (stream.state, other.state) == (State.PENDING, State.ABORTED)
+
+
+def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
+    """If Create cannot even be submitted the error comes out of the constructor, and the file is
+    forgotten."""
+
+    class Shut(LazyPool):
+        def submit(self, function: Callable[[], Any]) -> Any:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    before = set(_unsettled)
+    with pytest.raises(RuntimeError, match="cannot schedule"):
+        World(Shut()).open()
+    assert set(_unsettled) == before

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import UploadFailed
+from magic_committer.options import MiB
+from magic_committer.store import (
+    OBJECT_BYTES_MAX,
+    PART_BYTES_MAX,
+    PART_BYTES_MIN,
+    PART_NUMBER_MAX,
+    Checksum,
+    Part,
+)
+from magic_committer.upload import PartLedger, capacity, part_bytes
+from magic_committer.upload.sender import MOVES, State
+
+TiB = 1024**4
+
+
+def part(number: int, size: int, checksum: Checksum | None = None) -> Part:
+    return Part(number, f'"{number}"', size, checksum)
+
+
+def test_parts_double_after_every_thousand() -> None:
+    """Parts 1 to 1,000 have one size, 1,001 to 2,000 twice that, and so on to 10,000."""
+    sizes = [part_bytes(n, 8 * MiB) for n in (1, 1000, 1001, 2000, 2001, 9001, 10_000)]
+    assert sizes == [m * MiB for m in (8, 8, 16, 16, 32, 4096, 4096)]
+
+
+def test_the_longest_file() -> None:
+    """8 MiB blocks reach 7.8 TiB, uniform ones 78 GiB; the largest give S3's largest object."""
+    assert capacity(8 * MiB) == 1000 * 1023 * 8 * MiB
+    assert 7.8 <= capacity(8 * MiB) / TiB < 7.81
+    assert capacity(8 * MiB, uniform=True) == 10_000 * 8 * MiB
+    assert capacity(PART_BYTES_MAX) == OBJECT_BYTES_MAX
+
+
+@pytest.mark.parametrize("block_bytes", [PART_BYTES_MIN, 8 * MiB, 100 * MiB, PART_BYTES_MAX])
+def test_no_part_passes_the_limit_and_none_shrinks(block_bytes: int) -> None:
+    """For any block size parts stay within S3's 5 GiB and never become smaller."""
+    sizes = [part_bytes(n, block_bytes) for n in range(1, PART_NUMBER_MAX + 1)]
+    assert max(sizes) <= PART_BYTES_MAX
+    assert sizes == sorted(sizes)
+    assert sum(sizes) == capacity(block_bytes)
+
+
+def fill(ledger: PartLedger, count: int) -> None:
+    """What the stream does with ``count`` bytes."""
+    while count:
+        step = min(count, ledger.room)
+        ledger.add(step)
+        count -= step
+        if not ledger.room:
+            ledger.hand_out()
+
+
+def finish(ledger: PartLedger) -> list[int]:
+    """End the file with every part stored; the sizes."""
+    if ledger.owes_a_part:
+        ledger.hand_out()
+    for number, size in enumerate(ledger._sizes, 1):
+        ledger.stored(part(number, size), None)
+    return [p.size for p in ledger.finished()]
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_the_walk_to_the_last_part(uniform: bool) -> None:
+    """A file of the greatest length has 10,000 parts that add up; one byte more is refused, and
+    the refusal changes nothing."""
+    ledger = PartLedger(8 * MiB, uniform=uniform)
+    longest = capacity(8 * MiB, uniform=uniform)
+    ledger.require(longest)
+    fill(ledger, longest)
+    before = repr(ledger)
+    with pytest.raises(UploadFailed, match="part 10,001") as caught:
+        ledger.require(1)
+    assert "block_bytes" in caught.value.hint
+    assert repr(ledger) == before
+    sizes = finish(ledger)
+    assert len(sizes) == PART_NUMBER_MAX
+    assert sum(sizes) == ledger.length == longest
+
+
+def test_sizes_add_up_for_any_lengths() -> None:
+    """Whatever is written, all parts but the last are full, and the sizes add up to the length."""
+    rng = random.Random(7)
+    for _ in range(200):
+        block = rng.randint(1, 50)
+        ledger = PartLedger(block)
+        for _ in range(rng.randint(0, 20)):
+            fill(ledger, rng.randint(0, 3 * block))
+        sizes = finish(ledger)
+        assert sum(sizes) == ledger.length
+        assert all(size == block for size in sizes[:-1])
+        assert sizes[-1] > 0 or sizes == [0]
+
+
+def test_an_empty_file_is_one_empty_part() -> None:
+    """S3 completes no upload without parts, so that an empty file has one."""
+    assert finish(PartLedger(10)) == [0]
+
+
+def test_an_exact_multiple_has_no_empty_end() -> None:
+    """A file that ends with a full part has no further one."""
+    ledger = PartLedger(10)
+    fill(ledger, 20)
+    assert finish(ledger) == [10, 10]
+
+
+def test_a_missing_part_is_noticed() -> None:
+    """A file is finished only when every part that was handed out is stored."""
+    ledger = PartLedger(10)
+    fill(ledger, 30)
+    for number in (1, 3):
+        ledger.stored(part(number, 10), None)
+    with pytest.raises(UploadFailed, match=r"\[2\]"):
+        ledger.finished()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [part(2, 10), part(0, 10), part(1, 9), Part(1, "", 10), part(1, 10, Checksum("CRC32", "x"))],
+)
+def test_a_wrong_answer_is_refused(answer: Part) -> None:
+    """An answer about another part, size or checksum, or without ETag, is never taken."""
+    ledger = PartLedger(10)
+    fill(ledger, 10)
+    with pytest.raises(UploadFailed, match="the store answered"):
+        ledger.stored(answer, Checksum("CRC32", "y"))
+
+
+def test_nothing_comes_after_a_short_part() -> None:
+    """Only the last part may be short."""
+    ledger = PartLedger(10)
+    ledger.add(3)
+    ledger.hand_out()
+    ledger.add(1)
+    with pytest.raises(ValueError, match="after the last"):
+        ledger.hand_out()
+    with pytest.raises(ValueError, match="room"):
+        ledger.add(100)
+
+
+def test_the_whole_checksum_is_that_of_all_bytes() -> None:
+    """The ledger's checksum, joined from parts stored in any order, is that of the file."""
+    data = random.Random(1).randbytes(95)
+    ledger = PartLedger(10)
+    fill(ledger, len(data))
+    ledger.hand_out()
+    for number in (10, 3, 1, 2, 9, 4, 5, 8, 7, 6):
+        piece = data[(number - 1) * 10 : number * 10]
+        checksum = checksums.of("CRC32", piece)
+        ledger.stored(part(number, len(piece), checksum), checksum)
+    assert ledger.checksum() == checksums.of("CRC32", data)
+
+
+def test_the_ends_are_ends() -> None:
+    """The table of states has every state, and nothing leads out of an end or to pending but
+    closing."""
+    assert set(MOVES) == set(State)
+    ends = {State.PENDING, State.FAILED, State.ABORTED}
+    assert {state for state, targets in MOVES.items() if not targets} == ends
+    assert [s for s, targets in MOVES.items() if State.PENDING in targets] == [State.CLOSING]

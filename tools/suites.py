@@ -1,0 +1,131 @@
+"""Run the project's suites, each with a cap on its time, and say how each went.
+
+    python -m tools.suites test           what `make test` runs
+    python -m tools.suites ci             the slower rest, which `.ci/run` adds
+    python -m tools.suites NAME…          some of them
+
+A suite that runs past 1.5 times its cap is ended and has failed. One that fails does not stop the
+next. Caps are for a machine with two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import lifeline
+
+ROOT = Path(__file__).resolve().parent.parent
+OVERRUN = 1.5
+"""A suite may take this many times its cap: machines differ."""
+
+RUFF = (sys.executable, "-m", "ruff")
+MYPY = (sys.executable, "-m", "mypy")
+PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--durations=3", "--durations-min=5")
+CHECK = (
+    (*RUFF, "check", "--quiet", "."),
+    (*RUFF, "format", "--check", "--quiet", "."),
+    MYPY,
+    (*MYPY, "--python-version=3.14"),
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Commands that run one after the other.
+
+    Attributes:
+        name: what it is called on the command line.
+        seconds_max: its cap.
+        folders: folders of tests/ that pytest runs. Every folder belongs to one suite
+            (tests/tidy says so).
+        commands: other commands, run first.
+        slow: not part of `make test`.
+    """
+
+    name: str
+    seconds_max: int
+    folders: tuple[str, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+    slow: bool = False
+
+    def all_commands(self) -> list[tuple[str, ...]]:
+        """Its commands, the tests last."""
+        tests = tuple(f"tests/{folder}" for folder in self.folders)
+        return [*self.commands, *([(*PYTEST, *tests)] if tests else [])]
+
+
+SUITES = (
+    Suite("check", 90, ("tidy",), CHECK),
+    Suite("unit", 90, ("unit", "tools")),
+    Suite("contract", 90, ("contract",)),
+    Suite("fuzz", 60, ("fuzz",)),
+    Suite("promises", 120, ("promises",)),
+    Suite("spark", 360, ("spark",)),
+    Suite("demo", 420, ("demo",), slow=True),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a suite went."""
+
+    suite: Suite
+    seconds: float
+    failed: bool
+
+    def __str__(self) -> str:
+        verdict = "FAILED" if self.failed else "ok"
+        note = "  over its cap" if self.seconds > self.suite.seconds_max else ""
+        return (
+            f"{self.suite.name:<12}{verdict:<8}{self.seconds:>6.0f} s"
+            f"  (cap {self.suite.seconds_max} s){note}"
+        )
+
+
+def run(suite: Suite) -> Outcome:
+    """Run one suite; all of its commands, even if one fails."""
+    print(f"\n--- {suite.name} (cap {suite.seconds_max} s)", flush=True)
+    started = time.monotonic()
+    failed = False
+    for command in suite.all_commands():
+        left = suite.seconds_max * OVERRUN - (time.monotonic() - started)
+        code = lifeline.run(command, cwd=ROOT, seconds_max=left)
+        if code == lifeline.TIMED_OUT:
+            limit = suite.seconds_max * OVERRUN
+            print(f"{suite.name}: ended after {limit:.0f} s, {OVERRUN} times its cap")
+        failed = failed or code != 0
+    return Outcome(suite, time.monotonic() - started, failed)
+
+
+def choose(names: Sequence[str]) -> list[Suite]:
+    """The suites of a command line.
+
+    Raises:
+        SystemExit: there is no such suite.
+    """
+    if names in (["test"], ["ci"]):
+        return [suite for suite in SUITES if suite.slow == (names == ["ci"])]
+    known = {suite.name: suite for suite in SUITES}
+    if not names or (unknown := set(names) - known.keys()):
+        wrong = f"no suite {', '.join(sorted(unknown))}; " if names else ""
+        sys.exit(f"{wrong}suites: test, ci, or some of {', '.join(known)}")
+    return [known[name] for name in names]
+
+
+def main() -> int:
+    """Run the suites of the command line; 0 if all passed."""
+    outcomes = [run(suite) for suite in choose(sys.argv[1:])]
+    print(f"\n--- all (Python {sys.version.split()[0]}, {os.cpu_count()} cores)")
+    for outcome in outcomes:
+        print(outcome)
+    print(f"{'together':<20}{sum(outcome.seconds for outcome in outcomes):>6.0f} s", flush=True)
+    return 1 if any(outcome.failed for outcome in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(lifeline.guarded(main))
