@@ -259,9 +259,7 @@ def write_csv(story: Story, bucket: Bucket, spark: SparkContext, months: list[Mo
     files, uploads = watcher.files_seen_most, watcher.uploads_seen_most
     story.say(f"While the tasks ran, we looked {watcher.looks} times what a reader would find:")
     story.say(f"{files} files. Up to {uploads} uploads were open at a time.")
-    story.say(
-        f"The task of month {UNLUCKY_MONTH} broke half-way; Spark ran it again."
-    )
+    story.say(f"The task of month {UNLUCKY_MONTH} broke half-way; Spark ran it again.")
 
     visible = bucket.visible("flights/")
     story.chapter(f"2  The job has committed: {report.files} files, {report.bytes:,} bytes")

@@ -1,0 +1,74 @@
+"""Transactional multi-file writes to S3: files of a job appear when the job commits, and not before.
+
+Start with `write` (one process) or `start` (many). ``docs/`` tells the protocol, the README the rest.
+"""
+
+from magic_committer.api import attach, open_magic, start, write
+from magic_committer.errors import (
+    CommitIncomplete,
+    CommitRefused,
+    ConditionsNotSupported,
+    ConflictingJob,
+    DestinationExists,
+    FileStillOpen,
+    FormatError,
+    IncompleteJob,
+    JobError,
+    JobExists,
+    JobNotFound,
+    JobNotRunning,
+    MagicError,
+    NotFound,
+    OptionError,
+    OutcomeUnknown,
+    PathError,
+    PermissionDenied,
+    StoreError,
+    TaskFailed,
+    UploadFailed,
+)
+from magic_committer.handles import Job, Task, Writing
+from magic_committer.job import JobReport, TaskCommit
+from magic_committer.options import Options, S3Options
+from magic_committer.runtime import Progress
+from magic_committer.store import Attributes
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Attributes",
+    "CommitIncomplete",
+    "CommitRefused",
+    "ConditionsNotSupported",
+    "ConflictingJob",
+    "DestinationExists",
+    "FileStillOpen",
+    "FormatError",
+    "IncompleteJob",
+    "Job",
+    "JobError",
+    "JobExists",
+    "JobNotFound",
+    "JobNotRunning",
+    "JobReport",
+    "MagicError",
+    "NotFound",
+    "OptionError",
+    "Options",
+    "OutcomeUnknown",
+    "PathError",
+    "PermissionDenied",
+    "Progress",
+    "S3Options",
+    "StoreError",
+    "Task",
+    "TaskCommit",
+    "TaskFailed",
+    "UploadFailed",
+    "Writing",
+    "__version__",
+    "attach",
+    "open_magic",
+    "start",
+    "write",
+]

@@ -40,6 +40,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 
 from magic_committer import documents, fields
@@ -262,10 +263,7 @@ def new_success(
     stage: str | None = None,
 ) -> SuccessData:
     """A marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are listed."""
-    listed = (
-        "/" + name.removeprefix("/")
-        for name, _ in zip(filenames, range(SUCCESS_FILENAMES_MAX), strict=False)
-    )
+    listed = islice(filenames, SUCCESS_FILENAMES_MAX)
     return SuccessData(
         success=success,
         timestamp=timestamp_ms,
@@ -277,7 +275,7 @@ def new_success(
         job_id_source=job_id_source,
         metrics=metrics or {},
         diagnostics=diagnostics or {},
-        filenames=tuple(listed),
+        filenames=tuple("/" + name.removeprefix("/") for name in listed),
         state=state,
         stage=stage,
         iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,

@@ -354,6 +354,7 @@ class JobReport:
         """Plain JSON values."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["decider"] = plain(self.decider) if self.decider else None
+        values["state"] = str(self.state)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 

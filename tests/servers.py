@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from magic_committer.options import S3Options
+from magic_committer.runtime import SystemClock
 from tools import moto_server as _moto
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
@@ -26,6 +29,23 @@ def moto_server() -> Iterator[str]:
     """Run moto's server; gives its URL. All it stored is gone afterwards."""
     with _moto.running() as url:
         yield url
+
+
+def moto_options(url: str) -> S3Options:
+    """The way to moto's server, without the environment; it takes any credentials."""
+    return S3Options(
+        endpoint_url=url,
+        region="us-east-1",
+        access_key=_moto.CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        secret_key=_moto.CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        retry_attempts_max=2,
+    )
+
+
+def make_bucket(url: str, bucket: str) -> None:
+    """Make an empty bucket on moto's server, which takes unsigned requests too."""
+    request = urllib.request.Request(f"{url}/{bucket}", method="PUT")
+    urllib.request.urlopen(request, timeout=30).close()
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,9 @@ class Reply:
 
 def error(status: int, code: str, message: str = "as the test wants") -> Reply:
     """S3's error document."""
-    body = f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>R1</RequestId></Error>"
+    body = (
+        f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>R1</RequestId></Error>"
+    )
     return Reply(status, body, {"x-amz-request-id": "R1"})
 
 
@@ -134,3 +156,16 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class HurriedClock(SystemClock):
+    """The system's clock, but nobody waits: ``slept`` holds how long they would have."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + sum(self.slept)

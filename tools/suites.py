@@ -61,10 +61,10 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy",), CHECK),
-    Suite("unit", 90, ("unit", "tools")),
-    Suite("contract", 90, ("contract",)),
+    Suite("unit", 60, ("unit", "tools")),
+    Suite("contract", 60, ("contract",)),
     Suite("fuzz", 60, ("fuzz",)),
-    Suite("promises", 120, ("promises",)),
+    Suite("promises", 90, ("promises",)),
     Suite("spark", 360, ("spark",)),
     Suite("demo", 420, ("demo",), slow=True),
 )

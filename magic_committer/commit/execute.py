@@ -322,7 +322,7 @@ def report(
         dest=job.dest,
         mode=job.terms.mode,
         outcome="committed",
-        state=state,
+        state=str(state),
         tasks=len(plan.sets),
         files=plan.files,
         bytes=plan.data_bytes,

@@ -51,6 +51,13 @@ class MemoryReader:
         self._at = end
         return piece
 
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        """Fill ``buffer`` as far as the bytes go: how awscrt reads what it signs."""
+        piece = self._view[self._at : self._at + len(buffer)]
+        memoryview(buffer).cast("B")[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self)}[whence]
         self._at = min(max(base + offset, 0), len(self))

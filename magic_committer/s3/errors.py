@@ -96,6 +96,8 @@ ACTIONS = {
 }
 """The S3 action that a policy must allow for a verb (Service Authorization Reference)."""
 
+_CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
+
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -173,8 +175,8 @@ def translate(
     found = answer(error)
     cls = _class(error, found)
     status, code = found.status, found.code
-    if operation == "head" and code in ("404", "403", "412"):  # HEAD has no body to name it in
-        code = {"404": "NoSuchKey", "403": "AccessDenied", "412": "PreconditionFailed"}[code]
+    if code == str(status):  # no document came with it, as with every answer to HEAD
+        code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     parts = [f"{operation} s3://{bucket}/{key} failed"]
     parts.append(f"{status or 'no answer'} {code}".strip() if status or code else "no answer")

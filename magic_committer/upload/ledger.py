@@ -74,13 +74,22 @@ class FinishedUpload:
 
 
 class PartLedger:
-    """The parts of one file: sizes going out, ETags coming back."""
+    """The parts of one file: sizes going out, ETags coming back.
+
+    Attributes:
+        length: bytes added so far.
+        bytes_max: the longest that the file may become.
+        next_number: the part that is being filled.
+        next_bytes: how many bytes that part holds when it is full.
+    """
 
     def __init__(self, block_bytes: int, *, uniform: bool = False) -> None:
         self.block_bytes = block_bytes
         self.uniform = uniform
         self.bytes_max = capacity(block_bytes, uniform=uniform)
         self.length = 0
+        self.next_number = 1
+        self.next_bytes = block_bytes
         self._filled = 0  # bytes in the part that is being filled
         self._sizes: list[int] = []  # of the parts handed out
         self._stored: dict[int, Part] = {}
@@ -92,18 +101,8 @@ class PartLedger:
         )
 
     @property
-    def next_number(self) -> int:
-        """The number of the part that is being filled."""
-        return len(self._sizes) + 1
-
-    @property
-    def next_bytes(self) -> int:
-        """How many bytes that part holds when it is full."""
-        return part_bytes(self.next_number, self.block_bytes, uniform=self.uniform)
-
-    @property
     def room(self) -> int:
-        """How many more bytes it takes."""
+        """How many more bytes the part that is being filled takes."""
         return self.next_bytes - self._filled
 
     def require(self, count: int) -> None:
@@ -135,9 +134,12 @@ class PartLedger:
         last = len(self._sizes)
         if last == PART_NUMBER_MAX or (last and (not self._filled or self._short(last))):
             raise ValueError("a part after the last one")
+        ended = self.next_number
         self._sizes.append(self._filled)
         self._filled = 0
-        return len(self._sizes)
+        self.next_number = ended + 1
+        self.next_bytes = part_bytes(ended + 1, self.block_bytes, uniform=self.uniform)
+        return ended
 
     @property
     def owes_a_part(self) -> bool:

@@ -179,7 +179,7 @@ class PartSender:
         Raises:
             StoreError: the store did not take the abort. It was logged.
         """
-        if not self.ours or self not in _unsettled:
+        if self not in _unsettled:
             return
         self._stopped = True
         while self._flying:

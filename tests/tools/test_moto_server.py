@@ -31,6 +31,7 @@ def test_it_answers_and_ends_with_the_with() -> None:
     assert refused(url)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_it_ends_when_its_parent_is_killed() -> None:
     """kill -9 of the process that runs it ends it, too."""
     script = (

@@ -59,6 +59,5 @@ def test_make_test_fits_into_its_time() -> None:
 
 
 def test_ci_fits_into_its_time() -> None:
-    """All caps together stay within 45 minutes, so that even at 1.5 times them an hour is not
-    passed by much."""
-    assert sum(suite.seconds_max for suite in suites.SUITES) <= 45 * 60
+    """Even if every suite takes all of its time, CI ends within an hour."""
+    assert sum(suite.seconds_max * suites.OVERRUN for suite in suites.SUITES) <= 60 * 60

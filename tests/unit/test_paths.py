@@ -139,7 +139,7 @@ def compared() -> Iterator[tuple[str, str, Any, Any]]:
 
 
 def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
-    """Each cell of Hadoop's table is answered alike, or stands in DIFFERENCES, which holds no more."""
+    """Each cell of Hadoop's table is answered alike, or stands in DIFFERENCES and nothing else."""
     rows = list(compared())
     differing = {(row, function): (h, o) for row, function, h, o in rows if h != o}
     unlisted = {k: v for k, v in differing.items() if k not in DIFFERENCES}
@@ -149,7 +149,7 @@ def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
     assert len(TABLE["lists"]) == 15
 
 
-LAYOUT = {
+LAYOUT: dict[str, Callable[[JobPaths], str]] = {
     "jobPath": lambda job: job.directory,
     "jobAttemptsPath": lambda job: job.directory,
     "jobAttemptPath": lambda job: job.job_attempt,
@@ -175,14 +175,14 @@ def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
 
 
 def test_task_directories_are_hadoops() -> None:
-    """An attempt's directory and its base are where Hadoop's builders put them (NOT_BUILT apart)."""
+    """An attempt's directory and its base are where Hadoop's builders put them."""
     cells = TABLE["task_builders"]
     job = JobPaths(Destination("bkt", "d/"), "7c1d")
     attempt = "attempt_20260101_0001_m_000003_1"
     assert f"s3a://bkt/{job.base(attempt)}" == f"{cells['magicTaskAttempt']['ok']}/"
     directory = f"s3a://bkt/{job.attempt_directory(attempt)}"
     assert directory == f"{cells['baseMagicTaskAttempt']['ok']}/"
-    assert set(cells) == {"magicTaskAttempt", "baseMagicTaskAttempt", "tempTaskAttempt"}
+    assert set(cells) == {"magicTaskAttempt", "baseMagicTaskAttempt", "tempTaskAttempt"}, NOT_BUILT
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,7 @@ def test_task_directories_are_hadoops() -> None:
 def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
     """From the magic key of each golden `.pending` we read the destination, the job, the attempt
     and the very key that Hadoop completed the upload to."""
-    for name, entry in (
-        json.loads(index.read_text())["files"].items() if "files" in index.read_text() else ()
-    ):
+    for name, entry in json.loads(index.read_text()).get("files", {}).items():
         if entry["kind"] != "pending":
             continue
         magic = paths.parse_magic_path(f"s3a://bkt/{entry['key'].removesuffix('.pending')}")
@@ -211,7 +209,7 @@ def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
             assert job.pending(magic.attempt, magic.name) == entry["key"]
 
 
-# URLs -----------------------------------------------------------------------------------------------
+# URLs ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
@@ -240,7 +238,7 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     assert "AKIAKEY" not in str(caught.value)
 
 
-# Destinations ---------------------------------------------------------------------------------------
+# Destinations -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -306,7 +304,7 @@ def test_dataset1_does_not_hold_dataset10() -> None:
 
 
 def test_a_jobs_directory_is_known_by_its_whole_name() -> None:
-    """The job of a control key is found by equality: job1 is not job10, and foreign ids are none."""
+    """The job of a control key is found by equality: job1 is not job10; foreign ids are none."""
     dest = Destination.parse("s3://b/t")
     assert dest.job_id_of("t/__magic_job-job10/x") == "job10"
     assert dest.job_id_of("t/__magic_job-a b/x") is None
@@ -317,7 +315,7 @@ def test_a_jobs_directory_is_known_by_its_whole_name() -> None:
     assert dest.job_id_of_record("t/__magic_job-1/deep/job.json") is None
 
 
-# Keys of a job --------------------------------------------------------------------------------------
+# Keys of a job ------------------------------------------------------------------------------------
 
 
 def test_the_keys_of_a_job() -> None:
@@ -368,7 +366,7 @@ def test_a_plain_id_is_itself(value: str) -> None:
     assert paths.check_id("task", value) == value
 
 
-# Names ----------------------------------------------------------------------------------------------
+# Names --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -436,7 +434,7 @@ def test_a_name_with_another_jobs_token_is_refused_for_a_job() -> None:
         paths.check_name(f"a-mcj{U1}.csv", uuid=U2)
 
 
-# Unique names ---------------------------------------------------------------------------------------
+# Unique names -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -511,7 +509,7 @@ def test_nothing_but_a_path_error_comes_out(url: str, name: str) -> None:
     assert paths.uuid_in_name(name) is None
 
 
-# Magic paths ----------------------------------------------------------------------------------------
+# Magic paths --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

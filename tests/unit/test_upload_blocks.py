@@ -12,7 +12,6 @@ from magic_committer.options import MiB
 from magic_committer.store import FileSlice
 from magic_committer.upload import Block, BlockSource
 from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX
-
 from tests.unit.uploading import options
 
 
@@ -43,9 +42,10 @@ def test_a_block_grows_to_its_size_and_no_further() -> None:
     block = source.block(MiB + 1, options(), first=True)
     piece = memoryview(bytes(range(251)) * 40)
     written = b""
-    while block.length + len(piece) <= block.size:
-        block.append(piece)
-        written += piece
+    while block.length < block.size:
+        fitting = piece[: block.size - block.length]
+        block.append(fitting)
+        written += fitting
         assert block.length <= source.bytes_in_use <= block.size
     assert content(block) == written
     assert not block.on_disk
@@ -91,9 +91,7 @@ def test_disk_is_given_back(
     not."""
     if not nameless:
         exists = os.path.exists
-        monkeypatch.setattr(
-            "os.path.exists", lambda path: "/fd/" not in str(path) and exists(path)
-        )
+        monkeypatch.setattr("os.path.exists", lambda path: "/fd/" not in str(path) and exists(path))
     before = open_files()
     block = BlockSource().block(100, options(buffer="disk", buffer_dir=str(tmp_path)))
     block.append(memoryview(b"bytes"))

@@ -21,7 +21,7 @@ from tests.unit.uploading import BLOCK, LazyPool, World
 
 ROOT = Path(__file__).parents[2]
 
-# Dropped --------------------------------------------------------------------------------------------------
+# Dropped ------------------------------------------------------------------------------------------
 
 
 def drop_binary(world: World, **hooks: Any) -> None:
@@ -42,6 +42,11 @@ def drop_cycle(world: World, **hooks: Any) -> None:
     text.myself = text
 
 
+def dropped(drop: Callable[..., None], world: World, **hooks: Any) -> None:
+    drop(world, **hooks)
+    gc.collect()
+
+
 @pytest.mark.parametrize("drop", [drop_binary, drop_text, drop_cycle])
 def test_a_dropped_file_is_aborted_by_the_pool(drop: Callable[..., None]) -> None:
     """Garbage collection aborts, in a thread of the pool, publishes nothing and warns."""
@@ -49,8 +54,7 @@ def test_a_dropped_file_is_aborted_by_the_pool(drop: Callable[..., None]) -> Non
     world = World(ThreadPool(2))
     told = threading.Semaphore(0)
     with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
-        drop(world, on_abort=told.release)
-        gc.collect()
+        dropped(drop, world, on_abort=told.release)
     for _ in range(files):
         assert told.acquire(timeout=30)
     assert world.left_open() == []
@@ -65,8 +69,7 @@ def test_a_finalizer_does_no_request_itself() -> None:
     pool = LazyPool()
     world = World(pool)
     with pytest.warns(ResourceWarning):
-        drop_binary(world)
-        gc.collect()
+        dropped(drop_binary, world)
     before = world.store.requests["abort_upload"]
     (late,) = pool.late
     late()
@@ -93,7 +96,7 @@ def test_a_file_that_was_never_made_is_dropped_in_silence() -> None:
     gc.collect()
 
 
-# The interpreter's end --------------------------------------------------------------------------------------
+# The interpreter's end ----------------------------------------------------------------------------
 
 PROGRAM = """
 import io, os, sys, threading
@@ -165,7 +168,7 @@ def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
     ],
 )
 def test_no_end_of_the_interpreter_publishes(tmp_path: Path, body: str, code: int) -> None:
-    """However Python ends, an open file is not published, and its abort is sent, after its parts."""
+    """However Python ends, an open file is not published, and its abort is sent last."""
     words = [word for _, word in run(tmp_path, body, code=code)]
     assert "create_upload" in words
     assert not [word for word in words if word.startswith("published")]
@@ -199,7 +202,7 @@ world.store.before = lambda request: log(request.verb)
     assert words[-3:] == ["abort_upload", "raised", "abort_upload"]
 
 
-# A forked child -----------------------------------------------------------------------------------------------
+# A forked child -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.published() == b"parent"
 
 
-# Books --------------------------------------------------------------------------------------------------------
+# Books --------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_remembered_of_ended_files() -> None:

@@ -37,7 +37,7 @@ def world(pool: Pool) -> World:
     return World(pool)
 
 
-# What is written is what is there -------------------------------------------------------------------
+# What is written is what is there -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -177,7 +177,7 @@ def test_statistics_count_what_is_stored(world: World) -> None:
     assert counters == {"committer_bytes_uploaded": 2 * BLOCK + 1, PARTS_UPLOADED: 3}
 
 
-# The order of requests ------------------------------------------------------------------------------
+# The order of requests ----------------------------------------------------------------------------
 
 
 def test_create_is_sent_at_open_and_not_waited_for() -> None:
@@ -227,7 +227,7 @@ def test_the_hook_is_asked_before_every_block(world: World) -> None:
     assert len(asked) == 4
 
 
-# Failures ---------------------------------------------------------------------------------------------
+# Failures -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", [1, 2, 4, 6])
@@ -239,10 +239,14 @@ def test_a_failed_part_surfaces_and_leaves_nothing(
     error as its cause, close says it again, and the upload is aborted."""
     world.store.before = failing(error, "put_part", part)
     stream = world.open()
-    with pytest.raises(UploadFailed, match=f"part {part} of s3://bucket/table/file") as caught:
+
+    def write_and_close() -> None:
         for _ in range(11):
             stream.write(bytes(BLOCK // 2))
         stream.close()
+
+    with pytest.raises(UploadFailed, match=f"part {part} of s3://bucket/table/file") as caught:
+        write_and_close()
     assert caught.value.__cause__ is error
     assert stream.state is State.FAILED
     for _ in range(2):
@@ -379,7 +383,7 @@ def test_a_full_disk_fails_the_file(tmp_path: Path) -> None:
     world.assert_nothing_left()
 
 
-# Abort --------------------------------------------------------------------------------------------------
+# Abort --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("length", [0, 1, BLOCK, 3 * BLOCK + 7, 9 * BLOCK])
@@ -402,21 +406,31 @@ def test_abort_leaves_nothing_at_every_stage(world: World, length: int) -> None:
 )
 def test_leaving_with_by_any_exception_aborts(world: World, error: BaseException) -> None:
     """No exception, of whatever kind, publishes; and it is the one that comes out."""
-    with pytest.raises(type(error)) as caught, world.open() as stream:
-        stream.write(bytes(2 * BLOCK))
-        raise error
+
+    def body() -> None:
+        with world.open() as stream:
+            stream.write(bytes(2 * BLOCK))
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        body()
     assert caught.value is error
     world.assert_nothing_left()
 
 
 def test_abort_after_close_leaves_the_pending(world: World) -> None:
     """What was closed well belongs to the attempt: neither abort nor a second close touches it."""
-    with pytest.raises(RuntimeError), world.open() as stream:
-        stream.write(b"bytes")
-        stream.close()
-        stream.close()
-        stream.abort()
-        raise RuntimeError
+
+    def body() -> None:
+        with world.open() as stream:
+            stream.write(b"bytes")
+            stream.close()
+            stream.close()
+            stream.abort()
+            raise RuntimeError("late")
+
+    with pytest.raises(RuntimeError, match="late"):
+        body()
     assert world.published() == b"bytes"
     assert world.aborts == 0
 
@@ -478,15 +492,13 @@ def test_a_failed_file_whose_abort_fails_says_both() -> None:
     world.assert_nothing_left()
 
 
-# Memory and disk ------------------------------------------------------------------------------------------
+# Memory and disk ----------------------------------------------------------------------------------
 
 
 class Discarding(MemoryStore):
     """Takes parts and forgets them."""
 
-    def put_part(
-        self, key: str, upload_id: str, number: int, body: PartBody, **_: Any
-    ) -> Part:
+    def put_part(self, key: str, upload_id: str, number: int, body: PartBody, **_: Any) -> Part:
         return Part(number, '"etag"', body.length if isinstance(body, FileSlice) else len(body))
 
 
@@ -579,7 +591,7 @@ def test_streams_of_many_threads_are_independent() -> None:
     pool.close()
 
 
-# As a file of Python ------------------------------------------------------------------------------------
+# As a file of Python ------------------------------------------------------------------------------
 
 
 def test_it_says_what_it_is() -> None:

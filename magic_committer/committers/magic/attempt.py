@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -26,12 +25,11 @@ from typing import Any
 from magic_committer import stats
 from magic_committer.commit import ready
 from magic_committer.committers.magic.fence import Fence
+from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.errors import (
     FileStillOpen,
-    FormatError,
     JobNotRunning,
     MagicError,
-    NotFound,
     PathError,
     PreconditionFailed,
     StoreError,
@@ -41,19 +39,14 @@ from magic_committer.errors import (
     name_some,
 )
 from magic_committer.formats import (
-    PENDING_BYTES_MAX,
     PENDINGSET_BYTES_MAX,
     Pending,
-    decode_pending,
     decode_pendingset,
-    encode_pending,
     encode_pendingset,
     new_pendingset,
 )
 from magic_committer.job import (
-    ATTEMPT_METADATA,
     JOB_METADATA,
-    TASK_METADATA,
     TOKEN_METADATA,
     StartedJob,
     State,
@@ -72,14 +65,11 @@ from magic_committer.paths import (
 )
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
-from magic_committer.store import Attributes, CreatedUpload, objects
+from magic_committer.store import Attributes, CreatedUpload
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
 from magic_committer.upload import State as FileState
 
 logger = logging.getLogger("magic_committer")
-
-MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
-"""Hadoop's: the final object's length, on the zero-byte marker under the magic path (3.1+)."""
 
 
 class Phase(Enum):
@@ -125,6 +115,7 @@ class Attempt:
         self._options = replace(options, checksum=job.terms.checksum)
         self._dest = Destination.parse(job.dest)
         self._paths = JobPaths(self._dest, job.id)
+        self._tree = AttemptTree(runtime, job, self._paths, task, attempt, options.commit_threads)
         self._fence = Fence(runtime, job, self._paths)
         self._blocks = blocks
         self._by_path = by_path
@@ -220,38 +211,16 @@ class Attempt:
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         if not self._in_memory:
-            metadata = self._metadata()
-            self._runtime.store.put(
-                marker_key,
-                b"",
-                metadata={**metadata, MARKER_LENGTH_METADATA: str(finished.length)},
-            )
+            self._tree.save(marker_key, pending)
             self.statistics.add(stats.MARKER_PUT)
-            self._runtime.store.put(
-                pending_key,
-                encode_pending(pending, self.job.terms.etag_form),
-                metadata=metadata,
-                content_type="application/json",
-            )
             if self._by_path:
-                self._after_pending_by_path(marker_key, pending_key)
+                late = self._fence.check_after_pendingset()
+                if late is not None:
+                    self._tree.delete([marker_key, pending_key])
+                    raise late
         with self._lock:
             self._files[name].pending = pending
         self.statistics.add(stats.COMMITS_CREATED)
-        self.statistics.add(stats.BYTES_UPLOADED, finished.length)
-
-    def _after_pending_by_path(self, marker_key: str, pending_key: str) -> None:
-        late = self._fence.check_after_pendingset()
-        if late is not None:
-            self._delete([marker_key, pending_key])
-            raise late
-
-    def _metadata(self) -> dict[str, str]:
-        return {
-            JOB_METADATA: self.job.uuid,
-            TASK_METADATA: self.task,
-            ATTEMPT_METADATA: self.attempt,
-        }
 
     # Commit ---------------------------------------------------------------------------------------
 
@@ -274,7 +243,7 @@ class Attempt:
             )
         try:
             self._refuse_lost_files()
-            pendings = list(self._pendings())
+            pendings = self._pendings()
             self._fence.check()
         except BaseException as error:
             self._abort_after(error)
@@ -308,35 +277,10 @@ class Attempt:
                 hint="Run the task again as another attempt",
             )
 
-    def _pendings(self) -> Iterator[Pending]:
-        if self._in_memory:
-            yield from (f.pending for f in self._files.values() if f.pending is not None)
-            return
-        keys = [k for k in self._tree() if k.endswith(PENDING_SUFFIX)]
-        with closing(self._each(self._load, keys)) as outcomes:
-            for outcome in outcomes:
-                yield outcome.unwrap()
-
-    def _load(self, key: str) -> Pending:
-        try:
-            stored = self._runtime.store.get(key, max_bytes=PENDING_BYTES_MAX)
-            pending = decode_pending(stored.body, key)
-            upload = ready.from_pending(pending, key)
-        except (FormatError, NotFound) as error:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {error.message}",
-                job_id=self.job.id,
-                hint="Run the task again as another attempt",
-            ) from error
-        if (stored.info.metadata or {}).get(JOB_METADATA) != self.job.uuid or not (
-            upload.token.startswith(f"{self.job.uuid}.{self.attempt}.")
-        ):
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: {key} is not of this attempt of job {self.job.id!r}",
-                job_id=self.job.id,
-                hint="Start another attempt with a name of its own",
-            )
-        return replace(pending, filename=self._paths.uri(key))
+    def _pendings(self) -> list[Pending]:
+        if not self._in_memory:
+            return self._tree.pendings()
+        return [f.pending for f in self._files.values() if f.pending is not None]
 
     def _save(self, pendings: list[Pending]) -> TaskCommit:
         key = self._paths.pendingset(self.attempt)
@@ -357,7 +301,7 @@ class Attempt:
             written = self._runtime.store.put(
                 key,
                 body,
-                metadata=self._metadata(),
+                metadata=self._tree.metadata,
                 content_type="application/json",
                 if_none_match=True,
             )
@@ -371,11 +315,11 @@ class Attempt:
             raise
         late = self._fence.check_after_pendingset()
         if late is not None:
-            self._delete([key])
+            self._tree.delete([key])
             self._abort_after(late)
             raise late
         if not self._in_memory:
-            self._delete(list(self._tree()))
+            self._tree.remove()
         return TaskCommit(
             job_uuid=self.job.uuid,
             task=self.task,
@@ -433,22 +377,14 @@ class Attempt:
             for f in self._files.values()
             if f.pending is not None
         }
-        tree: list[str] = []
         if not self._in_memory:
-            self._trying(failures, lambda: tree.extend(self._tree()))
-            pending_keys = [k for k in tree if k.endswith(PENDING_SUFFIX)]
-            with closing(self._each(self._load, pending_keys)) as outcomes:
-                for outcome in outcomes:
-                    if outcome.error is None:
-                        doomed.add((outcome.result.destination_key, outcome.result.upload_id))
-                    elif not isinstance(outcome.error.__cause__, NotFound):
-                        failures.append(outcome.error)
+            self._trying(failures, lambda: doomed.update(self._tree.known_uploads(failures)))
         with closing(
             self._each(lambda u: self._runtime.store.abort_upload(*u), sorted(doomed))
         ) as outcomes:
             failures += [o.error for o in outcomes if o.error is not None]
-        if tree:
-            self._trying(failures, lambda: self._delete(tree))
+        if not self._in_memory:
+            self._trying(failures, self._tree.remove)
         self.statistics.add(stats.COMMITS_ABORTED, len(doomed))
         if failures:
             raise failures[0]
@@ -479,18 +415,6 @@ class Attempt:
             step()
         except MagicError as error:
             failures.append(error)
-
-    # The attempt's tree ---------------------------------------------------------------------------
-
-    def _tree(self) -> Iterator[str]:
-        """Keys of the attempt's markers and `.pending`s; none is fine."""
-        for info in objects(self._runtime.store, self._paths.attempt_directory(self.attempt)):
-            yield info.key
-
-    def _delete(self, keys: list[str]) -> None:
-        failed: Mapping[str, StoreError] = self._runtime.store.delete(keys) if keys else {}
-        for key, error in failed.items():
-            logger.warning("job %s: %s could not be deleted: %s", self.job.id, key, error)
 
     def _each(self, function: Any, items: Any) -> Any:
         in_flight = self._options.commit_threads

@@ -444,7 +444,7 @@ class Deciding:
             dest=self._job.dest,
             mode=self._job.terms.mode,
             outcome=outcome,
-            state=state,
+            state=str(state),
             decider=decider,
             warnings=tuple(warnings),
             left_open=tuple(swept.left_open),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from magic_committer.committers.magic.attempt import MARKER_LENGTH_METADATA
+from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
 from magic_committer.formats import EtagForm, UploadEtag, encode_pending, new_pending
 from magic_committer.options import Options
 from magic_committer.paths import PENDING_SUFFIX, MagicPath, java_uri

@@ -1,0 +1,130 @@
+"""An attempt's tree: the markers and `.pending`s that ``track="s3"`` saves under the magic path.
+
+With it any process that knows the attempt's name can commit or abort it. It is Hadoop's (3.4): a
+zero-byte marker at the magic path, the final length in its metadata, and ``<path>.pending`` beside
+it, the marker first. All of it carries the job's UUID, so that another run's tree is told apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import TypeVar
+
+from magic_committer.commit import ready
+from magic_committer.errors import FormatError, NotFound, TaskFailed
+from magic_committer.formats import PENDING_BYTES_MAX, Pending, decode_pending, encode_pending
+from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
+from magic_committer.paths import PENDING_SUFFIX, JobPaths
+from magic_committer.pool import Outcome
+from magic_committer.runtime import Runtime
+from magic_committer.store import objects
+
+logger = logging.getLogger("magic_committer")
+
+MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
+"""Hadoop's: the final object's length, on the zero-byte marker under the magic path (3.1+)."""
+
+R = TypeVar("R")
+
+
+class AttemptTree:
+    """What one attempt saves on the store before it is committed."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        job: StartedJob,
+        paths: JobPaths,
+        task: str,
+        attempt: str,
+        in_flight: int,
+    ) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._paths = paths
+        self._attempt = attempt
+        self._in_flight = in_flight
+        self._listed: list[str] = []
+        self._own: list[str] = []
+        self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
+
+    def save(self, marker_key: str, pending: Pending) -> None:
+        """Save a closed file. Two PUTs; without the second the file does not count."""
+        length = {MARKER_LENGTH_METADATA: str(pending.length)}
+        self._runtime.store.put(marker_key, b"", metadata={**self.metadata, **length})
+        self._runtime.store.put(
+            marker_key + PENDING_SUFFIX,
+            encode_pending(pending, self._job.terms.etag_form),
+            metadata=self.metadata,
+            content_type="application/json",
+        )
+
+    def pendings(self) -> list[Pending]:
+        """All the attempt's files. One GET each.
+
+        Raises:
+            TaskFailed: one is unreadable, or is not this attempt's.
+        """
+        with closing(self._each(self._load, self._pending_keys())) as outcomes:
+            return [outcome.unwrap() for outcome in outcomes]
+
+    def known_uploads(self, failures: list[BaseException]) -> set[tuple[str, str]]:
+        """Key and id of every upload that the tree names. What cannot be read is noted, unless
+        it is gone: somebody else aborts the attempt too."""
+        known: set[tuple[str, str]] = set()
+        with closing(self._each(self._load, self._pending_keys())) as outcomes:
+            for outcome in outcomes:
+                if outcome.error is None:
+                    pending = outcome.unwrap()
+                    known.add((pending.destination_key, pending.upload_id))
+                elif not isinstance(outcome.error.__cause__, NotFound):
+                    failures.append(outcome.error)
+        return known
+
+    def remove(self) -> None:
+        """Delete the tree as `pendings` or `known_uploads` found it. Under a given job id, whose
+        directory may hold another run's zombie, only what is proved to be ours."""
+        self.delete(self._own if self._job.given_id else self._listed)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete control objects; what stays is swept with the job."""
+        doomed = list(keys)
+        failed = self._runtime.store.delete(doomed) if doomed else {}
+        for key, error in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
+
+    def _pending_keys(self) -> list[str]:
+        directory = self._paths.attempt_directory(self._attempt)
+        self._listed = [info.key for info in objects(self._runtime.store, directory)]
+        self._own = []
+        return [key for key in self._listed if key.endswith(PENDING_SUFFIX)]
+
+    def _load(self, key: str) -> Pending:
+        try:
+            stored = self._runtime.store.get(key, max_bytes=PENDING_BYTES_MAX)
+            pending = decode_pending(stored.body, key)
+            upload = ready.from_pending(pending, key)
+        except (FormatError, NotFound) as error:
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {error.message}",
+                job_id=self._job.id,
+                hint="Run the task again as another attempt",
+            ) from error
+        if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not (
+            upload.token.startswith(f"{self._job.uuid}.{self._attempt}.")
+        ):
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {key} is not of this attempt of job {self._job.id!r}",
+                job_id=self._job.id,
+                hint="Start another attempt with a name of its own",
+            )
+        self._own += [key, key.removesuffix(PENDING_SUFFIX)]
+        return replace(pending, filename=self._paths.uri(key))
+
+    def _each(
+        self, function: Callable[[str], R], keys: Iterable[str]
+    ) -> Generator[Outcome[str, R], None, None]:
+        yield from self._runtime.pool.each(function, keys, in_flight=self._in_flight)

@@ -1,0 +1,38 @@
+"""Where the parts are put together for one process: its store, its threads, its memory for blocks.
+
+The only module that knows a store by name. A test, or a program with a store of its own, registers
+it for its bucket; every other bucket is S3, reached as the environment says.
+"""
+
+from __future__ import annotations
+
+from magic_committer.options import S3Options
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import ProgressFunction, Runtime
+from magic_committer.store import ObjectStore
+from magic_committer.upload import BlockSource
+
+pool = ThreadPool()
+blocks = BlockSource()
+_registered: dict[str, ObjectStore] = {}
+
+
+def register_store(store: ObjectStore) -> None:
+    """Use ``store`` for its bucket in this process, in place of S3: for tests (see
+    `magic_committer.testing`) and for stores of one's own."""
+    _registered[store.bucket] = store
+
+
+def unregister_store(store: ObjectStore) -> None:
+    """Undo `register_store`."""
+    _registered.pop(store.bucket, None)
+
+
+def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runtime:
+    store = _registered.get(bucket)
+    if store is None:
+        from magic_committer.s3.client import connect  # late: boto3 takes a while to import
+
+        store = connect(bucket, s3)
+    pool.ready_for_late()
+    return Runtime(store=store, pool=pool, progress=progress)

@@ -1,0 +1,17 @@
+"""The in-memory store behind the public calls, and a few hands to work it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from magic_committer.memory import MemoryStore
+from magic_committer.testing import memory_store
+
+
+@pytest.fixture
+def s3() -> Iterator[MemoryStore]:
+    """The bucket ``bucket``, empty, with a store clock that this test moves."""
+    with memory_store() as store:
+        yield store

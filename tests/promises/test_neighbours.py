@@ -1,0 +1,179 @@
+"""I6 and I8: nothing that is not the job's is touched, and the marker tells of the last job."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, At, committed_task, killed, visible
+
+
+def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
+    """I6: neither commit nor abort takes another program's objects or uploads, in the same
+    directory or in one whose name begins alike."""
+    s3.put_object("t/theirs.csv", b"theirs")
+    s3.put_object("t/__magic_job-9/job-9/00/tasks/x/__base/y.csv.pending", b"Hadoop's")
+    theirs = {
+        s3.start_upload("t/open.csv"),
+        s3.start_upload("t2/open.csv"),
+        s3.start_upload(f"t/part-1-{'ab' * 16}.c000.csv"),
+        s3.start_upload(f"t/part-1-mcj{'ab' * 16}.csv"),
+    }
+    for end in ("commit", "abort"):
+        job = mc.start(DEST)
+        committed_task(job, "1", {f"{end}.csv": b"1"})
+        killed(job, "2", "left.csv", unique=True)
+        job.commit() if end == "commit" else job.abort()
+    assert {u.upload_id for u in s3.open_uploads()} == theirs
+    assert s3.body("t/theirs.csv") == b"theirs"
+    assert "t/__magic_job-9/job-9/00/tasks/x/__base/y.csv.pending" in s3.keys()
+
+
+def test_two_jobs_in_one_directory_do_not_disturb_each_other(s3: MemoryStore) -> None:
+    """I6: the sweep of one job leaves the other's pending uploads and control objects alone."""
+    one, two = mc.start(DEST), mc.start(DEST)
+    result = committed_task(two, "1", {"two.csv": b"2"})
+    left = killed(two, "2", "slow.csv", unique=True)
+    committed_task(one, "1", {"one.csv": b"1"})
+    one.commit()
+    left.write(b"still here")
+    left.close()
+    two.commit([result])
+    assert visible(s3) == {"t/one.csv": b"1", "t/two.csv": b"2"}
+    assert s3.open_uploads() == ()
+    assert s3.keys("t/__magic") == ()
+
+
+def test_dataset1_is_not_dataset10(s3: MemoryStore) -> None:
+    """I6: a destination is a directory: names that begin alike are other directories."""
+    ten = mc.start("s3://bucket/dataset10")
+    open_file = killed(ten, "1", "a.csv", unique=True)
+    with mc.write("s3://bucket/dataset1", exclusive=True) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert len(s3.open_uploads("dataset10/")) == 1
+    open_file.abort()
+    ten.abort()
+    assert visible(s3) == {"dataset1/a.csv": b"1"}
+
+
+def test_exclusive_sweeps_everything_under_the_destination(s3: MemoryStore) -> None:
+    """Who says that nobody else writes there has every open upload there aborted."""
+    s3.start_upload("t/anything.csv")
+    s3.start_upload("elsewhere.csv")
+    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert [u.key for u in s3.open_uploads()] == ["elsewhere.csv"]
+
+
+def test_exclusive_yields_to_another_live_job(s3: MemoryStore) -> None:
+    """I6: with another live job there, an exclusive job sweeps only its own, and says so."""
+    other = mc.start(DEST)
+    result = committed_task(other, "1", {"other.csv": b"2"})
+    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert job.report is not None
+    assert "exclusively" in job.report.warnings[0]
+    other.commit([result])
+    assert set(visible(s3)) == {"t/a.csv", "t/other.csv"}
+
+
+def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
+    """I4, I6: a killed attempt's upload with a name that the user chose cannot be told from
+    another program's: it is left, and the report counts it."""
+    job = mc.start(DEST)
+    killed(job, "1", "killed.csv")
+    report = job.commit()
+    assert report.unattributed == 1
+    assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
+
+
+def test_a_killed_attempts_upload_with_a_unique_name_is_swept(s3: MemoryStore) -> None:
+    """I4: with the job's UUID in its name an upload is found although nothing names its id."""
+    job = mc.start(DEST)
+    killed(job, "1", "killed.tar.gz", unique=True)
+    assert [u.key for u in s3.open_uploads()] == [f"t/killed-mcj{job.uuid}.tar.gz"]
+    job.commit()
+    assert s3.open_uploads() == ()
+
+
+def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStore) -> None:
+    """I4: the sweep reads every page of the listing, and aborts all of its own and no other."""
+    job = mc.start(DEST)
+    for number in range(2500):
+        s3.start_upload(f"t/part-{number:05d}-mcj{job.uuid}.csv")
+    theirs = s3.start_upload("t/part-00007.csv")
+    s3.requests.clear()
+    job.abort()
+    assert [u.upload_id for u in s3.open_uploads()] == [theirs]
+    assert s3.requests["list_uploads"] == 4  # three pages, and one that shows none
+    assert s3.requests["abort_upload"] == 2500
+
+
+def test_success_is_written_last(s3: MemoryStore) -> None:
+    """I8: when `_SUCCESS` appears, every file is there."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
+    seen: list[int] = []
+    At(
+        s3,
+        lambda r: r.verb == "put" and r.key == "t/_SUCCESS",
+        lambda: seen.append(len(visible(s3))),
+    )
+    job.commit()
+    assert seen == [5]
+    marker = json.loads(s3.body("t/_SUCCESS"))
+    assert marker["jobId"] == job.id
+    assert len(marker["filenames"]) == 5
+
+
+def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
+    """``mark_success=False`` writes none, and leaves the one that is there."""
+    s3.put_object("t/_SUCCESS", b"")
+    with mc.write(DEST, mark_success=False) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert s3.body("t/_SUCCESS") == b""
+
+
+def test_the_marker_of_a_job_that_completed_later_stays() -> None:
+    """I8: a driver that is slow to mark does not write over the marker of a job after it."""
+    now = [1000.0]
+    with memory_store(clock=lambda: now[0]) as s3:
+        slow, fast = mc.start(DEST), mc.start(DEST)
+        slow_result = committed_task(slow, "1", {"slow.csv": b"1"})
+        fast_result = committed_task(fast, "1", {"fast.csv": b"2"})
+
+        def fast_runs_wholly() -> None:
+            now[0] += 10
+            fast.commit([fast_result])
+
+        At(s3, lambda r: r.verb == "get" and r.key == "t/_SUCCESS" and _completed(s3, slow), fast_runs_wholly)
+        report = slow.commit([slow_result])
+        assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == fast.id
+        assert "_SUCCESS" in report.warnings[0]
+        assert set(visible(s3)) == {"t/slow.csv", "t/fast.csv"}
+
+
+def _completed(s3: MemoryStore, job: mc.Job) -> bool:
+    record = json.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
+    return record["state"] == "completed"
+
+
+def test_the_marker_of_an_earlier_job_is_replaced(s3: MemoryStore) -> None:
+    """I8: of two jobs one after the other, also within a second, the marker tells of the last."""
+    for number in range(3):
+        with mc.write(DEST) as job, job.open(f"{number}.csv") as f:
+            f.write(b"1")
+        assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == job.id
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"not json", b'{"name":"other"}'])
+def test_a_foreign_marker_is_replaced(s3: MemoryStore, body: bytes) -> None:
+    """I8: a marker of Hadoop or of anybody that was there when the job completed is replaced."""
+    s3.put_object("t/_SUCCESS", body)
+    with mc.write(DEST) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == job.id

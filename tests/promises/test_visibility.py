@@ -1,0 +1,182 @@
+"""I1 to I4: what is visible, when; and what is left."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import errors
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Accept, Track
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, committed_task, killed, visible
+
+
+def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
+    """I1: closed files and committed tasks show nothing; the job's commit shows all of it."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1", "dt=1/b.csv": b"22"})
+    assert visible(s3) == {}
+    job.commit([result])
+    assert visible(s3) == {"t/a.csv": b"1", "t/dt=1/b.csv": b"22"}
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+@pytest.mark.parametrize("accept", ["results", "listing"])
+def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
+    s3: MemoryStore, track: Track, accept: Accept
+) -> None:
+    """I2, I4: afterwards there are the files, byte for byte, `_SUCCESS`, and nothing else."""
+    job = mc.start(DEST, track=track, accept=accept)
+    results = [committed_task(job, str(n), {f"{n}.bin": bytes([n]) * n}) for n in range(4)]
+    report = job.commit(results if accept == "results" else None)
+    assert visible(s3) == {f"t/{n}.bin": bytes([n]) * n for n in range(4)}
+    assert s3.keys() == tuple(sorted(["t/_SUCCESS", *visible(s3)]))
+    assert s3.open_uploads() == ()
+    assert (report.outcome, report.files, report.bytes, report.tasks) == ("committed", 4, 6, 4)
+    assert report.warnings == ()
+
+
+def test_only_one_attempt_of_a_task_becomes_visible(s3: MemoryStore) -> None:
+    """I2: of two committed attempts the accepted one shows, the other leaves nothing."""
+    job = mc.start(DEST)
+    first = committed_task(job, "1", {"first.csv": b"1"})
+    second = committed_task(job, "1", {"second.csv": b"2"})
+    assert first.attempt != second.attempt
+    job.commit([first])
+    assert visible(s3) == {"t/first.csv": b"1"}
+    assert s3.open_uploads() == ()
+
+
+def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
+    """I2: without messages the newest attempt is taken, by the store's clock."""
+    now = [1000.0]
+    with memory_store(clock=lambda: now[0]) as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"old", "old.csv": b""})
+        now[0] += 5
+        committed_task(job, "1", {"a.csv": b"new"})
+        job.commit()
+        assert visible(s3) == {"t/a.csv": b"new"}
+        assert s3.open_uploads() == ()
+
+
+def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
+    """I3, I4: abort takes committed and unfinished attempts alike."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    unfinished = killed(job, "2", "b.csv", unique=True)
+    report = job.abort()
+    assert report.outcome == "aborted"
+    with pytest.raises(mc.JobNotRunning):
+        job.commit()
+    unfinished.abort()
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def test_a_task_that_outlives_its_job_publishes_nothing_and_leaves_nothing(s3: MemoryStore) -> None:
+    """I3, I4: a late attempt meets the fence when it commits, and aborts what it made."""
+    job = mc.start(DEST)
+    late = job.task("1")
+    f = late.open("late.csv")
+    f.write(b"late")
+    job.abort()
+    f.close()
+    with pytest.raises(mc.JobNotRunning) as raised:
+        late.commit()
+    assert raised.value.state == "absent"
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def test_an_exception_inside_with_publishes_nothing(s3: MemoryStore) -> None:
+    """I1, I4: leaving `write` by an exception aborts; the exception is what the caller sees."""
+    with pytest.raises(ZeroDivisionError), mc.write(DEST) as job, job.open("a.csv") as f:
+        f.write(b"1")
+        raise ZeroDivisionError
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+    assert job.report is not None
+    assert job.report.outcome == "aborted"
+    assert "ZeroDivisionError" in job.report.error
+
+
+def test_a_keyboard_interrupt_aborts_too(s3: MemoryStore) -> None:
+    """I1, I4: Ctrl-C inside `write` leaves nothing."""
+    with pytest.raises(KeyboardInterrupt), mc.write(DEST) as job:
+        job.open("a.csv").write(b"1")
+        raise KeyboardInterrupt
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def test_a_file_that_is_still_open_is_an_error_and_publishes_nothing(s3: MemoryStore) -> None:
+    """I9: a file that was not closed may be cut short: the job is aborted."""
+    with pytest.raises(mc.FileStillOpen, match=r"a\.csv"), mc.write(DEST) as job:
+        job.open("a.csv").write(b"1")
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def test_a_file_that_failed_fails_its_task_even_if_the_error_was_caught(s3: MemoryStore) -> None:
+    """I9: an attempt that lost a file is never committed without it."""
+    job = mc.start(DEST)
+    s3.before = _refuse_parts
+    task = job.task("1")
+    with pytest.raises(mc.UploadFailed), task.open("a.csv") as f:
+        f.write(b"1")
+    s3.before = None
+    with pytest.raises(mc.TaskFailed, match=r"a\.csv"):
+        task.commit()
+    job.abort()
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def _refuse_parts(request: object) -> None:
+    if getattr(request, "verb", "") == "put_part":
+        raise errors.InvalidRequest("bad digest", status=400, code="BadDigest")
+
+
+def test_a_cut_input_publishes_nothing_of_what_the_driver_did_not_accept(s3: MemoryStore) -> None:
+    """I9: an attempt that committed a truncated file shows nothing unless the driver accepts it."""
+    job = mc.start(DEST, accept="results", track="memory")
+    committed_task(job, "1", {"part-1.csv": b"cut sho"})
+    whole = committed_task(job, "1", {"part-1.csv": b"whole"})
+    job.commit([whole])
+    assert visible(s3) == {"t/part-1.csv": b"whole"}
+    assert s3.open_uploads() == ()
+
+
+def test_a_job_of_messages_is_never_committed_from_a_listing(s3: MemoryStore) -> None:
+    """I9: `commit()` without results is refused where tasks can be cut short."""
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    with pytest.raises(mc.OptionError, match="results"):
+        job.commit()
+    assert job.commit([result]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_missing_tasks_decide_nothing(s3: MemoryStore) -> None:
+    """A commit that misses tasks raises, names them, and can be made again."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    with pytest.raises(mc.IncompleteJob) as raised:
+        job.commit(expect=["1", "2"])
+    assert raised.value.missing == ("2",)
+    with pytest.raises(mc.IncompleteJob):
+        job.commit(expect=2)
+    committed_task(job, "2", {"b.csv": b"2"})
+    assert job.commit(expect=["1", "2"]).tasks == 2
+    assert set(visible(s3)) == {"t/a.csv", "t/b.csv"}
+
+
+def test_an_empty_job_commits_and_marks(s3: MemoryStore) -> None:
+    """A job without files is a job: decided and marked."""
+    with mc.write(DEST) as job:
+        pass
+    assert s3.keys() == ("t/_SUCCESS",)
+    assert job.report is not None
+    assert (job.report.outcome, job.report.files) == ("committed", 0)
