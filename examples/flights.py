@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import sys
 import tempfile
@@ -265,8 +266,14 @@ def write_csv(story: Story, bucket: Bucket, spark: SparkContext, months: list[Mo
     story.chapter(f"2  The job has committed: {report.files} files, {report.bytes:,} bytes")
     for key, size in visible.items():
         story.say(f"{key:<24}{size:>12,}")
+    success = json.loads(bucket.read("flights/_SUCCESS"))
     tried = len(months) + failed
+    story.say()
     story.say(f"Uploaded by {tried} attempts of {len(months)} tasks; {failed} failed.")
+    story.say(
+        f"_SUCCESS, as Hadoop writes it: committer {success['committer']},"
+        f" {len(success['filenames'])} files, job {success['jobId'][:8]}…"
+    )
 
     story.chapter("3  Is it so?")
     expected = {

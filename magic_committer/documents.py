@@ -91,7 +91,7 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
 
 
 def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
-    """Write one JSON object compactly, with its seal if asked for.
+    """Write one JSON object compactly, with its seal if asked for. NaN becomes null.
 
     Raises:
         Invalid: too large, too deep, or it holds what JSON cannot.

@@ -163,11 +163,13 @@ class JobError(MagicError):
 
     Attributes:
         job_id: the id that names the job's directory, "" if none was drawn yet.
+        report: the `JobReport` of what became of the job, where the error ended it; else None.
     """
 
     def __init__(self, message: str, *, job_id: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.job_id = job_id
+        self.report: object = None
 
 
 class JobExists(JobError):

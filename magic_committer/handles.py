@@ -243,6 +243,12 @@ class Job:
         self._check_running()
         return Task(self, self._committer().attempt(str(task), attempt))
 
+    def sole_task(self, task: str, attempt: str) -> Task:
+        """An attempt that only this handle opens and commits, under a name that the caller knows to
+        be unique in the job; with either ``track``: for engines that name their attempts."""
+        self._check_running()
+        return Task(self, self._committer().attempt(task, attempt, sole=True))
+
     def attempt_by_path(self, attempt: str) -> Attempt:
         """An attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
@@ -297,9 +303,9 @@ class Job:
         than ``outcome``. None while there is something left to do."""
         if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
             return None
-        if self.report.outcome == outcome and not self.report.error:
+        if self.report.outcome == outcome:
             return self.report
-        if self._outcome in ("", outcome):
+        if self._outcome == "":
             return None
         raise JobNotRunning(
             f"job {self.id!r} was {self._outcome}",
@@ -309,28 +315,33 @@ class Job:
             hint="Start a new job",
         )
 
-    def _reported(self, step: Any) -> JobReport:
+    def _reported(self, step: Callable[[], JobReport]) -> JobReport:
         try:
-            report: JobReport = step()
+            self._saw(step())
         except BaseException as error:
-            if isinstance(error, JobNotRunning):
-                self._outcome = error.outcome
-                self._state = State(error.state) if error.state else self._state
-            if isinstance(error, CommitIncomplete):
+            known = getattr(error, "report", None)
+            if isinstance(known, JobReport):
+                self._saw(known)
+            elif isinstance(error, CommitIncomplete):
                 self._state, self._outcome = State.COMMITTING, "committed"
+            elif isinstance(error, JobNotRunning):
+                self._state, self._outcome = State(error.state), error.outcome
             self.report = JobReport(
                 job_id=self.id,
                 uuid=self.uuid,
                 dest=self.dest,
                 mode=self._started.terms.mode,
                 outcome=self._outcome,
-                state=self._state,
+                state=self.state,
                 error=f"{type(error).__name__}: {error}",
             )
             raise
+        assert self.report is not None
+        return self.report
+
+    def _saw(self, report: JobReport) -> None:
         self.report = report
         self._state, self._outcome = State(report.state), report.outcome
-        return report
 
     def _committer(self) -> MagicCommitter:
         bucket = Destination.parse(self.dest).bucket
@@ -404,26 +415,34 @@ class Writing:
             raise
 
     def _give_up(self, error: BaseException) -> None:
-        """Abort because of ``error``; what the abort has to say becomes a note on it."""
         assert self._task is not None
-        if self.job.outcome in ("aborted", "reverted"):
-            return
-        failed = self.job.report
-        try:
-            if not self._task.committed:
+        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
+            try:
                 self._task.abort()
-            self.job.abort()
-        except JobNotRunning as decided:
-            if decided.outcome == "committed":
-                error.add_note(
-                    f"job {self.id!r} is committed all the same. Finish it:"
-                    f" magic_committer.attach({self.job.dest!r}, {self.id!r}).commit()"
-                )
-        except MagicError as failure:
-            error.add_note(f"aborting job {self.id!r} failed too: {failure}")
-        if self.job.report is not None:
-            reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
-            self.job.report = replace(self.job.report, error=reason)
+            except MagicError as failure:
+                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
+        give_up(self.job, error)
+
+
+def give_up(job: Job, error: BaseException) -> None:
+    """Abort a job because of ``error``; what the abort has to say becomes a note on it. Not for
+    `CommitIncomplete`, which must never be aborted."""
+    if job.outcome in ("aborted", "reverted"):
+        return
+    failed = job.report
+    try:
+        job.abort()
+    except JobNotRunning as decided:
+        if decided.outcome == "committed":
+            error.add_note(
+                f"job {job.id!r} is committed all the same. Finish it:"
+                f" magic_committer.attach({job.dest!r}, {job.id!r}).commit()"
+            )
+    except MagicError as failure:
+        error.add_note(f"aborting job {job.id!r} failed too: {failure}")
+    if job.report is not None:
+        reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
+        job.report = replace(job.report, error=reason)
 
 
 def text_options(

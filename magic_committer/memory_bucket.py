@@ -266,7 +266,9 @@ class Bucket:
         named = tuple((part.number, part.etag.strip('"')) for part in wanted)
         done = self.objects.get(key)
         again = done is not None and (done.upload_id, done.named) == (upload_id, named)
-        if done is not None and again and not self.forgetful_complete and not if_none_match:
+        if done is not None and again and not self.forgetful_complete:
+            if if_none_match:
+                self._check_absent("complete_upload", key)
             return Written(done.etag)
         upload = self._find_upload("complete_upload", key, upload_id)
         if if_none_match:

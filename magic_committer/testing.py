@@ -23,20 +23,42 @@ from typing import Any
 import pytest
 
 from magic_committer.memory import MemoryStore
+from magic_committer.runtime import Clock, SystemClock
 from magic_committer.wiring import register_store, unregister_store
 
-__all__ = ["MemoryStore", "memory_s3", "memory_store"]
+__all__ = ["MemoryStore", "PatientClock", "memory_s3", "memory_store"]
+
+
+class PatientClock:
+    """This machine's clock, but nobody waits: a sleep moves it on. Set ``ahead`` to move it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        self._clock = SystemClock()
+
+    def now(self) -> float:
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        self.ahead += seconds
 
 
 @contextmanager
-def memory_store(bucket: str = "bucket", **rules: Any) -> Iterator[MemoryStore]:
+def memory_store(
+    bucket: str = "bucket", *, clock: Clock | None = None, **rules: Any
+) -> Iterator[MemoryStore]:
     """Use an in-memory store for ``bucket`` in this process while the block runs.
 
     Args:
+        clock: the store's and the jobs'; None: a `PatientClock`, so that no test waits.
         rules: as `MemoryStore`'s, e.g. ``forgetful_complete=True``.
     """
-    store = MemoryStore(bucket, **rules)
-    register_store(store)
+    clock = clock or PatientClock()
+    store = MemoryStore(bucket, clock=clock.now, **rules)
+    register_store(store, clock)
     try:
         yield store
     finally:

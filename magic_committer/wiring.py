@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from magic_committer.options import S3Options
 from magic_committer.pool import ThreadPool
-from magic_committer.runtime import ProgressFunction, Runtime
+from magic_committer.runtime import Clock, ProgressFunction, Runtime, SystemClock
 from magic_committer.store import ObjectStore
 from magic_committer.upload import BlockSource
 
 pool = ThreadPool()
 blocks = BlockSource()
-_registered: dict[str, ObjectStore] = {}
+_registered: dict[str, tuple[ObjectStore, Clock]] = {}
 
 
-def register_store(store: ObjectStore) -> None:
+def register_store(store: ObjectStore, clock: Clock | None = None) -> None:
     """Use ``store`` for its bucket in this process, in place of S3: for tests (see
-    `magic_committer.testing`) and for stores of one's own."""
-    _registered[store.bucket] = store
+    `magic_committer.testing`) and for stores of one's own. ``clock``: by which jobs there wait."""
+    _registered[store.bucket] = (store, clock or SystemClock())
 
 
 def unregister_store(store: ObjectStore) -> None:
@@ -29,10 +29,11 @@ def unregister_store(store: ObjectStore) -> None:
 
 
 def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runtime:
-    store = _registered.get(bucket)
-    if store is None:
-        from magic_committer.s3.client import connect  # late: boto3 takes a while to import
-
-        store = connect(bucket, s3)
+    """The components for one bucket in this process."""
     pool.ready_for_late()
-    return Runtime(store=store, pool=pool, progress=progress)
+    if bucket in _registered:
+        store, clock = _registered[bucket]
+        return Runtime(store=store, pool=pool, clock=clock, progress=progress)
+    from magic_committer.s3.client import connect  # late: boto3 takes a while to import
+
+    return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)

@@ -66,6 +66,7 @@ class Reply:
     Attributes:
         lost: close the connection instead, as if the answer had been lost.
         hung: say nothing until the server ends: the client's time-out must end the wait.
+        missing: bytes that the length promises and the body lacks.
     """
 
     status: int = 200
@@ -73,6 +74,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     lost: bool = False
     hung: bool = False
+    missing: int = 0
 
 
 def error(status: int, code: str, message: str = "as the test wants") -> Reply:
@@ -129,10 +131,11 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
             for name, value in {"Date": DATE, **reply.headers}.items():
                 if value:
                     self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + reply.missing))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(body)
+            self.close_connection = self.close_connection or reply.missing > 0
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
 

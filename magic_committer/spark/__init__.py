@@ -1,0 +1,37 @@
+"""PySpark: jobs whose tasks run on executors and whose commit runs on the driver.
+
+::
+
+    from magic_committer.spark import write_dataframe, write_partitions
+
+    report = write_dataframe(df, "s3://bucket/table", mode="append")
+
+    def write_rows(task, rows):
+        with task.open("part.csv", "w", unique=True) as file: ...
+
+    report = write_partitions(rdd, "s3://bucket/out", write_rows)
+
+What they rest on (``docs/spark.md`` tells it to users):
+
+* A task publishes nothing. When the JVM side of a task dies, its Python iterator *ends normally*:
+  a task cannot tell the end of its input from a cut, so only the driver may publish.
+* The driver takes exactly the results that Spark accepted, one a partition: ``accept="results"``.
+  Speculative losers and zombies change nothing, and need no lock.
+* What travels to the tasks is a `Job` (plain data, no secrets), and back one `TaskCommit` as JSON.
+
+`partitions` and `frame` are the two faces; `driver` is the half that runs in the user's process,
+`worker` the half that runs in a task.
+"""
+
+try:
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'",
+        name="pyspark",
+    ) from error
+
+from magic_committer.spark.frame import write_dataframe
+from magic_committer.spark.partitions import write_partitions
+
+__all__ = ["write_dataframe", "write_partitions"]

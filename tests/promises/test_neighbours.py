@@ -8,7 +8,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.memory import MemoryStore
-from magic_committer.testing import memory_store
+from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, killed, visible
 
 
@@ -140,14 +140,14 @@ def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
 
 def test_the_marker_of_a_job_that_completed_later_stays() -> None:
     """I8: a driver that is slow to mark does not write over the marker of a job after it."""
-    now = [1000.0]
-    with memory_store(clock=lambda: now[0]) as s3:
+    clock = PatientClock()
+    with memory_store(clock=clock) as s3:
         slow, fast = mc.start(DEST), mc.start(DEST)
         slow_result = committed_task(slow, "1", {"slow.csv": b"1"})
         fast_result = committed_task(fast, "1", {"fast.csv": b"2"})
 
         def fast_runs_wholly() -> None:
-            now[0] += 10
+            clock.sleep(10)
             fast.commit([fast_result])
 
         At(s3, lambda r: r.verb == "get" and r.key == "t/_SUCCESS" and _completed(s3, slow), fast_runs_wholly)

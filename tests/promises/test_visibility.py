@@ -8,7 +8,7 @@ import magic_committer as mc
 from magic_committer import errors
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept, Track
-from magic_committer.testing import memory_store
+from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, committed_task, killed, visible
 
 
@@ -50,11 +50,11 @@ def test_only_one_attempt_of_a_task_becomes_visible(s3: MemoryStore) -> None:
 
 def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
     """I2: without messages the newest attempt is taken, by the store's clock."""
-    now = [1000.0]
-    with memory_store(clock=lambda: now[0]) as s3:
+    clock = PatientClock()
+    with memory_store(clock=clock) as s3:
         job = mc.start(DEST)
         committed_task(job, "1", {"a.csv": b"old", "old.csv": b""})
-        now[0] += 5
+        clock.sleep(5)
         committed_task(job, "1", {"a.csv": b"new"})
         job.commit()
         assert visible(s3) == {"t/a.csv": b"new"}

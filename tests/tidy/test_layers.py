@@ -14,11 +14,15 @@ LAYERS = (
     # ports: what is asked of the world
     ("store", "pool"),
     # vocabulary: values; `runtime` bundles the ports into one
-    ("checksum documents elements formats job options paths runtime stats",),
+    ("checksum documents elements fields formats job options paths runtime stats",),
     # mechanisms, which do not know of each other, and adapters, which stand behind the ports
     ("upload", "commit", "s3", "memory memory_bucket"),
     ("committers",),
+    # composition
+    ("wiring",),
+    ("handles",),
     ("api recovery",),
+    # edges
     ("spark", "cli", "testing"),
     ("__main__", "__init__"),
 )
@@ -26,7 +30,7 @@ LAYERS = (
 one layer do not import each other. A package counts as one module."""
 
 ADAPTERS = {"s3", "memory", "memory_bucket"}
-WIRED_BY = {"api", "testing"}
+WIRED_BY = {"wiring", "testing"}
 """The modules that may choose an adapter: everybody else is handed a store."""
 
 PLACE = {
@@ -105,7 +109,7 @@ def test_an_arrow_up_is_found_and_named(path: str, source: str) -> None:
     [
         ("options.py", "from magic_committer.store import Part"),
         ("commit/plan.py", "from magic_committer.commit.load import x\nfrom . import keyset"),
-        ("api.py", "from magic_committer.s3.client import S3Store\nimport boto3"),
+        ("wiring.py", "from magic_committer.s3.client import connect\nimport boto3"),
         ("memory.py", "from magic_committer.memory_bucket import Bucket"),
         ("__init__.py", "from magic_committer.api import start"),
     ],

@@ -1,5 +1,5 @@
-"""`.pending`, `.pendingset` and `_SUCCESS` against what four releases of Hadoop wrote, and the rules
-of reading and writing."""
+"""`.pending`, `.pendingset` and `_SUCCESS` against what four releases of Hadoop wrote, and the
+rules of reading and writing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from magic_committer import documents, formats
 from magic_committer.errors import FormatError
 from magic_committer.formats import EtagForm, Pending, PendingSet, UploadEtag
+from magic_committer.paths import java_uri
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(
@@ -96,8 +97,8 @@ def document(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_what_hadoop_wrote_comes_out_as_it_went_in(path: Path) -> None:
-    """Every file of every release is read; compact ones are written again byte for byte, pretty ones
-    (3.3.4, the manifest committer's) with the same values and order."""
+    """Every file of every release is read; compact ones are written again byte for byte, pretty
+    ones (3.3.4, the manifest committer's) with the same values and order."""
     data = path.read_bytes()
     written = again(path, data)
     if b"\n" in data:
@@ -206,10 +207,14 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
     st.dictionaries(TEXT, TEXT, max_size=3),
 )
 def test_any_set_comes_back_equal(commits: list[tuple[str, int]], extra: dict[str, str]) -> None:
-    """Whatever keys, lengths and extra data: encoding and decoding changes nothing."""
+    """Whatever keys, lengths and extra data: encoding and decoding changes nothing, and the URI of
+    any key is one that Java could read."""
     value = formats.new_pendingset(
         job_id="1",
-        commits=[pending(destination_key=f"t/{key}", length=length) for key, length in commits],
+        commits=[
+            pending(uri=java_uri("b", f"t/{key}"), destination_key=f"t/{key}", length=length)
+            for key, length in commits
+        ],
         extra_data=extra,
         iostatistics={},
     )
@@ -476,9 +481,8 @@ def test_a_file_over_the_limit_is_not_even_parsed(
         read(b" " * (limit + 1), "key")
 
 
-def test_a_deep_document_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit on depth holds for writing, also for a value that the interpreter cannot recurse
-    into."""
+def test_a_deep_document_is_not_written() -> None:
+    """The limit on depth holds for writing, also for what the interpreter cannot recurse into."""
     deep: dict[str, Any] = {}
     for _ in range(sys.getrecursionlimit() * 2):
         deep = {"a": deep}

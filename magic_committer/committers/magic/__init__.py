@@ -52,13 +52,21 @@ class MagicCommitter:
         job = setup_job(runtime, dest, terms, job_id, options.commit_threads)
         return cls(runtime, job, options, blocks)
 
-    def attempt(self, task: str, attempt: str | None = None, *, by_path: bool = False) -> Attempt:
+    def attempt(
+        self,
+        task: str,
+        attempt: str | None = None,
+        *,
+        by_path: bool = False,
+        sole: bool = False,
+    ) -> Attempt:
         """An attempt of a task, to be written or committed here.
 
         Args:
             attempt: its name, unique in the job; None: one is drawn.
+            sole: nobody else goes by that name: needed where its files are known in memory only.
         """
-        if attempt is not None and self.job.terms.track == "memory":
+        if attempt is not None and not sole and self.job.terms.track == "memory":
             raise OptionError(
                 "a given attempt name needs track='s3'",
                 hint="With track='memory' an attempt is committed by the handle that opened its"

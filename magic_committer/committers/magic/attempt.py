@@ -244,6 +244,7 @@ class Attempt:
         try:
             self._refuse_lost_files()
             pendings = self._pendings()
+            body = self._pendingset(pendings)
             self._fence.check()
         except BaseException as error:
             self._abort_after(error)
@@ -251,7 +252,7 @@ class Attempt:
         if not pendings and self._in_memory and self.job.terms.accept == "results":
             result = TaskCommit(self.job.uuid, self.task, self.attempt)
         else:
-            result = self._save(pendings)
+            result = self._save(pendings, body)
         self.phase = Phase.COMMITTED
         self.result = result
         logger.info(
@@ -282,21 +283,24 @@ class Attempt:
             return self._tree.pendings()
         return [f.pending for f in self._files.values() if f.pending is not None]
 
-    def _save(self, pendings: list[Pending]) -> TaskCommit:
-        key = self._paths.pendingset(self.attempt)
-        body = encode_pendingset(
-            new_pendingset(
-                job_id=self.job.id,
-                commits=tuple(pendings),
-                extra_data={
-                    ready.EXTRA_JOB: self.job.uuid,
-                    ready.EXTRA_TASK: self.task,
-                    ready.EXTRA_ATTEMPT: self.attempt,
-                },
-                iostatistics=self.statistics.to_dict(),
-            ),
-            self.job.terms.etag_form,
+    def _pendingset(self, pendings: list[Pending]) -> bytes:
+        extra = {
+            ready.EXTRA_JOB: self.job.uuid,
+            ready.EXTRA_TASK: self.task,
+            ready.EXTRA_ATTEMPT: self.attempt,
+        }
+        pendingset = new_pendingset(
+            job_id=self.job.id,
+            commits=pendings,
+            extra_data=extra,
+            iostatistics=self.statistics.to_dict(),
         )
+        return encode_pendingset(
+            pendingset, self.job.terms.etag_form, source=self._paths.pendingset(self.attempt)
+        )
+
+    def _save(self, pendings: list[Pending], body: bytes) -> TaskCommit:
+        key = self._paths.pendingset(self.attempt)
         try:
             written = self._runtime.store.put(
                 key,

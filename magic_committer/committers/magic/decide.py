@@ -399,8 +399,10 @@ class Deciding:
         swapped = self._swap_to_aborting(seen)
         if not swapped.won:
             return self._obey(swapped.now)
-        for warning in self._after_abort(swapped.now, self._may_remove).warnings:
+        aborted = self._after_abort(swapped.now, self._may_remove)
+        for warning in aborted.warnings:
             why.add_note(warning)
+        why.report = aborted
         raise why
 
     def _refusal(self, problems: list[str]) -> CommitRefused:

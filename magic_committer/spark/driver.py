@@ -1,0 +1,170 @@
+"""The half that runs in the user's process: start the job, run Spark, commit; else abort.
+
+Invariants:
+
+* Every way out is a commit, or an abort and the exception that was the reason, Ctrl-C included.
+  `CommitIncomplete` alone is never followed by an abort: the job is decided.
+* The Spark action runs in a thread beside the caller's, which waits in short steps. In the caller's
+  own thread Ctrl-C would be answered by cancelling over the very connection that is waiting for
+  the action: that fails, and the action would run on (PySpark 4.3).
+* The abort does not wait for Spark's tasks: those that live on find the job closed (the fence).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyspark import InheritableThread, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from magic_committer import wiring
+from magic_committer.api import start
+from magic_committer.committers.magic.setup import first_visible
+from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
+from magic_committer.handles import Job, give_up
+from magic_committer.job import JobReport, State, TaskCommit
+from magic_committer.options import Mode, Options, S3Options
+from magic_committer.paths import Destination
+from magic_committer.runtime import ProgressFunction
+
+logger = logging.getLogger("magic_committer")
+
+T = TypeVar("T")
+
+WAIT_SECONDS = 0.2
+"""How long the caller's thread waits before it looks for Ctrl-C again."""
+CANCEL_SECONDS = 10.0
+"""How long a cancelled action may take to end before the job is aborted beside it."""
+
+MODES: dict[str, Mode] = {
+    "append": "append",
+    "error": "fail",
+    "errorifexists": "fail",
+    "ignore": "fail",
+}
+"""Spark's words, and the mode of the job. With ``ignore``, finding data is not an error."""
+MODES_LATER = ("overwrite", "overwrite_partitions")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user asked for, whichever face was used."""
+
+    dest: str
+    mode: str
+    exclusive: bool
+    mark_success: bool
+    s3: S3Options | None
+    options: Options | None
+    progress: ProgressFunction
+
+    def __post_init__(self) -> None:
+        if self.mode in MODES:
+            return
+        known = ", ".join(MODES)
+        later = "is not built yet" if self.mode in MODES_LATER else "is unknown"
+        raise OptionError(f"mode {self.mode!r} {later}; there are {known}")
+
+    def start(self) -> Job:
+        """Start the job."""
+        return start(
+            self.dest,
+            mode=MODES[self.mode],
+            accept="results",
+            track="memory",
+            exclusive=self.exclusive,
+            mark_success=self.mark_success,
+            s3=self.s3,
+            options=self.options,
+            progress=self.progress,
+        )
+
+    def finds_data(self) -> bool:
+        """Whether the destination holds data."""
+        dest = Destination.parse(self.dest)
+        runtime = wiring.runtime_for(dest.bucket, self.s3 or S3Options(), self.progress)
+        return first_visible(runtime, dest) is not None
+
+
+RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]
+"""Runs the tasks of a job; gives their results, and the ids of the tasks that there must be."""
+
+
+def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
+    """One job from start to end.
+
+    Raises:
+        What ``run_tasks`` raises, and what `start` and `Job.commit` raise.
+    """
+    if order.mode == "ignore" and order.finds_data():
+        return _skipped(order)
+    try:
+        job = order.start()
+        try:
+            results, tasks = run_tasks(job)
+            return job.commit(results, expect=tasks)
+        except CommitIncomplete:
+            raise
+        except BaseException as error:
+            give_up(job, error)
+            raise
+    except DestinationExists:
+        if order.mode == "ignore":  # the data came after our first look
+            return _skipped(order)
+        raise
+
+
+def _skipped(order: Order) -> JobReport:
+    dest = Destination.parse(order.dest).url
+    logger.info("mode 'ignore': %s holds data, nothing is written", dest)
+    return JobReport(
+        job_id="",
+        uuid="",
+        dest=dest,
+        mode=MODES[order.mode],
+        outcome="",
+        state=str(State.ABSENT),
+        skipped=True,
+    )
+
+
+def run_action(spark: SparkContext | SparkSession, name: str, action: Callable[[], T]) -> T:
+    """Run a Spark action so that an exception in this thread, such as Ctrl-C, cancels it.
+
+    Args:
+        spark: a classic SparkContext, or a session of Spark Connect.
+        name: of the tag by which the action's Spark jobs are cancelled; unique.
+    """
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with _tagged(spark, name):
+                outcome.append(action())
+        except BaseException as error:  # raised again below, in the thread that asked
+            failure.append(error)
+
+    session = spark if isinstance(spark, SparkSession) else None
+    # A daemon: an action that cannot be cancelled does not keep the process alive.
+    thread = InheritableThread(run, session=session, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(WAIT_SECONDS)
+    except BaseException as error:
+        try:
+            _cancel(spark, name)
+        except Exception as refused:
+            error.add_note(f"the Spark action {name} could not be cancelled: {refused}")
+        thread.join(CANCEL_SECONDS)
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]

@@ -1,0 +1,37 @@
+"""The half that runs in a Spark task: one attempt, and its message to the driver.
+
+A killed worker gets SIGKILL or nothing: no ``finally``, no signal, no ``atexit``. So nothing here is
+needed for correctness after the fact: what an attempt leaves behind is invisible, and the driver's
+sweep finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyspark import TaskContext
+
+from magic_committer.errors import MagicError
+from magic_committer.handles import Job, Task
+from magic_committer.job import TaskCommit
+
+
+def spark_attempt(job: Job) -> Task:
+    """The attempt that this process runs: of the task that its partition is, under a name that
+    Spark gives only once. (Stage, partition and attempt number repeat when a stage runs again;
+    ``taskAttemptId`` does not.)"""
+    context = TaskContext.get()
+    if context is None:
+        raise MagicError("this is not a Spark task")
+    return job.sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
+
+
+def to_message(task: Task) -> str:
+    """What a committed attempt tells the driver: some 300 bytes, whatever it wrote."""
+    return json.dumps(task.result.to_dict())
+
+
+def from_messages(messages: Sequence[str]) -> list[TaskCommit]:
+    """The inverse, on the driver."""
+    return [TaskCommit.from_dict(json.loads(message)) for message in messages]

@@ -1,0 +1,391 @@
+"""Hostile and damaged `.pendingset` files: 24,000 seeded mutations of real ones.
+
+Each is refused with a `FormatError` that names the object, or accepted. What accepting may mean
+depends on what the file is:
+
+* one of ours, sealed: every meaningful field is the original's, whatever was done to the bytes;
+* one of Hadoop's, which holds nothing to check it by: every meaningful field is the original's,
+  unless the mutation wrote another legal value, or another list of commits, into the document; then
+  it is that value, as an independent reader (the standard library's) sees it: nothing is coerced,
+  dropped or made up.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magic_committer import documents, formats
+from magic_committer.errors import FormatError
+from magic_committer.formats import PendingSet
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SEEDS = range(24_000)
+SOURCE = "t/__magic_job-7/job-7/00/a_0.pendingset"
+
+
+# Originals ----------------------------------------------------------------------------------------
+
+
+def hadoops() -> list[bytes]:
+    """One of each kind that Hadoop wrote: string and object etags, pretty and compact, checksums,
+    many parts, odd names, no commits."""
+    names = (
+        "3.3.4/magic/pendingset-1",
+        "3.3.6/names/pendingset-1",
+        "3.4.1/multipart/pendingset-1",
+        "3.5.0/directory/pendingset-1",
+        "3.5.0/inmem/pendingset-1",
+        "3.5.0/magic/pendingset-1",
+        "3.5.0/multipart-CRC32C/pendingset-1",
+        "3.5.0/sum-SHA256/pendingset-1",
+        "3.5.0/empty-file-and-no-file/pendingset-2",
+    )
+    return [(GOLDEN / f"{name}.json").read_bytes() for name in names]
+
+
+def ours() -> list[bytes]:
+    """What we write in the place of each, sealed, in its form of etags."""
+    written = []
+    for data in hadoops():
+        read = formats.decode_pendingset(data, SOURCE)
+        made = formats.new_pendingset(
+            job_id=read.job_id,
+            commits=read.commits,
+            extra_data={"task": "7", "attempt": "a_0"},
+            iostatistics={"counters": {"committer_bytes_uploaded": 14}},
+        )
+        objects = b'"checksumAlgorithm"' in data
+        written.append(formats.encode_pendingset(made, "objects" if objects else "strings"))
+    return written
+
+
+# Mutations ----------------------------------------------------------------------------------------
+
+Mutation = Callable[[random.Random, bytes, bytes], bytes]
+
+
+def flip(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 8))):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def truncate(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    return data[: rng.randrange(len(data))]
+
+
+def splice(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """The head of one file and the tail of another, or a piece of one in the other."""
+    cut, seam = rng.randrange(len(data)), rng.randrange(len(other))
+    if rng.random() < 0.5:
+        return data[:cut] + other[seam:]
+    return data[:cut] + other[seam : seam + rng.randrange(1, 200)] + data[cut:]
+
+
+def twice(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """A piece of the file once more, or the whole file."""
+    start = rng.randrange(len(data))
+    end = start + rng.randrange(1, 400)
+    return rng.choice((data[:end] + data[start:], data + data, b" \n" + data + b"\n "))
+
+
+def reformat(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """The same document in another writing."""
+    return json.dumps(
+        json.loads(data), indent=rng.choice((None, 1, 4)), ensure_ascii=rng.random() < 0.5
+    ).encode()
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container of a document with every one of its names or indices."""
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from places(value[key])
+
+
+def place(rng: random.Random, document: Any) -> tuple[Any, Any]:
+    """A random place; those outside the statistics, which are most of a file, come up more."""
+    every = list(places(document))
+    meaningful = [
+        (holder, key)
+        for holder, key in every
+        if not (isinstance(key, str) and ("_" in key or key.endswith((".min", ".max", ".mean"))))
+    ]
+    return rng.choice(meaningful if meaningful and rng.random() < 0.8 else every)
+
+
+def on_document(change: Callable[[random.Random, Any, Any, Any], None]) -> Mutation:
+    """A mutation of a random place of the parsed document, written again."""
+
+    def mutate(rng: random.Random, data: bytes, other: bytes) -> bytes:
+        document = json.loads(data)
+        holder, key = place(rng, document)
+        change(rng, holder, key, json.loads(other))
+        separators = (",", ":") if rng.random() < 0.8 else None
+        return json.dumps(document, separators=separators, ensure_ascii=False).encode()
+
+    mutate.__name__ = change.__name__
+    return mutate
+
+
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    2**53,
+    2**63,
+    2**64,
+    -(2**63) - 1,
+    10**400,
+    "",
+    "5",
+    "\x00",
+    "a" * 5000,
+    "ü日",
+    '"x"',
+    [],
+    [[]],
+    {},
+    {"etag": "x"},
+)
+
+
+def swap_type(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    holder[key] = rng.choice(VALUES)
+
+
+def delete(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    del holder[key]
+
+
+def add(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    value = rng.choice((*VALUES, holder[key]))
+    if isinstance(holder, dict):
+        holder[rng.choice(("unknown", "partCount", "extraData", "checksum"))] = value
+    else:
+        holder.insert(key, value)
+
+
+def transplant(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    there, name = place(rng, other)
+    holder[key] = there[name]
+
+
+def nest(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    for _ in range(rng.choice((1, 5, 20, 300))):
+        holder[key] = [holder[key]] if rng.random() < 0.5 else {"a": holder[key]}
+
+
+def shuffle(rng: random.Random, holder: Any, key: Any, other: Any) -> None:
+    """Lists in another order, objects with their fields in another order."""
+    if isinstance(holder, list):
+        rng.shuffle(holder)
+    else:
+        items = list(holder.items())
+        rng.shuffle(items)
+        holder.clear()
+        holder.update(items)
+
+
+def duplicate_field(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """A field that stands twice in one object: readers disagree on which counts."""
+    names = [b'"uploadId"', b'"destinationKey"', b'"length"', b'"commits"', b'"jobId"', b'"etags"']
+    name = rng.choice([name for name in names if name in data])
+    at = data.index(name)
+    return data[:at] + name + rng.choice((b":1,", b":null,", b':"x",', b":[],")) + data[at:]
+
+
+def bomb(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """Far more brackets than any reader should follow."""
+    depth = rng.choice((17, 100, 1000, 50_000))
+    opening, closing = rng.choice(((b"[", b"]"), (b'{"a":', b"}")))
+    inner = opening * depth + b"1" + closing * depth
+    return data.replace(b'"iostatistics"', b'"x":' + inner + b',"iostatistics"', 1)
+
+
+def huge_number(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    digits = b"9" * rng.choice((19, 20, 400, 5000))
+    number = rng.choice((digits, b"-" + digits, digits + b".5", b"1e" + digits[:3], b"-0"))
+    name = rng.choice((b'"length"', b'"created"', b'"unknown"', b'"version"'))
+    return data.replace(b'"jobId"', name + b":" + number + b',"jobId"', rng.choice((1, 2)))
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    flip,
+    flip,
+    truncate,
+    splice,
+    twice,
+    reformat,
+    on_document(swap_type),
+    on_document(swap_type),
+    on_document(delete),
+    on_document(delete),
+    on_document(add),
+    on_document(transplant),
+    on_document(nest),
+    on_document(shuffle),
+    duplicate_field,
+    bomb,
+    huge_number,
+)
+
+
+# Meaning ------------------------------------------------------------------------------------------
+
+Meaning = tuple[Any, ...]
+"""Job, and for each commit: bucket, key, upload, length, job, attempt, parts, extra data."""
+
+
+def meaning(read: PendingSet) -> Meaning:
+    """What decides what becomes visible, of a set that was accepted."""
+    return (
+        read.job_id,
+        tuple(
+            (
+                commit.bucket,
+                commit.destination_key,
+                commit.upload_id,
+                commit.length,
+                commit.job_id,
+                commit.task_id,
+                tuple((e.etag, e.checksum_algorithm, e.checksum) for e in commit.etags),
+                tuple(sorted(commit.extra_data.items())),
+            )
+            for commit in read.commits
+        ),
+    )
+
+
+def meaning_of_bytes(data: bytes) -> Meaning:
+    """The same from the bytes, by another reader that knows none of our code."""
+    document = json.loads(data.decode("utf-8"))
+    return (
+        document["jobId"],
+        tuple(
+            (
+                commit["bucket"],
+                commit["destinationKey"],
+                commit["uploadId"],
+                commit["length"],
+                commit["jobId"],
+                commit["taskId"],
+                tuple(
+                    (e, None, None)
+                    if isinstance(e, str)
+                    else (e["etag"], e.get("checksumAlgorithm"), e.get("checksum"))
+                    for e in commit["etags"]
+                ),
+                tuple(sorted((commit.get("extraData") or {}).items())),
+            )
+            for commit in document["commits"]
+        ),
+    )
+
+
+def mutant(seed: int, originals: list[bytes]) -> tuple[bytes, bytes, str]:
+    """An original, its mutation, and the mutation's name: all from the seed."""
+    rng = random.Random(seed)
+    original, other = rng.choice(originals), rng.choice(originals)
+    mutation = rng.choice(MUTATIONS)
+    return original, mutation(rng, original, other), mutation.__name__
+
+
+def judge(data: bytes) -> PendingSet | FormatError:
+    """The set, or the refusal; every other exception is the test's failure."""
+    try:
+        return formats.decode_pendingset(data, SOURCE)
+    except FormatError as error:
+        return error
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["ours", "hadoops"])
+def test_damage_is_refused_by_name_or_harmless(sealed: bool) -> None:
+    """Half of the mutations each: a refusal names object, field and reason; what is accepted means
+    what the original did (ours), or exactly what the document says (Hadoop's)."""
+    originals = ours() if sealed else hadoops()
+    outcomes: Counter[tuple[str, str]] = Counter()
+    for seed in SEEDS[sealed::2]:
+        original, data, name = mutant(seed, originals)
+        try:
+            result = judge(data)
+            if isinstance(result, FormatError):
+                assert result.source == SOURCE
+                assert result.reason
+                assert result.field or about_the_whole(result.reason)
+                assert str(result).startswith(f"{SOURCE}: {result.field or 'document'}: ")
+                outcomes[name, "refused"] += 1
+                continue
+            read = meaning(result)
+            same = read == meaning_of_bytes(original)
+            assert same if sealed else read == meaning_of_bytes(data)
+            outcomes[name, "accepted, same" if same else "accepted, other values"] += 1
+            again = formats.encode_pendingset(result, form(result))
+            assert meaning(formats.decode_pendingset(again, SOURCE)) == read
+        except Exception as error:
+            error.add_note(f"seed {seed}, mutation {name}, sealed={sealed}")
+            raise
+    print_table(outcomes)
+    verdicts = Counter[str]()
+    for (_, verdict), count in outcomes.items():
+        verdicts[verdict] += count
+    assert sum(verdicts.values()) == len(SEEDS) // 2
+    assert verdicts["refused"] > 0
+    assert verdicts["accepted, same"] > 0
+    assert (verdicts["accepted, other values"] > 0) is not sealed
+    assert {name for name, _ in outcomes} == {mutation.__name__ for mutation in MUTATIONS}
+
+
+WHOLE = ("is not JSON", "has no data", "is nested", "not an object", "is a number beyond")
+
+
+def about_the_whole(reason: str) -> bool:
+    """Whether a refusal has no single field to name."""
+    return any(words in reason for words in WHOLE)
+
+
+def form(read: PendingSet) -> formats.EtagForm:
+    """The form of etags that loses nothing of a set."""
+    plain = all(e.checksum is None for commit in read.commits for e in commit.etags)
+    return "strings" if plain else "objects"
+
+
+def print_table(outcomes: Counter[tuple[str, str]]) -> None:
+    for (name, verdict), count in sorted(outcomes.items()):
+        print(f"{name:16} {verdict:24} {count:6}")
+
+
+def test_hadoops_own_redundancy_is_used() -> None:
+    """A part that went missing from one of Hadoop's files is noticed by its partCount."""
+    data = (GOLDEN / "3.5.0" / "multipart" / "pendingset-1.json").read_bytes()
+    document = json.loads(data)
+    del document["commits"][0]["etags"][1]
+    with pytest.raises(FormatError) as caught:
+        formats.decode_pendingset(json.dumps(document).encode(), SOURCE)
+    assert caught.value.field == "commits[0].partCount"
+
+
+def test_every_single_deletion_from_a_sealed_set_is_refused_or_is_the_seal() -> None:
+    """Exhaustively, not by chance: take away any one field or element of a file of ours."""
+    data = ours()[0]
+    count = len(list(places(json.loads(data))))
+    kept = []
+    for index in range(count):
+        document = json.loads(data)
+        holder, key = list(places(document))[index]
+        del holder[key]
+        if not isinstance(judge(json.dumps(document).encode()), FormatError):
+            kept.append(key)
+    assert kept == [documents.SEAL]

@@ -1,0 +1,326 @@
+"""I5 and I10: a job is decided once, can be finished by anyone, and nobody is told an untruth."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import PreconditionFailed, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Accept, Track
+from magic_committer.testing import memory_store
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    killed,
+    record_put,
+    unanswered,
+    visible,
+)
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crash() -> None:
+    """Kill the actor here."""
+    raise Crash
+
+
+def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
+    """I5: a second commit returns the first one's report and sends nothing."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    first = job.commit()
+    s3.requests.clear()
+    assert job.commit() is first
+    assert not s3.requests
+
+
+def test_another_process_learns_from_the_marker_that_the_job_committed(s3: MemoryStore) -> None:
+    """I10: a handle that finds no record, but `_SUCCESS` of its job, says committed."""
+    job = mc.start(DEST)
+    twin = mc.attach(DEST, job.id)
+    committed_task(job, "1", {"a.csv": b"1"})
+    job.commit()
+    assert twin.commit().outcome == "committed"
+
+
+def test_without_record_and_marker_the_outcome_is_unknown(s3: MemoryStore) -> None:
+    """I10: an absent record is "unknown", never "aborted"."""
+    job = mc.start(DEST, mark_success=False)
+    twin = mc.attach(DEST, job.id)
+    committed_task(job, "1", {"a.csv": b"1"})
+    job.commit()
+    with pytest.raises(mc.OutcomeUnknown):
+        twin.commit()
+    with pytest.raises(mc.OutcomeUnknown):
+        twin.abort()
+    with pytest.raises(mc.JobNotFound):
+        mc.attach(DEST, job.id)
+
+
+def test_an_aborted_job_is_not_committed_and_a_committed_one_not_aborted(s3: MemoryStore) -> None:
+    """I10: the handle that saw the end says which it was."""
+    aborted, committed = mc.start(DEST), mc.start(DEST)
+    aborted.abort()
+    committed.commit()
+    with pytest.raises(mc.JobNotRunning) as raised:
+        aborted.commit()
+    assert raised.value.outcome == "aborted"
+    with pytest.raises(mc.JobNotRunning) as raised:
+        committed.abort()
+    assert raised.value.outcome == "committed"
+    assert aborted.abort().outcome == "aborted"
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_a_lost_reply_to_the_deciding_swap_changes_nothing(s3: MemoryStore, verb: str) -> None:
+    """I5, I10: the swap took effect and its answer was lost: read back, it is recognised."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    at = At(s3, record_put("decided"), unanswered, after=True)
+    report = job.commit() if verb == "commit" else job.abort()
+    assert at.done
+    assert report.outcome == ("committed" if verb == "commit" else "aborted")
+    assert set(visible(s3)) == ({"t/a.csv"} if verb == "commit" else set())
+    assert control(s3) == []
+    assert s3.open_uploads() == ()
+
+
+def test_an_unanswered_swap_is_sent_again(s3: MemoryStore) -> None:
+    """I10: reading the old state after an unanswered swap proves nothing: it is sent again."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    late: list[Request] = []
+
+    def lose_the_first(request: Request) -> None:
+        if record_put("decided")(request) and not late:
+            late.append(request)
+            raise Unanswered("it may still land")
+
+    s3.before = lose_the_first
+    assert job.commit().outcome == "committed"
+    with pytest.raises((PreconditionFailed, mc.NotFound)):
+        late[0].effect()  # the first one lands now: it fails by itself
+    assert set(visible(s3)) == {"t/a.csv"}
+    assert control(s3) == []
+
+
+def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> None:
+    """I10: a store that goes away at the decision leaves "unknown", with the call that asks."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def down(request: Request) -> None:
+        if request.key.endswith("job.json") and s3.requests["put"] > before:
+            raise Unanswered("down")
+
+    before = s3.requests["put"] + 1  # the plan is stored, the record cannot be swapped
+    s3.before = down
+    with pytest.raises(mc.OutcomeUnknown, match="attach"):
+        job.commit()
+    s3.before = None
+    assert mc.attach(DEST, job.id).state == "running"
+    assert job.commit().outcome == "committed"
+
+
+def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
+    """I2, I5: the loser of the swap deletes its plan, executes the winner's, and says so."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    rival = mc.attach(DEST, job.id)
+    reports: list[mc.JobReport] = []
+    At(
+        s3,
+        lambda r: r.verb == "put" and "plan-" in r.key,
+        lambda: reports.append(rival.commit()),
+        after=True,
+    )
+    mine = job.commit()
+    assert reports[0].outcome == mine.outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]  # closed, by the rival
+    assert s3.open_uploads() == ()
+
+
+def test_a_driver_whose_job_was_aborted_meanwhile_publishes_nothing(s3: MemoryStore) -> None:
+    """I3: commit against abort: the record decides, and both are told the same."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    rival = mc.attach(DEST, job.id)
+    At(s3, lambda r: r.verb == "put" and "plan-" in r.key, rival.abort, after=True)
+    with pytest.raises(mc.JobNotRunning) as raised:
+        job.commit()
+    assert raised.value.outcome == "aborted"
+    assert visible(s3) == {}
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
+    track: Track, forgetful: bool
+) -> None:
+    """I5: killed before or after each request of its commit, the job is committed whole or can be
+    aborted whole by whoever attaches, and nothing is left but the closed record."""
+    crashes = 0
+    for number in range(200):
+        for after in (False, True):
+            with memory_store(forgetful_complete=forgetful) as s3:
+                job = mc.start(DEST, track=track)
+                for task in "12":
+                    committed_task(job, task, {f"{task}.csv": b"1", f"{task}{task}.csv": b"2"})
+                killed(job, "3", "cut.csv", unique=True)
+                sent = sum(s3.requests.values())
+                at = At(s3, lambda r: sum(s3.requests.values()) == sent + number + 1, crash, after=after)
+                try:
+                    job.commit()
+                except Crash:
+                    crashes += 1
+                s3.before = s3.after = None
+                if at.done:
+                    finish(job)
+                check_ended(s3, job)
+        if not at.done:
+            break
+    assert crashes > 40
+    assert number < 199
+
+
+def finish(job: mc.Job) -> None:
+    """What an operator does with a job whose driver died."""
+    try:
+        found = mc.attach(DEST, job.id)
+    except mc.JobNotFound:
+        return
+    found.commit() if found.outcome == "committed" else found.abort()
+
+
+def check_ended(s3: MemoryStore, job: mc.Job) -> None:
+    """All or nothing, and nothing left."""
+    assert set(visible(s3)) in ({"t/1.csv", "t/11.csv", "t/2.csv", "t/22.csv"}, set())
+    assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
+    assert {key.rsplit("/", 1)[-1] for key in control(s3)} <= {"job.json"}
+    if control(s3):
+        assert mc.attach(DEST, job.id).state == "closed"
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("accept", ["listing", "results"])
+def test_an_upload_that_somebody_aborted_refuses_the_whole_job(
+    s3: MemoryStore, accept: Accept
+) -> None:
+    """I1: every upload is looked at before the decision; a lost one aborts the job."""
+    job = mc.start(DEST, accept=accept)
+    result = committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    s3.drop_upload(s3.open_uploads()[0].upload_id)
+    with pytest.raises(mc.CommitRefused, match=r"a\.csv") as raised:
+        job.commit([result] if accept == "results" else None)
+    assert len(raised.value.problems) == 1
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+    assert job.report is not None
+    assert (job.report.outcome, "CommitRefused" in job.report.error) == ("aborted", True)
+    assert job.abort().outcome == "aborted"
+
+
+def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
+    """I2: two tasks that write one name would make the result a matter of chance."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"a.csv": b"2"})
+    with pytest.raises(mc.CommitRefused, match="two files"):
+        job.commit()
+    assert visible(s3) == {}
+    assert s3.open_uploads() == ()
+
+
+def test_a_check_that_cannot_be_made_leaves_the_job_running(s3: MemoryStore) -> None:
+    """A store that is down decides nothing: the commit is made again later."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    At(s3, lambda r: r.verb == "list_uploads", unanswered)
+    with pytest.raises(mc.StoreError):
+        job.commit()
+    assert mc.attach(DEST, job.id).state == "running"
+    assert job.commit().outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
+    s3: MemoryStore,
+) -> None:
+    """I5, I10: decided and not all visible: the error says so, names the files, and the call that
+    finishes works from any process."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
+
+    def down(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key == "t/3.csv":
+            raise Unanswered("no answer")
+
+    s3.before = down
+    with pytest.raises(mc.CommitIncomplete, match="attach") as raised:
+        job.commit()
+    assert raised.value.unfinished == ("t/3.csv",)
+    assert len(visible(s3)) == 4
+    with pytest.raises(mc.JobNotRunning, match="not aborted"):
+        mc.attach(DEST, job.id).abort()
+    s3.before = None
+    assert mc.attach(DEST, job.id).commit().files == 5
+    assert len(visible(s3)) == 5
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_completing_what_was_completed_before_is_done(forgetful: bool) -> None:
+    """I5: a Complete whose answer was lost is recognised by its token, whatever the store says to
+    the second one."""
+    with memory_store(forgetful_complete=forgetful) as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"1"})
+        At(s3, lambda r: r.verb == "complete_upload", unanswered, after=True)
+        assert job.commit().outcome == "committed"
+        assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_an_overwritten_file_of_a_crashed_commit_is_unresolved_not_guessed() -> None:
+    """I10: upload gone, another's object there: nobody can tell, so nothing is claimed."""
+    with memory_store(forgetful_complete=True) as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+        At(s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), crash)
+        with pytest.raises(Crash):
+            job.commit()
+        s3.before = None
+        s3.put_object("t/a.csv", b"a neighbour's")
+        with pytest.raises(mc.CommitIncomplete) as raised:
+            mc.attach(DEST, job.id).commit()
+        assert raised.value.unresolved == ("t/a.csv",)
+        assert visible(s3) == {"t/a.csv": b"a neighbour's", "t/b.csv": b"2"}
+        assert "t/_SUCCESS" not in s3.keys()
+
+
+def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
+    s3: MemoryStore,
+) -> None:
+    """I5: a late retry of a part may change its ETag (SSE-KMS); number, size and checksum tell
+    that it is the same part."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"12345"})
+    upload = s3.open_uploads()[0]
+    s3._bucket.uploads[upload.upload_id].parts[1] = _with_etag(
+        s3._bucket.uploads[upload.upload_id].parts[1], '"another"'
+    )
+    assert job.commit().outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"12345"}
+
+
+def _with_etag(part: object, etag: str) -> object:
+    import dataclasses
+
+    return dataclasses.replace(part, etag=etag)  # type: ignore[type-var]

@@ -1,0 +1,222 @@
+"""The fence: a late attempt learns that it is late, whenever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.store import PART_BYTES_MIN, CreatedUpload
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+
+
+def fence_reads(s3: MemoryStore) -> int:
+    """HEADs so far: only the fence sends them while tasks run."""
+    return s3.requests["head"]
+
+
+def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
+    """A Create that is not covered for a second is covered at the next block: zombies stop early."""
+    clock = PatientClock()
+    with memory_store(clock=clock) as s3:
+        job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
+        task = job.task("1")
+        f = task.open("a.bin")
+        f.write(bytes(PART_BYTES_MIN))
+        assert fence_reads(s3) == 0
+        clock.sleep(2)
+        f.write(bytes(PART_BYTES_MIN))
+        assert fence_reads(s3) == 1
+        clock.sleep(20)
+        f.write(bytes(PART_BYTES_MIN))
+        assert fence_reads(s3) == 1  # covered once, covered for good
+        job.abort()
+        g = task.open("b.bin")
+        g.write(b"")
+        g._sender.created()
+        clock.sleep(2)
+        with pytest.raises(mc.JobNotRunning):
+            g.write(bytes(PART_BYTES_MIN))
+        f.abort()
+        with pytest.raises(mc.TaskFailed):
+            task.commit()
+        assert s3.open_uploads() == ()
+        assert s3.keys() == ()
+
+
+def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
+    """I4: the read after the pendingset is stored catches all that a late attempt left."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), job.abort)
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:
+    """I2: between its pendingset and its second read the job was decided *commit* from a listing:
+    the attempt keeps its hands off, and its file is visible."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    driver = mc.attach(DEST, job.id)
+
+    class Stop(BaseException):
+        pass
+
+    def decide_and_pause() -> None:
+        before = s3.before
+
+        def stop(request: Request) -> None:
+            if request.verb == "complete_upload":
+                raise Stop
+
+        s3.before = stop
+        with pytest.raises(Stop):
+            driver.commit()
+        s3.before = before
+
+    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), decide_and_pause, after=True)
+    task.commit()
+    assert mc.attach(DEST, job.id).commit().outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert s3.open_uploads() == ()
+
+
+def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(s3: MemoryStore) -> None:
+    """The store goes away after the pendingset: the task raises and leaves it to the job."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    heads = iter([None, Unanswered("no answer")])
+
+    def second_head_fails(request: Request) -> None:
+        if request.verb == "head" and (error := next(heads)) is not None:
+            raise error
+
+    s3.before = second_head_fails
+    with pytest.raises(mc.StoreError):
+        task.commit()
+    s3.before = None
+    assert any(key.endswith(".pendingset") for key in control(s3))
+    assert task.commit().files == 1  # repeatable: it is the same pendingset
+    assert job.commit().files == 1
+
+
+@pytest.mark.parametrize("gone", ["absent", "forbidden", "replaced"])
+def test_a_record_that_cannot_be_seen_stops_the_attempt(s3: MemoryStore, gone: str) -> None:
+    """Absent, unreadable, or another run's: the job is not running for this attempt."""
+    job = mc.start(DEST)
+    record = control(s3)[0]
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    if gone == "absent":
+        s3.delete_object(record)
+    elif gone == "replaced":
+        body = s3.body(record).replace(job.uuid.encode(), b"0" * 32)
+        s3.put_object(record, body, metadata={JOB_METADATA: "0" * 32})
+    else:
+        s3.before = _forbid_heads
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert s3.open_uploads() == ()
+
+
+def _forbid_heads(request: Request) -> None:
+    if request.verb == "head":
+        raise PermissionDenied("forbidden", status=403)
+
+
+def test_an_upload_whose_create_was_sent_twice_is_found_when_fenced(s3: MemoryStore) -> None:
+    """I4: a retried Create may have made two uploads, one id lost; the fenced attempt lists its
+    key and aborts both (counterexamples.md, #18)."""
+    job = mc.start(DEST)
+
+    def retried(request: Request, reply: object) -> object:
+        if request.verb == "create_upload" and isinstance(reply, CreatedUpload):
+            s3.start_upload(request.key)  # the one whose id was lost
+            return CreatedUpload(reply.upload_id, attempts=2)
+        return None
+
+    task = job.task("1")
+    s3.after = retried
+    f = task.open("a.csv", unique=True)
+    f.write(b"1")
+    f._sender.created()
+    s3.after = None
+    lost = s3.open_uploads()
+    assert len(lost) == 2
+    _abort_without_sweep(job, s3)
+    f.close()
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert s3.open_uploads() == ()
+
+
+def _abort_without_sweep(job: mc.Job, s3: MemoryStore) -> None:
+    """As if the sweep's listing had come before the Creates landed."""
+    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
+    s3: MemoryStore, when: str
+) -> None:
+    """I4: who only closes files by path does not commit the task, so each close looks again."""
+    job = mc.start(DEST, job_id="1")
+    path = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
+    f = mc.open_magic(path)
+    f.write(b"1")
+    f._sender.created()
+    if when == "before":
+        job.abort()
+    else:
+        At(s3, lambda r: r.verb == "put" and r.key.endswith(".pending"), job.abort)
+    with pytest.raises(mc.JobNotRunning):
+        f.close()
+    assert s3.open_uploads() == ()
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]
+    assert mc.attach(DEST, "1").outcome == "aborted"
+
+
+def test_many_files_of_many_threads_are_one_attempt(s3: MemoryStore) -> None:
+    """An attempt's files may be written from many threads at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    job = mc.start(DEST)
+
+    def fill(task: mc.Task) -> Callable[[int], None]:
+        def one(number: int) -> None:
+            with task.open(f"{number}.csv") as f:
+                f.write(bytes([number]))
+
+        return one
+
+    with job.task("1") as task, ThreadPoolExecutor(8) as threads:
+        list(threads.map(fill(task), range(40)))
+    job.commit([task.result])
+    assert visible(s3) == {f"t/{n}.csv": bytes([n]) for n in range(40)}
+
+
+def test_killed_attempts_and_neighbours_survive_each_other(s3: MemoryStore) -> None:
+    """A job with killed attempts on either side of its commit ends clean."""
+    job = mc.start(DEST)
+    killed(job, "1", "a.csv", unique=True)
+    result = committed_task(job, "1", {"b.csv": b"2"})
+    late = killed(job, "1", "c.csv", unique=True)
+    job.commit([result])
+    late.abort()
+    assert visible(s3) == {"t/b.csv": b"2"}
+    assert s3.open_uploads() == ()

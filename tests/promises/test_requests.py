@@ -1,0 +1,105 @@
+"""The number of requests of a job, verb by verb, is the formula of docs/performance.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Accept, Track
+from tests.promises.hands import DEST, committed_task
+
+PAGE = 1000
+
+
+def pages(entries: int) -> int:
+    """Requests of a listing: one also for nothing."""
+    return max(1, -(-entries // PAGE))
+
+
+def formula(
+    tasks: int, files: int, *, track: Track, accept: Accept, given_id: bool, first: bool
+) -> Counter[str]:
+    """Requests of a job of ``tasks`` tasks with ``files`` files of one part each, undisturbed,
+    alone under its destination. docs/performance.md tells it in words."""
+    every = tasks * files
+    count = Counter(
+        # a file: 3
+        create_upload=every,
+        put_part=every,
+        complete_upload=every,
+        # a task: 4
+        head=2 * tasks,
+        get=tasks,
+        # a job
+        list=pages(tasks + 2),
+        list_uploads=pages(every) + 1,
+        delete=1 + pages(tasks),
+    )
+    count["put"] = tasks + 5 + (2 if first else 0)
+    count["get"] += 4
+    if given_id:
+        # the closed record instead of its deletion; the used directory; whose the plan is
+        count.update(put=1, list=1, head=1)
+    else:
+        count["delete_one"] = 1
+    if accept == "listing":
+        count["list"] += pages(tasks)
+    if track == "s3":
+        # marker and `.pending` of a file, read once; the attempt's tree, listed and deleted
+        count.update(put=2 * every, get=every, list=tasks * pages(2 * files), delete=tasks)
+    return count
+
+
+@pytest.mark.parametrize("given_id", [False, True])
+@pytest.mark.parametrize("accept", ["results", "listing"])
+@pytest.mark.parametrize("track", ["memory", "s3"])
+@pytest.mark.parametrize(("tasks", "files"), [(1, 1), (3, 4), (7, 1)])
+def test_a_job_makes_exactly_the_requests_that_the_docs_state(
+    s3: MemoryStore, tasks: int, files: int, track: Track, accept: Accept, given_id: bool
+) -> None:
+    """3 requests a small file with track="memory", 4 a task, pages, and a constant a job; the
+    same for the second job, but for the proof of the store."""
+    for first in (True, False):
+        s3.requests.clear()
+        job = mc.start(
+            f"{DEST}{first}", track=track, accept=accept, job_id="j" if given_id else None
+        )
+        results = [
+            committed_task(job, str(task), {f"{task}-{n}.csv": b"1" for n in range(files)})
+            for task in range(tasks)
+        ]
+        job.commit(results if accept == "results" else None)
+        expected = formula(
+            tasks, files, track=track, accept=accept, given_id=given_id, first=first
+        )
+        assert s3.requests == expected
+
+
+def test_listings_cost_a_request_a_thousand(s3: MemoryStore) -> None:
+    """2,500 files in one task: the open uploads are three pages, the rest as ever."""
+    job = mc.start(DEST, track="memory", accept="results")
+    result = committed_task(job, "1", {f"{n}.csv": b"" for n in range(2500)})
+    job.commit([result])
+    assert s3.requests == formula(
+        1, 2500, track="memory", accept="results", given_id=False, first=True
+    )
+
+
+def test_a_task_without_files_costs_nothing(s3: MemoryStore) -> None:
+    """An empty task of a job that takes results makes no request at all."""
+    job = mc.start(DEST, track="memory", accept="results")
+    s3.requests.clear()
+    result = committed_task(job, "1", {})
+    assert not s3.requests
+    assert job.commit([result], expect=1).files == 0
+
+
+def test_a_task_of_many_files_reads_the_fence_twice(s3: MemoryStore) -> None:
+    """Two HEADs a task, not one a file, however many files it writes within a second."""
+    job = mc.start(DEST)
+    s3.requests.clear()
+    committed_task(job, "1", {f"{n}.csv": b"" for n in range(100)})
+    assert s3.requests["head"] == 2

@@ -1,0 +1,406 @@
+"""What the in-memory store has beyond the contract: hooks, counts, exact codes, its clock."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.store import Attributes, Checksum, Part, objects, uploads
+
+
+class Clock:
+    """A clock that moves when told."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def _pending(
+    store: MemoryStore, key: str = "k", bodies: tuple[bytes, ...] = (b"body",)
+) -> tuple[str, list[Part]]:
+    upload_id = store.create_upload(key, attributes=Attributes()).upload_id
+    return upload_id, [
+        store.put_part(key, upload_id, number, memoryview(body))
+        for number, body in enumerate(bodies, 1)
+    ]
+
+
+# Hooks --------------------------------------------------------------------------------------------
+
+
+def test_an_error_before_leaves_the_store_as_it_was() -> None:
+    """What `before` raises reaches the caller, and the request has no effect."""
+    store = MemoryStore()
+
+    def refuse(request: Request) -> None:
+        raise Unanswered("no", operation=request.verb)
+
+    store.before = refuse
+    with pytest.raises(Unanswered):
+        store.put("k", b"x")
+    assert store.keys() == ()
+    assert store.requests == {"put": 1}
+
+
+def test_an_error_after_is_a_lost_reply() -> None:
+    """What `after` raises reaches the caller, though the request took effect."""
+    store = MemoryStore()
+
+    def lose(request: Request, answer: object) -> None:
+        raise Unanswered("lost", operation=request.verb)
+
+    store.after = lose
+    with pytest.raises(Unanswered):
+        store.put("k", b"x")
+    assert store.body("k") == b"x"
+
+
+def test_after_sees_replies_and_errors_and_may_change_them() -> None:
+    """`after` gets the reply or the error; what it returns takes its place, errors are raised."""
+    store = MemoryStore()
+    seen: list[Any] = []
+
+    def change(request: Request, answer: Any) -> Any:
+        seen.append(answer)
+        if isinstance(answer, NotFound):
+            return Unanswered("instead")
+        return replace(answer, attempts=2) if request.verb == "create_upload" else None
+
+    store.after = change
+    assert store.create_upload("k", attributes=Attributes()).attempts == 2
+    assert store.put("k", b"x") is seen[1]
+    with pytest.raises(Unanswered):
+        store.head("absent")
+    assert isinstance(seen[2], NotFound)
+
+
+def test_a_request_may_take_effect_later() -> None:
+    """A hook may keep the request and carry it out when its sender has long given up."""
+    store = MemoryStore()
+    kept: list[Request] = []
+
+    def delay(request: Request) -> None:
+        kept.append(request)
+        raise Unanswered("later")
+
+    buffer = bytearray(b"body")
+    upload_id = store.create_upload("k", attributes=Attributes()).upload_id
+    store.before = delay
+    with pytest.raises(Unanswered):
+        store.put_part("k", upload_id, 1, memoryview(buffer))
+    buffer[:] = b"gone"
+    store.before = None
+    part = kept[0].effect()
+    store.complete_upload("k", upload_id, [part])
+    assert store.body("k") == b"body"
+
+
+def test_hooks_see_what_a_request_is_about() -> None:
+    """A `Request` names verb, key, upload, part, conditions, size and the keys of a batch."""
+    store = MemoryStore()
+    seen: list[Request] = []
+    store.before = seen.append
+    upload_id, parts = _pending(store)
+    store.complete_upload("k", upload_id, parts, if_none_match=True)
+    store.put("k", b"12", if_match=store.head("k").etag)
+    store.delete(["k", "l"])
+    assert [(r.verb, r.key, r.upload_id, r.part, r.size) for r in seen[:3]] == [
+        ("create_upload", "k", "", 0, 0),
+        ("put_part", "k", upload_id, 1, 4),
+        ("complete_upload", "k", upload_id, 0, 0),
+    ]
+    assert seen[2].if_none_match
+    assert seen[4].if_match
+    assert seen[5].keys == ("k", "l")
+
+
+def test_hooks_run_outside_the_lock() -> None:
+    """A hook may use the store: a foreign writer between two requests is written that way."""
+    store = MemoryStore()
+    store.before = lambda request: store.put_object("k", b"foreign")
+    with pytest.raises(PreconditionFailed):
+        store.put("k", b"mine", if_none_match=True)
+    assert store.body("k") == b"foreign"
+
+
+# Counts, pages ------------------------------------------------------------------------------------
+
+
+def test_each_page_and_each_batch_is_a_request() -> None:
+    """The counter has a request for each page of a listing and each batch of 1,000 deletes."""
+    store = MemoryStore(page_keys=10)
+    for number in range(25):
+        store.put_object(f"d/{number:02}")
+        store.start_upload(f"d/{number:02}")
+    assert len(list(objects(store, "d/"))) == len(list(uploads(store, "d/"))) == 25
+    store.delete(str(number) for number in range(1001))
+    assert store.requests == {"list": 3, "list_uploads": 3, "delete": 2}
+
+
+def test_pages_that_end_exactly_are_the_last() -> None:
+    """20 keys on pages of 10 are two pages, not three."""
+    store = MemoryStore(page_keys=10)
+    for number in range(20):
+        store.put_object(f"{number:02}")
+    assert [len(page.objects) for page in store.list("")] == [10, 10]
+
+
+def test_a_listing_goes_on_after_what_is_deleted_meanwhile() -> None:
+    """Pages go by key: deleting each page as it comes neither skips nor repeats a key."""
+    store = MemoryStore(page_keys=7)
+    names = [f"{number:03}" for number in range(100)]
+    for name in names[::-1]:
+        store.put_object(name)
+    seen: list[str] = []
+    for page in store.list(""):
+        keys = [one.key for one in page.objects]
+        seen += keys
+        store.delete(keys)
+    assert seen == names
+    assert store.keys() == ()
+
+
+def test_common_prefixes_fill_pages_too() -> None:
+    """Keys and common prefixes share a page's entries, and a prefix is named once."""
+    store = MemoryStore(page_keys=2)
+    for name in ("a/1", "a/2", "a/3", "b", "c/1", "c/2", "d"):
+        store.put_object(name)
+    pages = [
+        ([one.key for one in page.objects], list(page.prefixes))
+        for page in store.list("", delimiter="/")
+    ]
+    assert pages == [(["b"], ["a/"]), (["d"], ["c/"])]
+
+
+def test_uploads_of_one_key_page_by_initiation() -> None:
+    """Many uploads of one key span pages, in the order of their Creates."""
+    store = MemoryStore(page_keys=3)
+    made = [store.start_upload("k") for _ in range(8)]
+    assert [one.upload_id for one in uploads(store, "k")] == made
+
+
+def test_a_failed_batch_is_told_key_by_key() -> None:
+    """Where a batch of deletes fails as a whole, each of its keys has that error; others go on."""
+    store = MemoryStore()
+    for number in range(1001):
+        store.put_object(f"{number:04}")
+    refuse = Unanswered("no")
+
+    def first_only(request: Request) -> None:
+        if store.requests["delete"] == 1:
+            raise refuse
+
+    store.before = first_only
+    failed = store.delete(store.keys())
+    assert len(failed) == 1000
+    assert set(failed.values()) == {refuse}
+    assert len(store.keys()) == 1000
+
+
+# Rules --------------------------------------------------------------------------------------------
+
+
+def _complete(
+    order: tuple[int, ...] = (1, 2), **given: Any
+) -> Callable[[MemoryStore, str, list[Part]], object]:
+    return lambda store, upload_id, parts: store.complete_upload(
+        "k", upload_id, [parts[number - 1] for number in order], **given
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "status", "code"),
+    [
+        (_complete(()), 400, "MalformedXML"),
+        (_complete((2, 1)), 400, "InvalidPartOrder"),
+        (_complete((1, 1)), 400, "InvalidPartOrder"),
+        (_complete(length=1), 400, "InvalidRequest"),
+        (_complete(checksum=Checksum("CRC32", "AAAAAA==")), 400, "InvalidRequest"),
+        (lambda s, u, p: s.complete_upload("k", u, [replace(p[0], number=3)]), 400, "InvalidPart"),
+        (lambda s, u, p: s.complete_upload("k", u, [replace(p[0], etag="x")]), 400, "InvalidPart"),
+        (lambda s, u, p: s.complete_upload("l", u, p), 404, "NoSuchUpload"),
+        (lambda s, u, p: s.put_part("k", u, 0, memoryview(b"")), 400, "InvalidArgument"),
+        (lambda s, u, p: s.put_part("k", u, 10_001, memoryview(b"")), 400, "InvalidArgument"),
+        (lambda s, u, p: s.put("", b""), 400, "InvalidArgument"),
+        (lambda s, u, p: s.put("é" * 513, b""), 400, "KeyTooLongError"),
+        (lambda s, u, p: s.put("\ud800", b""), 400, "InvalidURI"),
+        (lambda s, u, p: s.put("k", b"", metadata={"a": "x" * 2048}), 400, "MetadataTooLarge"),
+        (lambda s, u, p: s.delete_one("k", version_id="v"), 400, "InvalidArgument"),
+        (lambda s, u, p: s.put("k", b"", if_match="a", if_none_match=True), 400, "InvalidArgument"),
+    ],
+)  # fmt: skip
+def test_refusals_have_s3s_codes(
+    ask: Callable[[MemoryStore, str, list[Part]], object], status: int, code: str
+) -> None:
+    """Each refusal has S3's status and code, and changes nothing."""
+    store = MemoryStore(part_bytes_min=1)
+    upload_id, parts = _pending(store, bodies=(b"one", b"two"))
+    with pytest.raises(StoreError) as caught:
+        ask(store, upload_id, parts)
+    assert (caught.value.status, caught.value.code) == (status, code)
+    assert store.keys() == ()
+    assert store.list_parts("k", upload_id) == tuple(parts)
+
+
+def test_checksums_are_those_of_the_upload() -> None:
+    """A part's checksum is compared, kept, and of the algorithm that Create named."""
+    store = MemoryStore()
+    upload_id = store.create_upload("k", attributes=Attributes(), checksum="CRC32").upload_id
+    body = memoryview(b"body")
+    for wrong, code in (
+        (checksums.of("CRC32", b"other"), "BadDigest"),
+        (checksums.of("SHA1", b"body"), "InvalidRequest"),
+    ):
+        with pytest.raises(StoreError) as caught:
+            store.put_part("k", upload_id, 1, body, checksum=wrong)
+        assert caught.value.code == code
+    assert store.put_part("k", upload_id, 1, body).checksum == checksums.of("CRC32", b"body")
+
+
+def test_a_composite_checksum_is_the_parts() -> None:
+    """With SHA-256 Complete names each part's sum; the whole's is the sum of those."""
+    store = MemoryStore(part_bytes_min=1)
+    upload_id = store.create_upload("k", attributes=Attributes(), checksum="SHA256").upload_id
+    parts = [store.put_part("k", upload_id, n, memoryview(b"x" * n)) for n in (1, 2)]
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, [replace(part, checksum=None) for part in parts])
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, parts, checksum=checksums.of("SHA256", b"xxx"))
+    whole = checksums.composite([part.checksum for part in parts if part.checksum])
+    store.complete_upload("k", upload_id, parts, checksum=whole)
+    assert store.body("k") == b"xxx"
+
+
+def test_complete_is_idempotent_while_the_object_stands() -> None:
+    """Same id and parts: the same answer again; with a condition, 412, for the object is there."""
+    store = MemoryStore()
+    upload_id, parts = _pending(store)
+    first = store.complete_upload("k", upload_id, parts)
+    assert store.complete_upload("k", upload_id, parts) == first
+    with pytest.raises(PreconditionFailed):
+        store.complete_upload("k", upload_id, parts, if_none_match=True)
+    assert store.body("k") == b"body"
+
+
+def test_another_list_of_parts_is_not_the_same_complete() -> None:
+    """A second Complete with other parts finds no upload."""
+    store = MemoryStore()
+    upload_id, parts = _pending(store)
+    store.complete_upload("k", upload_id, parts)
+    with pytest.raises(NotFound):
+        store.complete_upload("k", upload_id, [replace(parts[0], number=2)])
+
+
+def test_a_forgetful_store_completes_once() -> None:
+    """With ``forgetful_complete`` the second Complete is NoSuchUpload, the object stays."""
+    store = MemoryStore(forgetful_complete=True)
+    upload_id, parts = _pending(store)
+    store.complete_upload("k", upload_id, parts)
+    with pytest.raises(NotFound) as caught:
+        store.complete_upload("k", upload_id, parts)
+    assert caught.value.code == "NoSuchUpload"
+    assert store.body("k") == b"body"
+
+
+def test_times_are_the_clocks_whole_seconds() -> None:
+    """Last-Modified and Date are cut to seconds; an upload's object is as old as its Create."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    clock.time = 1000.9
+    upload_id, parts = _pending(store)
+    clock.time = 2000.9
+    store.complete_upload("k", upload_id, parts)
+    store.put("l", b"")
+    assert [store.head(key).last_modified for key in "kl"] == [1000.0, 2000.0]
+    assert store.head("k").seen_at == 2000.0
+
+
+def test_the_same_calls_give_the_same_store() -> None:
+    """With a clock and ids handed in nothing is left to chance."""
+
+    def run() -> list[object]:
+        ids = map(str, itertools.count())
+        store = MemoryStore(clock=Clock(), ids=lambda: next(ids))
+        upload_id, parts = _pending(store)
+        store.start_upload("other")
+        return [upload_id, store.complete_upload("k", upload_id, parts), store.open_uploads()]
+
+    assert run() == run()
+
+
+def test_attributes_go_through_an_upload() -> None:
+    """The object is born with what Create was given, whatever the caller does to it later."""
+    store = MemoryStore()
+    metadata = {"Token": "t"}
+    given = Attributes(metadata=metadata, storage_class="GLACIER", tags={"a": "b"})
+    upload_id = store.create_upload("k", attributes=given).upload_id
+    metadata.clear()
+    assert store.open_uploads()[0].storage_class == "GLACIER"
+    part = store.put_part("k", upload_id, 1, memoryview(b""))
+    store.complete_upload("k", upload_id, [part])
+    assert store.attributes("k") == replace(given, metadata={"token": "t"})
+
+
+def test_what_others_do_is_no_request_of_ours() -> None:
+    """Foreign writes, deletes, uploads and aborts are neither counted nor hooked."""
+    store = MemoryStore()
+
+    def never(request: Request) -> None:
+        raise AssertionError(request)
+
+    store.before = never
+    store.put_object("a", b"x", metadata={"m": "1"})
+    store.put_object("b")
+    store.delete_object("b")
+    kept, dropped = store.start_upload("u"), store.start_upload("u")
+    store.drop_upload(dropped)
+    assert store.keys() == ("a",)
+    assert [one.upload_id for one in store.open_uploads("u")] == [kept]
+    assert store.requests == {}
+    assert repr(store) == "MemoryStore('bucket', objects=1, uploads=1)"
+
+
+def test_two_stores_are_never_taken_for_one() -> None:
+    """What was learnt about one memory store is not believed of another."""
+    assert MemoryStore("b").identity != MemoryStore("b").identity
+
+
+# Cost ---------------------------------------------------------------------------------------------
+
+
+def test_complete_copies_no_bytes() -> None:
+    """An object of 64 MiB is made of its parts as they lie."""
+    store = MemoryStore()
+    upload_id, parts = _pending(store, bodies=(bytes(8 * 1024**2),) * 8)
+    tracemalloc.start()
+    store.complete_upload("k", upload_id, parts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1024**2
+
+
+def test_tiny_uploads_and_objects_are_cheap() -> None:
+    """A completed or open upload of a few bytes costs about a kilobyte and a half, no more."""
+    count = 4000
+    tracemalloc.start()
+    store = MemoryStore()
+    for number in range(count):
+        upload_id, parts = _pending(store, f"d/{number * 7919 % count:05}")
+        if number % 2:
+            store.complete_upload(f"d/{number * 7919 % count:05}", upload_id, parts)
+    assert len(list(objects(store, "d/"))) == len(list(uploads(store, "d/"))) == count // 2
+    del upload_id, parts
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held / count < 1536
