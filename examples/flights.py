@@ -39,6 +39,7 @@ BUCKET = "demo"
 FLIGHTS = 336_776
 CSV_DEST = f"s3://{BUCKET}/flights"
 PARQUET_DEST = f"s3://{BUCKET}/flights_parquet"
+PARQUET_FILES = 4
 UNLUCKY_MONTH = 3
 LOOK_SECONDS = 0.1
 LOG_LINES_SHOWN = 40
@@ -299,7 +300,8 @@ def write_parquet(story: Story, bucket: Bucket, spark: SparkSession, csv: str) -
 
     story.chapter(f"4  The same rows as a DataFrame, in Parquet, to {PARQUET_DEST}")
     table = pyarrow.csv.read_csv(io.BytesIO(csv.encode()))
-    write_dataframe(spark.createDataFrame(table), PARQUET_DEST, format="parquet")
+    frame = spark.createDataFrame(table).coalesce(PARQUET_FILES)
+    write_dataframe(frame, PARQUET_DEST, format="parquet")
     visible = bucket.visible("flights_parquet/")
     for key, size in visible.items():
         story.say(f"{key:<72}{size:>12,}")
@@ -343,4 +345,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("\nInterrupted; the server and Spark are gone.")

@@ -252,7 +252,7 @@ class Job:
     def attempt_by_path(self, attempt: str) -> Attempt:
         """An attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
-        return self._committer().attempt(attempt, attempt, by_path=True)
+        return self._committer().attempt(attempt, attempt)
 
     def _check_running(self) -> None:
         if self._state is not State.RUNNING:

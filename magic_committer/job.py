@@ -32,7 +32,7 @@ from typing import Any, get_args
 
 import orjson
 
-from magic_committer.errors import FormatError
+from magic_committer.errors import FormatError, OptionError
 from magic_committer.options import (
     Accept,
     ChecksumOption,
@@ -124,6 +124,22 @@ class Terms:
     checksum: ChecksumOption = "CRC32"
     etag_form: EtagForm = "objects"
     conditional_writes: ConditionalWrites = "on"
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": get_args(Mode),
+    "accept": get_args(Accept),
+    "track": get_args(Track),
+    "checksum": (*get_args(ChecksumAlgorithm), "off"),
+    "etag_form": get_args(EtagForm),
+    "conditional_writes": get_args(ConditionalWrites),
+}
+"""What a job's terms may say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +238,9 @@ class JobRecord:
 
 def _terms(read: Reader) -> Terms:
     terms = Terms(
-        mode=read.one_of("mode", get_args(Mode)),
-        accept=read.one_of("accept", get_args(Accept)),
-        track=read.one_of("track", get_args(Track)),
         exclusive=read.take("exclusive", bool),
         mark_success=read.take("mark_success", bool),
-        checksum=read.one_of("checksum", (*get_args(ChecksumAlgorithm), "off")),
-        etag_form=read.one_of("etag_form", get_args(EtagForm)),
-        conditional_writes=read.one_of("conditional_writes", get_args(ConditionalWrites)),
+        **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},
     )
     read.nothing_left()
     return terms

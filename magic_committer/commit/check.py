@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from itertools import islice
 
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
@@ -81,9 +82,8 @@ class Checked:
     """What the check of all uploads leaves behind: their number, their bytes, and the set of their
     names, by which the sweep spares them."""
 
-    def __init__(self) -> None:
-        self.names = KeySet()
-        self.destinations = KeySet()
+    def __init__(self, files: int = 0) -> None:
+        self.names = KeySet(files)
         self.files = 0
         self.bytes = 0
         self.problems: list[str] = []
@@ -103,13 +103,12 @@ def check_uploads(
     in_flight: int,
 ) -> Checked:
     """Hold every accepted upload against the rules, then against the store's open uploads."""
-    checked = Checked()
+    files = sum(loaded.files for loaded in accepted)
+    problems = list(islice(_wrong(job, dest, spooled(accepted, spool), files), PROBLEMS_MAX))
+    # The set of destinations is gone before the set of names is made: one is enough memory.
+    checked = Checked(files)
+    checked.problems = problems
     for upload in spooled(accepted, spool):
-        problem = check_upload(upload, job, dest)
-        if problem is not None:
-            checked.problem(problem)
-        if not checked.destinations.add(upload.key):
-            checked.problem(f"{upload.key}: two files of the job have this destination")
         checked.names.add(upload.name)
         checked.files += 1
         checked.bytes += upload.length
@@ -121,6 +120,19 @@ def check_uploads(
                 " aborted or completed it"
             )
     return checked
+
+
+def _wrong(
+    job: StartedJob, dest: Destination, uploads: Iterable[ReadyUpload], files: int
+) -> Iterator[str]:
+    """What is wrong with uploads, each by itself and all together. Pure."""
+    destinations = KeySet(files)
+    for upload in uploads:
+        problem = check_upload(upload, job, dest)
+        if problem is not None:
+            yield problem
+        if not destinations.add(upload.key):
+            yield f"{upload.key}: two files of the job have this destination"
 
 
 def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:

@@ -100,16 +100,25 @@ def _settle(
     runtime: Runtime, upload: ReadyUpload, error: StoreError
 ) -> tuple[Completion, StoreError | None]:
     try:
-        info = runtime.store.head(upload.key)
-    except NotFound:
-        info = None
+        if _is_there(runtime, upload):
+            return Completion.DONE, None
+        if isinstance(error, PreconditionFailed | WriteConflict):
+            return Completion.UNRESOLVED, error  # mode `fail`: somebody else's object is there
+        if _maybe_open(runtime, upload):
+            return Completion.UNFINISHED, error
+        # Not open any more: another executor may have completed it since the first look.
+        if _is_there(runtime, upload):
+            return Completion.DONE, None
     except StoreError as unread:
         return Completion.UNFINISHED, unread
-    if info is not None and became(upload, info):
-        return Completion.DONE, None
-    if isinstance(error, PreconditionFailed | WriteConflict):
-        return Completion.UNRESOLVED, error  # mode `fail`: somebody else's object is there
-    return (Completion.UNFINISHED if _maybe_open(runtime, upload) else Completion.UNRESOLVED), error
+    return Completion.UNRESOLVED, error
+
+
+def _is_there(runtime: Runtime, upload: ReadyUpload) -> bool:
+    try:
+        return became(upload, runtime.store.head(upload.key))
+    except NotFound:
+        return False
 
 
 def _maybe_open(runtime: Runtime, upload: ReadyUpload) -> bool:

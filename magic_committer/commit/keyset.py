@@ -21,8 +21,14 @@ class KeySet:
     126 bits tell keys apart; an empty slot is all zero.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int = 0) -> None:
+        """
+        Args:
+            expected: how many keys there will be; it grows beyond that.
+        """
         self._slots = _SLOTS_MIN
+        while self._slots * _FULL < expected:
+            self._slots *= 2
         self._high = array("Q", bytes(8 * self._slots))
         self._low = array("Q", bytes(8 * self._slots))
         self._count = 0

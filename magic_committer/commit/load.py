@@ -1,11 +1,11 @@
 """What the tasks left: `.pendingset`s read from the store, in bounded memory.
 
-Each accepted set is read once. Its uploads go, packed, to a local spool (memory up to 4 MiB, then a
+Each accepted set is read once. Its uploads go, packed, to a local spool (memory up to 2 MiB, then a
 temporary file), because they are needed twice: to be checked, all of them, before anything becomes
 visible, and to be completed. A recovery, which has no spool, reads the sets that the plan names.
 
 Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`), one set
-unpacked, and the spool's 4 MiB.
+unpacked, and the spool's 2 MiB.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from magic_committer.store import ObjectInfo, StoredObject, same_etag
 LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
 """JSON of the sets that are being read at once; unpacked they take some ten times that."""
-SPOOL_MEMORY_BYTES_MAX = 4 * 1024**2
+SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,8 +93,13 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
     Raises:
         StoreError: the store failed; the job is committed all the same.
     """
+    before: Marker | None = None
+    quoted = True
     for _ in range(MARKER_TRIES_MAX):
         marker = read_marker(runtime, key)
+        if before is not None and before == marker:
+            quoted = not quoted  # unchanged and refused: the quoting was not understood (Ceph RGW)
+        before = marker
         seen = records.read(runtime, record_key)
         if seen is None or seen.record.state is not State.COMPLETED:
             return "the job was finished by somebody else"
@@ -118,7 +123,8 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
             if marker is None:
                 runtime.store.put(key, body, if_none_match=True)
             else:
-                runtime.store.put(key, body, if_match=marker.etag)
+                etag = marker.etag if quoted else records.other_quoting(marker.etag)
+                runtime.store.put(key, body, if_match=etag)
         except (PreconditionFailed, NotFound, WriteConflict, Unanswered) as error:
             last: StoreError = error
             continue  # perhaps by our own success: from the top

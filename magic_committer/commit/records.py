@@ -145,7 +145,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
         if now is None or not same_etag(now.etag, leaves.etag):
             return Swapped(False, now)
         if refused:
-            etag = _other_quoting(etag)
+            etag = other_quoting(etag)
         _pause(runtime, number)
     raise OutcomeUnknown(
         f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
@@ -175,7 +175,7 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
             return True
         if not same_etag(now.etag, leaves.etag):
             return False
-        etag = _other_quoting(etag)
+        etag = other_quoting(etag)
         _pause(runtime, number)
     return False
 
@@ -253,7 +253,8 @@ def _metadata(record: JobRecord) -> dict[str, str]:
     return {JOB_METADATA: record.uuid}
 
 
-def _other_quoting(etag: str) -> str:
+def other_quoting(etag: str) -> str:
+    """The ETag with quotes for one without, and without for one with."""
     return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
 
 

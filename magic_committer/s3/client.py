@@ -37,7 +37,7 @@ from magic_committer.s3.values import (
     checksum_of,
     checksum_type,
     given,
-    last_whole_key,
+    key_markers,
     listed,
     named_part,
     object_of,
@@ -359,26 +359,31 @@ class S3Store:
                 # last key that the page before held wholly, and drop what comes twice.
                 if by_key or "UploadIdMarker" not in place or not before:
                     raise
-                by_key, place = True, {"KeyMarker": last_whole_key(before)}
+                by_key, place = True, {"KeyMarker": next(key_markers(before))}
                 continue
             page = [upload_of(one) for one in reply.get("Uploads", ())]
             repeated = {(one.key, one.upload_id) for one in before} if by_key else set()
-            fresh = [one for one in page if (one.key, one.upload_id) not in repeated]
             yield UploadPage(
-                tuple(one for one in fresh if one.key.startswith(prefix)),
+                tuple(
+                    one
+                    for one in page
+                    if one.key.startswith(prefix) and (one.key, one.upload_id) not in repeated
+                ),
                 seen_at_of(reply, self._clock),
             )
-            if not reply.get("IsTruncated") or (by_key and not fresh):
+            if not reply.get("IsTruncated"):
                 return
-            following = given(
-                {
-                    "KeyMarker": reply.get("NextKeyMarker") or None,
-                    "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
-                }
-            )
             if by_key:
-                following = {"KeyMarker": last_whole_key(page)}
-            elif not following or following == place:
+                ahead = (key for key in key_markers(page) if key > place["KeyMarker"])
+                following = given({"KeyMarker": next(ahead, None)})
+            else:
+                following = given(
+                    {
+                        "KeyMarker": reply.get("NextKeyMarker") or None,
+                        "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
+                    }
+                )
+            if not following or following == place:
                 self._refuse_page("list_uploads", prefix)
             before, place = page, following
 

@@ -105,8 +105,8 @@ _NO_CREDENTIALS = (
     sdk.TokenRetrievalError,
     sdk.NoAuthTokenError,
     sdk.SSOError,
-    sdk.LoginError,
     sdk.MetadataRetrievalError,
+    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
 )
 _NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError)
 _CREDENTIALS_HINT = (
@@ -238,6 +238,8 @@ def _class(error: Exception, found: Answer) -> type[StoreError]:
 def _hint(error: Exception, cls: type[StoreError], operation: str, code: str) -> str:
     if isinstance(error, _NO_CREDENTIALS):
         return _CREDENTIALS_HINT
+    if isinstance(error, sdk.SSLError):
+        return "Check the endpoint's certificate, AWS_CA_BUNDLE and this machine's clock"
     if code in _HINTS:
         return _HINTS[code]
     if cls is PermissionDenied:

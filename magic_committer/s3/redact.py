@@ -14,14 +14,13 @@ import base64
 import hashlib
 import logging
 import re
-import threading
 import urllib.parse
 from types import TracebackType
 from typing import Any
 
 HIDDEN = "[hidden]"
 
-SECRET_CHARS_MIN = 6
+SECRET_CHARS_MIN = 8
 """Shorter "secrets" are placeholders of test set-ups; hiding them would garble every line."""
 
 _LIBRARIES = ("boto3", "botocore", "s3transfer", "urllib3")
@@ -33,20 +32,15 @@ _PATTERNS = (
     re.compile(r"(?i)(<(?:AccessKeyId|SecretAccessKey|SessionToken)>)([^<]+)"),
     re.compile(r"(?i)(['\"](?:aws_?)?(?:AccessKey(?:Id)?|SecretAccessKey|SessionToken|Token)['\"]\s*:\s*b?['\"])([^'\"]+)"),
 )  # fmt: skip
-_lock = threading.Lock()
-_known: tuple[str, ...] = ()
+_known: set[str] = set()
+"""Grows only. No lock, which a fork could leave locked: adding and copying are atomic."""
 
 
 def know(*secrets: str | bytes | None) -> None:
     """Take these out of every text from now on, in all the forms in which they are sent."""
-    global _known
-    found = set(_known)
     for secret in secrets:
         if secret:
-            found.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
-    if len(found) > len(_known):
-        with _lock:  # longest first: a form may be part of another
-            _known = tuple(sorted(found | set(_known), key=lambda form: (-len(form), form)))
+            _known.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
 
 
 def _forms(secret: str | bytes) -> list[str]:
@@ -59,7 +53,8 @@ def _forms(secret: str | bytes) -> list[str]:
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    for secret in _known:
+    # The longest first: one may be a part of another.
+    for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
     for pattern in _PATTERNS:
@@ -78,7 +73,7 @@ def redact_error(error: BaseException) -> None:
             continue
         seen.add(id(one))
         one.args = tuple(_clean(arg) for arg in one.args)
-        for name in ("response", "kwargs"):  # what botocore keeps beside the text
+        for name in ("request", "response", "kwargs"):  # what botocore keeps beside the text
             if hasattr(one, name):
                 setattr(one, name, _clean(getattr(one, name)))
         waiting += [one.__cause__, one.__context__]
@@ -91,7 +86,10 @@ def _clean(value: Any) -> Any:
         return {key: _clean(item) for key, item in value.items()}
     if isinstance(value, BaseException):
         redact_error(value)
-    return value
+        return value
+    shown = repr(value)  # a prepared request, for one, shows its headers
+    clean = redacted(shown)
+    return value if clean == shown else clean
 
 
 class _Filter(logging.Filter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, get_args
@@ -92,7 +92,9 @@ def _who(person: Mapping[str, str] | None) -> str:
     return (person or {}).get("DisplayName") or (person or {}).get("ID", "")
 
 
-def last_whole_key(page: Sequence[UploadInfo]) -> str:
-    """The last key all of whose uploads the page holds; where it has one key only, that one."""
+def key_markers(page: Sequence[UploadInfo]) -> Iterator[str]:
+    """Keys to go on from where a listing knows no upload markers, the best first: the last keys all
+    of whose uploads the page holds, then the very last, of whose own some may be missed."""
     last = page[-1].key if page else ""
-    return next((one.key for one in reversed(page) if one.key != last), last)
+    yield from (one.key for one in reversed(page) if one.key != last)
+    yield last

@@ -7,7 +7,7 @@
     report = write_dataframe(df, "s3://bucket/table", mode="append")
 
     def write_rows(task, rows):
-        with task.open("part.csv", "w", unique=True) as file: ...
+        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file: ...
 
     report = write_partitions(rdd, "s3://bucket/out", write_rows)
 

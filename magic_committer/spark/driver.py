@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 from typing import Any, TypeVar
 
 from pyspark import InheritableThread, SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
 
 from magic_committer import wiring
 from magic_committer.api import start
@@ -41,6 +39,8 @@ WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
 """How long a cancelled action may take to end before the job is aborted beside it."""
+
+IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
 MODES: dict[str, Mode] = {
     "append": "append",
@@ -134,37 +134,61 @@ def _skipped(order: Order) -> JobReport:
     )
 
 
-def run_action(spark: SparkContext | SparkSession, name: str, action: Callable[[], T]) -> T:
+def run_action(spark: Any, name: str, action: Callable[[], T]) -> T:
     """Run a Spark action so that an exception in this thread, such as Ctrl-C, cancels it.
 
     Args:
-        spark: a classic SparkContext, or a session of Spark Connect.
+        spark: the SparkContext; with Spark Connect, which shows none, the SparkSession.
         name: of the tag by which the action's Spark jobs are cancelled; unique.
+
+    Raises:
+        What the action raises: Spark's own errors.
     """
-    outcome: list[T] = []
-    failure: list[BaseException] = []
+    classic = isinstance(spark, SparkContext)
+    results: list[T] = []
+    failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            with _tagged(spark, name):
-                outcome.append(action())
-        except BaseException as error:  # raised again below, in the thread that asked
-            failure.append(error)
+            (spark.addJobTag if classic else spark.addTag)(name)
+            results.append(action())
+        except BaseException as error:  # raised below, in the thread that asked
+            failures.append(error)
 
-    session = spark if isinstance(spark, SparkSession) else None
     # A daemon: an action that cannot be cancelled does not keep the process alive.
-    thread = InheritableThread(run, session=session, daemon=True)
+    thread = InheritableThread(run, session=None if classic else spark, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
             thread.join(WAIT_SECONDS)
     except BaseException as error:
-        try:
-            _cancel(spark, name)
-        except Exception as refused:
-            error.add_note(f"the Spark action {name} could not be cancelled: {refused}")
-        thread.join(CANCEL_SECONDS)
+        cancel = partial(spark.cancelJobsWithTag if classic else spark.interruptTag, name)
+        _cancel(thread, cancel, error)
         raise
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
+    """Cancel an action; again and again, as it may be just about to submit another Spark job."""
+    for _ in range(int(CANCEL_SECONDS / WAIT_SECONDS)):
+        try:
+            cancel()
+        except Exception as refused:
+            why.add_note(f"the Spark action could not be cancelled: {refused}")
+            return
+        thread.join(WAIT_SECONDS)
+        if not thread.is_alive():
+            return
+    why.add_note(f"the Spark action still runs, {CANCEL_SECONDS} s after it was cancelled")
+
+
+def warn_of_idle_kill(setting: str | None) -> None:
+    """Spark may be told to kill workers that send nothing for a while. Ours send nothing until
+    their last file is uploaded."""
+    if setting == "true":
+        logger.warning(
+            "spark.python.worker.killOnIdleTimeout is on: Spark may kill tasks while they upload."
+            " Turn it off if tasks are killed"
+        )

@@ -1,7 +1,7 @@
 """The half that runs in a Spark task: one attempt, and its message to the driver.
 
-A killed worker gets SIGKILL or nothing: no ``finally``, no signal, no ``atexit``. So nothing here is
-needed for correctness after the fact: what an attempt leaves behind is invisible, and the driver's
+A killed worker gets SIGKILL or nothing: no ``finally``, no signal, no ``atexit``. So nothing here
+is needed for correctness after the fact: what an attempt leaves is invisible, and the driver's
 sweep finds it.
 """
 

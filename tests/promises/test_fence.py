@@ -10,9 +10,10 @@ import magic_committer as mc
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Accept, Track
 from magic_committer.store import PART_BYTES_MIN, CreatedUpload
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+from tests.promises.hands import DEST, At, committed_task, control, killed, unanswered, visible
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -220,3 +221,34 @@ def test_killed_attempts_and_neighbours_survive_each_other(s3: MemoryStore) -> N
     late.abort()
     assert visible(s3) == {"t/b.csv": b"2"}
     assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("accept", ["results", "listing"])
+@pytest.mark.parametrize("track", ["memory", "s3"])
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_pendingset_whose_put_was_not_answered(
+    s3: MemoryStore, accept: Accept, track: Track, landed: bool
+) -> None:
+    """I2, I4: nobody knows whether the pendingset is stored. A job of results never accepts it:
+    the attempt aborts. From a listing a driver may: the attempt leaves it, also when told to
+    abort, and the job's end takes what is left."""
+    job = mc.start(DEST, accept=accept, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), unanswered, after=landed)
+    with pytest.raises(Unanswered):
+        task.commit()
+    s3.before = s3.after = None
+    if accept == "results":
+        assert s3.open_uploads() == ()
+        assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+        job.abort()
+    else:
+        with pytest.raises(mc.TaskFailed, match="may be"):
+            task.abort()
+        assert task.commit().files == 1
+        assert job.commit(expect=["1"]).files == 1
+        assert visible(s3) == {"t/a.csv": b"1"}
+    assert s3.open_uploads() == ()
+    assert control(s3) == []

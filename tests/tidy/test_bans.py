@@ -19,8 +19,8 @@ BANS: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "pandas": ("spark/",),
-    # Threads: bounded, and replaceable by a scheduler.
-    "threading.Thread": ("pool.py",),
+    # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
+    "threading.Thread": ("pool.py", "spark/driver.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": ("pool.py",),
     "concurrent.futures.ProcessPoolExecutor": (),

@@ -8,7 +8,9 @@ process.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding
 from magic_committer.committers.magic.plain import open_plain
@@ -33,7 +35,7 @@ class MagicCommitter:
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
     ) -> None:
-        self.runtime = runtime
+        self.runtime = _as_agreed(runtime, job.terms)
         self.job = job
         self._options = options
         self._blocks = blocks
@@ -49,7 +51,7 @@ class MagicCommitter:
         job_id: str | None = None,
     ) -> MagicCommitter:
         """Start a job: see `setup.setup_job`."""
-        job = setup_job(runtime, dest, terms, job_id, options.commit_threads)
+        job = setup_job(_as_agreed(runtime, terms), dest, terms, job_id, options.commit_threads)
         return cls(runtime, job, options, blocks)
 
     def attempt(
@@ -57,14 +59,13 @@ class MagicCommitter:
         task: str,
         attempt: str | None = None,
         *,
-        by_path: bool = False,
         sole: bool = False,
     ) -> Attempt:
         """An attempt of a task, to be written or committed here.
 
         Args:
-            attempt: its name, unique in the job; None: one is drawn.
-            sole: nobody else goes by that name: needed where its files are known in memory only.
+            attempt: its name, unique in the job, by which processes share it; None: one is drawn.
+            sole: nobody shares it: needed where its files are known in memory only.
         """
         if attempt is not None and not sole and self.job.terms.track == "memory":
             raise OptionError(
@@ -79,7 +80,7 @@ class MagicCommitter:
             task,
             attempt or self.runtime.ids(),
             blocks=self._blocks,
-            by_path=by_path,
+            shared=attempt is not None and not sole,
         )
 
     def commit_job(
@@ -96,3 +97,9 @@ class MagicCommitter:
 
     def _deciding(self) -> Deciding:
         return Deciding(self.runtime, self.job, self._options.commit_threads)
+
+
+def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
+    if terms.conditional_writes == "on":
+        return runtime
+    return replace(runtime, store=Unconditional(runtime.store))

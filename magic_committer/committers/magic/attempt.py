@@ -28,7 +28,6 @@ from magic_committer.committers.magic.fence import Fence
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.errors import (
     FileStillOpen,
-    JobNotRunning,
     MagicError,
     PathError,
     PreconditionFailed,
@@ -73,9 +72,11 @@ logger = logging.getLogger("magic_committer")
 
 
 class Phase(Enum):
-    """What an attempt is: the only ways are open → committed, and open → aborted."""
+    """What an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
 
     OPEN = "open"
+    SENT = "sent"
+    """Its pendingset is, or may be, or may still be stored: a driver may have accepted it."""
     COMMITTED = "committed"
     ABORTED = "aborted"
 
@@ -99,13 +100,13 @@ class Attempt:
         attempt: str,
         *,
         blocks: BlockSource,
-        by_path: bool = False,
+        shared: bool = False,
     ) -> None:
         """
         Args:
             blocks: the process's memory for blocks.
-            by_path: the files are closed here, the attempt is committed by others: each close reads
-                the fence again after its `.pending` (protocol.md, "The fence").
+            shared: its files may be closed here and committed by others: each close reads the fence
+                again after its `.pending` (protocol.md, "The fence").
         """
         self.task = check_id("task id", task)
         self.attempt = check_id("attempt", attempt)
@@ -118,9 +119,9 @@ class Attempt:
         self._tree = AttemptTree(runtime, job, self._paths, task, attempt, options.commit_threads)
         self._fence = Fence(runtime, job, self._paths)
         self._blocks = blocks
-        self._by_path = by_path
+        self._shared = shared
         self._in_memory = job.terms.track == "memory"
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a pool without threads answers a Create inside `open`
         self._files: dict[str, _File] = {}
         self._retried_creates: list[str] = []
         self.statistics = Statistics()
@@ -173,6 +174,7 @@ class Attempt:
                 on_answer=lambda created: self._answered(key, created),
                 before_block=self._fence.check_if_due,
                 on_close=lambda finished: self._closed(name, pending_key, mark, finished),
+                on_abort=self._abort_retried_creates,
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
@@ -213,7 +215,7 @@ class Attempt:
         if not self._in_memory:
             self._tree.save(marker_key, pending)
             self.statistics.add(stats.MARKER_PUT)
-            if self._by_path:
+            if self._shared:
                 late = self._fence.check_after_pendingset()
                 if late is not None:
                     self._tree.delete([marker_key, pending_key])
@@ -236,9 +238,9 @@ class Attempt:
         """
         if self.result is not None:
             return self.result
-        if self.phase is not Phase.OPEN:
+        if self.phase is Phase.ABORTED:
             raise TaskFailed(
-                f"attempt {self.attempt!r} is {self.phase.value}, it cannot be committed",
+                f"attempt {self.attempt!r} is aborted, it cannot be committed",
                 job_id=self.job.id,
             )
         try:
@@ -301,25 +303,25 @@ class Attempt:
 
     def _save(self, pendings: list[Pending], body: bytes) -> TaskCommit:
         key = self._paths.pendingset(self.attempt)
+        self.phase = Phase.SENT
         try:
-            written = self._runtime.store.put(
+            etag = self._runtime.store.put(
                 key,
                 body,
                 metadata=self._tree.metadata,
                 content_type="application/json",
                 if_none_match=True,
-            )
-            etag = written.etag
+            ).etag
         except (PreconditionFailed, WriteConflict) as error:
             pendings, etag, body = self._stored_before(key, pendings, error)
-        except Unanswered:
-            raise  # it may be stored, or may still be: only the job may undo it now
-        except BaseException as error:
-            self._abort_after(error)
+        except StoreError as error:
+            if not isinstance(error, Unanswered) and error.attempts == 1:
+                self.phase = Phase.OPEN  # refused at once: it is not there, and will not be
+            if self.phase is Phase.OPEN or self._nobody_accepts:
+                self._abort_after(error)
             raise
         late = self._fence.check_after_pendingset()
         if late is not None:
-            self._tree.delete([key])
             self._abort_after(late)
             raise late
         if not self._in_memory:
@@ -353,7 +355,8 @@ class Attempt:
             job_id=self.job.id,
             hint="Give each attempt of a task a name of its own",
         )
-        self._abort_after(error)
+        mine = {(p.destination_key, p.upload_id) for p in pendings}
+        error.add_note(f"{len(mine - known)} uploads are left for the job to sweep")
         raise error from why
 
     # Abort ----------------------------------------------------------------------------------------
@@ -363,17 +366,24 @@ class Attempt:
         aborts well.
 
         Raises:
-            TaskFailed: it is committed: only the job can undo it.
+            TaskFailed: it is committed, or may be: only the job can undo it.
             StoreError: the first of the failures; everything was tried, the job's sweep goes on.
         """
-        if self.phase is Phase.COMMITTED:
+        if self.phase is Phase.COMMITTED or (
+            self.phase is Phase.SENT
+            and not self._nobody_accepts
+            and self._fence.check_after_pendingset() is None
+        ):
             raise TaskFailed(
-                f"attempt {self.attempt!r} is committed",
+                f"attempt {self.attempt!r} is committed, or may be",
                 job_id=self.job.id,
                 hint="Leave it out of job.commit(...), or abort the job",
             )
-        self.phase = Phase.ABORTED
         failures: list[BaseException] = []
+        if self.phase is Phase.SENT:
+            pendingset = self._paths.pendingset(self.attempt)
+            self._trying(failures, lambda: self._tree.delete([pendingset]))
+        self.phase = Phase.ABORTED
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
         doomed = {
@@ -387,25 +397,35 @@ class Attempt:
             self._each(lambda u: self._runtime.store.abort_upload(*u), sorted(doomed))
         ) as outcomes:
             failures += [o.error for o in outcomes if o.error is not None]
-        if not self._in_memory:
+        if not self._in_memory and not failures:  # else the tree still names what is to be aborted
             self._trying(failures, self._tree.remove)
+        self._trying(failures, self._abort_retried_creates)
         self.statistics.add(stats.COMMITS_ABORTED, len(doomed))
         if failures:
             raise failures[0]
+
+    @property
+    def _nobody_accepts(self) -> bool:
+        """Whether an attempt without a result cannot be accepted, whatever lies on the store."""
+        return self.job.terms.accept == "results" and self.result is None
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort because of ``error``; the abort's own failure becomes a note on it."""
         try:
             self.abort()
-            if isinstance(error, JobNotRunning) and error.state != State.COMMITTING:
-                self._abort_retried_creates()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
 
     def _abort_retried_creates(self) -> None:
-        """A Create that was sent twice may have made two uploads, one id lost. Its key is listed,
-        if its name says that it is ours (counterexamples.md, #18)."""
-        for key in self._retried_creates:
+        """Fenced after a Create that was sent twice: there may be two uploads, one id lost. The key
+        is listed, if its name says that it is ours (counterexamples.md, #18). Not while the job
+        commits: then one of them may be planned."""
+        late = self._fence.late
+        if late is None or late.state == State.COMMITTING:
+            return
+        with self._lock:
+            keys, self._retried_creates = self._retried_creates, []
+        for key in keys:
             if uuid_in_name(key) != self.job.uuid:
                 continue
             for page in self._runtime.store.list_uploads(key):

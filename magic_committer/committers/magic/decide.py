@@ -27,6 +27,7 @@ from magic_committer.committers.magic.setup import decider, refuse_existing_data
 from magic_committer.errors import (
     CommitRefused,
     DestinationExists,
+    IncompleteJob,
     JobError,
     JobNotRunning,
     NotFound,
@@ -142,7 +143,13 @@ class Deciding:
         loaded, problems = self._load(wanted, spool)
         accepted = choose(loaded, self._job.uuid)
         if wanted is None:
-            expected(self._job.id, [one.task for one in accepted], expect)
+            try:
+                expected(self._job.id, [one.task for one in accepted], expect)
+            except IncompleteJob:
+                now = records.read(self._runtime, seen.key)
+                if now is None or now.record.nonce != seen.record.nonce:
+                    return self._obey(now)  # a driver that was faster has swept them
+                raise
         elif len(accepted) < len(loaded):
             problems.append("a pendingset is of another job")
         checked = Checked()
@@ -230,11 +237,8 @@ class Deciding:
             decider=decider("driver"),
             plan=ObjectRef(key, written.etag),
         )
-        try:
-            swapped = records.swap(self._runtime, seen, committing)
-        except StoreError:
-            self._drop_plan(key)
-            raise
+        # If this raises, the plan stays: the swap may have won, or may still.
+        swapped = records.swap(self._runtime, seen, committing)
         if swapped.won:
             logger.info("job %s: committed, %d files to complete", self._job.id, plan.files)
         elif swapped.now is None or not _names(swapped.now, key):

@@ -41,6 +41,8 @@ class Fence:
         self._covered = 0
         self._since = 0.0
         self._reading = False
+        self.late: JobNotRunning | None = None
+        """Why the attempt is late, once it is."""
 
     def created(self) -> None:
         """A Create of the attempt was answered."""
@@ -115,9 +117,10 @@ class Fence:
         return seen.record.state, ""
 
     def _late(self, state: State, details: str) -> JobNotRunning:
-        return JobNotRunning(
+        self.late = JobNotRunning(
             f"job {self._job.id!r} takes no more work: it is {state}{details}",
             job_id=self._job.id,
             state=state,
             hint="This attempt is late, its uploads are aborted: nothing is to be done",
         )
+        return self.late

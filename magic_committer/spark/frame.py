@@ -1,0 +1,196 @@
+"""`write_dataframe`: a DataFrame as files of a format, one for each partition that has rows.
+
+Invariants:
+
+* All files of a job have one schema: the DataFrame's own, as `DataFrame.toArrow` gives it
+  (timestamps in UTC, whatever the session's time zone).
+* That schema is tried on the driver before the job starts: a type that the format cannot hold costs
+  no Spark job. The bytes of the trial are the one file that a DataFrame without rows becomes.
+* A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import chain
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
+
+from magic_committer.errors import OptionError
+from magic_committer.handles import Job, Task
+from magic_committer.job import JobReport, TaskCommit
+from magic_committer.options import Options, S3Options
+from magic_committer.runtime import ProgressFunction, no_progress
+from magic_committer.spark.driver import (
+    IDLE_KILL,
+    Order,
+    run_action,
+    warn_of_idle_kill,
+    write_job,
+)
+from magic_committer.spark.worker import from_messages, spark_attempt, to_message
+
+FORMATS_BUILT = ("parquet",)
+"""Formats that this release has; the others raise and name these."""
+ROW_GROUP_BYTES = 64 * 1024**2
+"""Arrow data that a task gathers before it writes a row group."""
+SCHEMA_TASK = "schema"
+"""The task of the driver's own file, written where no partition had rows."""
+
+
+def write_dataframe(
+    df: DataFrame,
+    dest: str,
+    format: str = "parquet",
+    mode: str = "error",
+    *,
+    writer_options: Mapping[str, Any] | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+    exclusive: bool = False,
+    mark_success: bool = True,
+) -> JobReport:
+    """Write a DataFrame; its files appear when the job commits::
+
+        report = write_dataframe(df, "s3://bucket/table", mode="append")
+
+    A partition with rows becomes one file, ``part-00007-mcj<uuid of the job>.parquet``; a DataFrame
+    without rows becomes one file that holds its schema. Timestamps are stored in UTC.
+
+    Args:
+        df: any DataFrame, of classic Spark or of Spark Connect, but not a stream.
+        dest: ``s3://bucket/prefix``.
+        format: ``"parquet"``.
+        mode: ``"error"``: raise if the destination has data. ``"append"``: write beside it.
+            ``"ignore"``: then do nothing, and say so in ``report.skipped``.
+        writer_options: for `pyarrow.parquet.ParquetWriter`, e.g. ``{"compression": "zstd"}``.
+        s3: the way to the store. Its secrets do not travel to executors: there the environment,
+            a profile or an instance role supplies them.
+        options, progress, exclusive, mark_success: as for `magic_committer.start`. ``progress`` is
+            told of the commit, on the driver.
+
+    Returns:
+        What became of the job.
+
+    Raises:
+        OptionError: a format or mode that is not built, a stream, columns that a file cannot hold.
+        What pyarrow raises for a type that the format does not have: nothing was started.
+        What Spark raises if a partition fails for good: the job is aborted.
+        Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
+    """
+    if format not in FORMATS_BUILT:
+        raise OptionError(
+            f"format {format!r} is not built yet; there is {', '.join(FORMATS_BUILT)}"
+        )
+    order = Order(dest, mode, exclusive, mark_success, s3, options, progress)
+    _refuse_unwritable(df)
+    files = ParquetFiles(df.limit(0).toArrow().schema, dict(writer_options or {}))
+    without_rows = files.without_rows()
+    warn_of_idle_kill(df.sparkSession.conf.get(IDLE_KILL, None))
+
+    def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
+        # By number: mapInArrow looks columns up by name, and takes a dot in it for a path.
+        numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
+        written = numbered.mapInArrow(FrameWriter(job, files), "message string")
+        spark = df.sparkSession if is_remote() else df.sparkSession.sparkContext
+        rows = run_action(spark, f"magic-committer-{job.uuid}", written.collect)
+        results = from_messages([row.message for row in rows])
+        tasks = [str(number) for number in range(len(rows))]
+        if not any(result.files for result in results):
+            with job.task(SCHEMA_TASK) as task, task.open(file_name(0), unique=True) as file:
+                file.write(without_rows)
+            results.append(task.result)
+            tasks.append(SCHEMA_TASK)
+        return results, tasks
+
+    return write_job(order, run_tasks)
+
+
+def _refuse_unwritable(df: DataFrame) -> None:
+    if df.isStreaming:
+        raise OptionError(
+            "write_dataframe does not take a stream",
+            hint="Call it for each batch: df.writeStream.foreachBatch(...)",
+        )
+    if not df.columns:
+        raise OptionError("the DataFrame has no columns")
+    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if twice:
+        raise OptionError(f"the DataFrame has two columns of one name: {', '.join(twice)}")
+
+
+def file_name(partition: int) -> str:
+    """The name of a partition's file, before the job's UUID is put into it."""
+    return f"part-{partition:05d}.parquet"
+
+
+@dataclass(frozen=True)
+class FrameWriter:
+    """Runs in a Spark task. A class, so that what travels is its two fields and nothing else."""
+
+    job: Job
+    files: ParquetFiles
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        task = spark_attempt(self.job)
+        with task:
+            self._write(task, (batch for batch in batches if batch.num_rows))
+        yield pyarrow.RecordBatch.from_pydict({"message": [to_message(task)]})
+
+    def _write(self, task: Task, batches: Iterator[Any]) -> None:
+        first = next(batches, None)
+        if first is None:
+            return
+        with task.open(file_name(int(task.task_id)), unique=True) as file:
+            self.files.write(file, chain([first], batches))
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """How Parquet files of one schema are written.
+
+    Attributes:
+        schema: Arrow's.
+        options: of pyarrow's ParquetWriter.
+    """
+
+    schema: Any
+    options: Mapping[str, Any]
+
+    def write(self, file: Any, batches: Iterable[Any]) -> None:
+        """Write record batches into a binary file, which stays open. Columns go by position."""
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+
+        sink = pyarrow.PythonFile(file, mode="w")
+        with ParquetWriter(sink, self.schema, **self.options) as writer:
+            for group in row_groups(batches):
+                table = pyarrow.Table.from_batches(group).rename_columns(self.schema.names)
+                writer.write_table(table.cast(self.schema))
+
+    def without_rows(self) -> bytes:
+        """A file that holds the schema alone."""
+        file = BytesIO()
+        self.write(file, ())
+        return file.getvalue()
+
+
+def row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """Gather record batches until they have `ROW_GROUP_BYTES`."""
+    group: list[Any] = []
+    gathered = 0
+    for batch in batches:
+        group.append(batch)
+        gathered += batch.nbytes
+        if gathered >= ROW_GROUP_BYTES:
+            yield group
+            group, gathered = [], 0
+    if group:
+        yield group

@@ -1,0 +1,46 @@
+"""A commit's memory does not grow with the job."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import magic_committer as mc
+from magic_committer.job import TaskCommit
+from magic_committer.wiring import register_store, unregister_store
+from tests.promises.bucket_process import far_store
+
+MiB = 1024**2
+FILES_A_TASK = 100
+PEAK_MAX = 64 * MiB
+
+
+def commit_peak(tasks: int) -> int:
+    """Peak of what Python allocates while a job of 100 files a task is committed, in bytes. The
+    store lives in another process; the job is started and its tasks run before."""
+    with far_store() as store:
+        register_store(store)  # type: ignore[arg-type]  # verbs by __getattr__
+        try:
+            job = mc.start("s3://bucket/t", track="memory", accept="results")
+            results = [_task(job, number) for number in range(tasks)]
+            tracemalloc.start()
+            try:
+                report = job.commit(results)
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+                assert report.files == tasks * FILES_A_TASK
+        finally:
+            unregister_store(store)  # type: ignore[arg-type]
+
+
+def _task(job: mc.Job, number: int) -> TaskCommit:
+    with job.task(number) as task:
+        for n in range(FILES_A_TASK):
+            with task.open(f"part-{number:05d}-{n:03d}.csv") as f:
+                f.write(b"1")
+    return task.result
+
+
+def test_ten_thousand_files_are_committed_in_64_mib() -> None:
+    """10,000 files in 100 tasks: the commit's own memory stays under 64 MiB."""
+    assert commit_peak(100) <= PEAK_MAX

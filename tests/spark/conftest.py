@@ -1,0 +1,73 @@
+"""One Spark and one S3 server for all tests of this folder; a destination of its own for each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.servers import make_bucket, moto_server
+from tests.spark.lake import BUCKET, Gate, Lake
+from tools import java
+from tools.moto_server import CREDENTIALS
+
+ZOMBIE_MILLISECONDS = 60_000
+"""How long Spark lets a Python worker live whose task it gave up (2 s by default): tests that need
+such a worker must not race with its end."""
+
+
+@pytest.fixture(scope="session")
+def environment() -> Iterator[str]:
+    """A server with a bucket, and the environment that leads every client to it: this process, and
+    Spark's, which inherit it. Gives the server's URL."""
+    with moto_server() as url, java.for_spark() as settings, pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_CONFIG_FILE"):
+            patch.delenv(name, raising=False)
+        # Workers import this folder's modules; the root is not on their path.
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+        for name, value in {
+            **settings,
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": url,
+            "PYTHONPATH": path,
+        }.items():
+            patch.setenv(name, value)
+        make_bucket(url, BUCKET)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def spark(environment: str) -> Iterator[SparkSession]:
+    """Two tasks at a time, each tried up to three times."""
+    session = (
+        SparkSession.builder.master("local[2,3]")
+        .appName("magic-committer tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "Europe/Berlin")
+        .config("spark.sql.warehouse.dir", tempfile.gettempdir())
+        .config("spark.python.task.killTimeout", f"{ZOMBIE_MILLISECONDS}ms")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def lake(environment: str, request: pytest.FixtureRequest) -> Lake:
+    """An empty destination, and a look at what the server has under it."""
+    return Lake(environment, request.node.name.replace("[", "_").replace("]", ""))
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """Lets a task and the test wait for each other."""
+    return Gate(str(tmp_path))

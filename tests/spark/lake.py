@@ -1,0 +1,111 @@
+"""What the tests of this folder look at, and what their tasks wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow
+import pyarrow.parquet
+
+BUCKET = "lake"
+PATIENCE_SECONDS = 60.0
+LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A destination of one test: what anybody who asks the server finds there."""
+
+    endpoint: str
+    name: str
+
+    @property
+    def dest(self) -> str:
+        """The destination's URL."""
+        return f"s3://{BUCKET}/{self.name}"
+
+    @property
+    def client(self) -> Any:
+        """A client of the server, which is not the library's."""
+        return boto3.client("s3", endpoint_url=self.endpoint)
+
+    def keys(self) -> list[str]:
+        """All keys under the destination, control objects too, relative to it."""
+        found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.name}/")
+        return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Contents", ()))
+
+    def data(self) -> dict[str, bytes]:
+        """Name and bytes of what a reader finds."""
+        return {key: self.read(key) for key in self.keys() if not key.startswith(("_", "."))}
+
+    def read(self, key: str) -> bytes:
+        """One object's bytes."""
+        found = self.client.get_object(Bucket=BUCKET, Key=f"{self.name}/{key}")
+        body: bytes = found["Body"].read()
+        return body
+
+    def tables(self) -> list[pyarrow.Table]:
+        """All Parquet files, in the order of their names, one table each."""
+        return [pyarrow.parquet.read_table(BytesIO(body)) for body in self.data().values()]
+
+    def open_uploads(self) -> list[str]:
+        """Keys of the uploads under the destination that are neither completed nor aborted."""
+        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.name}/")
+        return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Uploads", ()))
+
+    def is_untouched(self) -> bool:
+        """Whether there is nothing at all: no data, no control object, no upload."""
+        return self.keys() == [] and self.open_uploads() == []
+
+    def becomes_untouched(self) -> bool:
+        """As `is_untouched`, when the last tasks have ended: they may outlive their job, and clean
+        up after themselves when they learn of its end. No data may be seen on the way."""
+
+        def settled() -> bool:
+            assert self.data() == {}
+            return self.is_untouched()
+
+        until(settled)
+        return True
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Where tasks and the test wait for each other, and leave notes for it: a directory, so that it
+    travels, and that the notes of a killed process last."""
+
+    directory: str
+
+    def wait(self, name: str) -> None:
+        """Wait until `open` was called with that name, by anyone."""
+        until(lambda: Path(self.directory, f"{name}.open").exists())
+
+    def open(self, name: str) -> None:
+        """Let everyone pass who waits there, and who comes."""
+        Path(self.directory, f"{name}.open").touch()
+
+    def note(self, name: str, text: object = "") -> None:
+        """Add a line to the notes of that name."""
+        with Path(self.directory, f"{name}.notes").open("a") as file:
+            file.write(f"{text}\n")
+
+    def notes(self, name: str, count: int = 0) -> list[str]:
+        """The lines noted, in their order, once there are ``count`` of them."""
+        path = Path(self.directory, f"{name}.notes")
+        until(lambda: count == 0 or (path.exists() and path.read_text().count("\n") >= count))
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Look until something holds; a TimeoutError if it never does."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {PATIENCE_SECONDS} s")
+        time.sleep(LOOK_SECONDS)

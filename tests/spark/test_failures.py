@@ -1,0 +1,199 @@
+"""Tasks that fail, are killed, have their input cut short, or live longer than their job."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
+
+import magic_committer as mc
+from magic_committer.job import JobReport
+from magic_committer.spark import write_dataframe, write_partitions
+from magic_committer.spark.driver import warn_of_idle_kill
+from tests.spark.lake import Gate, Lake
+
+ROWS = 100_000
+CUT_AT = 90_000
+
+
+def attempt_number() -> int:
+    """Spark's number of the attempt that runs here: 0 for the first."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber()
+
+
+def test_a_failed_attempt_is_retried_and_seen_once(
+    spark: SparkSession, lake: Lake, gate: Gate
+) -> None:
+    """An attempt that wrote half a file and failed leaves nothing; the retry's file is whole and is
+    there once."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        gate.note("attempts", task.attempt_id)
+        with task.open(f"part-{task.task_id}.csv", "w") as file:
+            for number, row in enumerate(rows):
+                if number == 2 and attempt_number() == 0 and task.task_id == "1":
+                    raise RuntimeError("half-way")
+                file.write(f"{row}\n")
+
+    report = write_partitions(spark.sparkContext.parallelize(range(8), 2), lake.dest, write)
+    assert len(set(gate.notes("attempts"))) == 3
+    assert lake.data() == {"part-0.csv": b"0\n1\n2\n3\n", "part-1.csv": b"4\n5\n6\n7\n"}
+    assert (report.tasks, report.files) == (2, 2)
+    assert lake.open_uploads() == []
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, GeneratorExit, StopIteration])
+def test_a_task_that_never_succeeds_fails_the_job(
+    spark: SparkSession, lake: Lake, gate: Gate, kind: type[BaseException]
+) -> None:
+    """When every attempt of a task fails, Spark's error is raised; nothing is visible, no upload is
+    open, also those that the sweep could not tell by name, and no control object is left."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open("written.csv", "w") as file:
+            file.write("all of it")
+        half = task.open("half.csv", "w")
+        half.write("half of it")
+        gate.note("attempts")
+        raise kind("as the test wants")
+
+    with pytest.raises(Exception, match="as the test wants|exited|EOF"):
+        write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
+    assert len(gate.notes("attempts")) == 3
+    assert lake.becomes_untouched()
+
+
+def test_a_killed_worker_leaves_no_upload(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """A worker that dies at once, in the middle of a file, leaves its upload open; the retry writes
+    the file, and the sweep aborts what is left, told by its name."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
+            file.writelines(f"{row}\n" for row in rows)
+            if attempt_number() == 0:
+                file.flush()
+                uploads = lake.open_uploads()
+                gate.note("dead", uploads)
+                os._exit(9)
+
+    report = write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
+    assert gate.notes("dead") == [str(list(lake.data()))]
+    assert list(lake.data().values()) == [b"0\n1\n2\n3\n"]
+    assert (report.unattributed, report.left_open) == (0, ())
+    assert lake.open_uploads() == []
+
+
+def cut_short(spark: SparkSession) -> DataFrame:
+    """A DataFrame of one partition in which Spark fails at row 90,000 of 100,000."""
+    return spark.range(0, ROWS, 1, 1).select("id", expr(f"1 / ({CUT_AT} - id) AS x"))
+
+
+def test_cut_input_of_an_rdd_publishes_nothing(
+    spark: SparkSession, lake: Lake, gate: Gate
+) -> None:
+    """When Spark fails above a task, the task sees its input end, finishes and commits; nothing of
+    that becomes visible, and nothing is left."""
+
+    def write(task: mc.Task, rows: Iterable[Any]) -> None:
+        with task.open("rows.csv", "w", unique=True) as file:
+            written = sum(bool(file.write(f"{row.id}\n")) for row in rows)
+        task.commit()
+        gate.note("saw its input end", written)
+
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        write_partitions(cut_short(spark).rdd, lake.dest, write)
+    ends = [int(rows) for rows in gate.notes("saw its input end")]
+    assert all(0 < rows <= CUT_AT for rows in ends)
+    assert ends
+    assert lake.becomes_untouched()
+
+
+def test_cut_input_of_a_dataframe_publishes_nothing(spark: SparkSession, lake: Lake) -> None:
+    """The same for a DataFrame, where it would be a readable Parquet file without the last rows."""
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        write_dataframe(cut_short(spark), lake.dest)
+    assert lake.becomes_untouched()
+
+
+def test_a_task_that_outlives_its_job_cleans_up(
+    spark: SparkSession, lake: Lake, gate: Gate
+) -> None:
+    """A task that Spark gave up, and that opens a file only after its job was aborted, is told so
+    and aborts its upload, which no sweep will look for any more."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        if task.task_id == "1":
+            gate.wait("living")
+            raise RuntimeError("this one fails the job")
+        gate.open("living")
+        gate.wait("aborted")
+        with task.open("late.csv", "w") as file:
+            file.write("too late")
+        gate.note("opened")
+        try:
+            task.commit()
+        except mc.JobNotRunning as error:
+            gate.note("told", error.state)
+            raise
+
+    with pytest.raises(Exception, match="this one fails the job"):
+        write_partitions(spark.sparkContext.parallelize(range(2), 2), lake.dest, write)
+    assert lake.is_untouched()
+    gate.open("aborted")
+    assert gate.notes("told", 1) == ["absent"]
+    assert gate.notes("opened") == [""]
+    assert lake.becomes_untouched()
+
+
+def test_a_swallowed_failure_of_a_file_fails_the_task(spark: SparkSession, lake: Lake) -> None:
+    """A function that swallows a file's failure does not get its task committed without it."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open("good.csv", "w") as file:
+            file.write("good")
+        try:
+            with task.open("bad.csv", attributes=mc.Attributes(acl="no such acl")) as file:
+                file.write(b"bad")
+        except mc.UploadFailed:
+            return
+
+    with pytest.raises(Exception, match=r"TaskFailed.*these files failed: bad\.csv"):
+        write_partitions(spark.sparkContext.parallelize(range(2), 1), lake.dest, write)
+    assert lake.becomes_untouched()
+
+
+def test_a_decided_job_is_never_aborted(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a job is committed but not all of it is visible yet, it is left as it is, to be
+    finished."""
+
+    def incomplete(job: mc.Job, *_: object, **__: object) -> JobReport:
+        raise mc.CommitIncomplete("as the test wants", job_id=job.id)
+
+    monkeypatch.setattr(mc.Job, "commit", incomplete)
+    rows = spark.sparkContext.parallelize(range(2), 1)
+    with pytest.raises(mc.CommitIncomplete) as caught:
+        write_partitions(rows, lake.dest, lambda task, rows: task.open("a.csv").close())
+    job = mc.attach(lake.dest, caught.value.job_id)
+    assert (job.state, lake.open_uploads()) == ("running", ["a.csv"])
+    job.abort()
+    assert lake.is_untouched()
+
+
+@pytest.mark.parametrize(("setting", "warned"), [("true", True), ("false", False), (None, False)])
+def test_idle_kill_is_warned_of(
+    caplog: pytest.LogCaptureFixture, setting: str | None, warned: bool
+) -> None:
+    """A Spark that kills workers which send nothing is warned of, another is not."""
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        warn_of_idle_kill(setting)
+    assert ("killOnIdleTimeout" in caplog.text) == warned

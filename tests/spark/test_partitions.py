@@ -1,0 +1,213 @@
+"""`write_partitions`: what it writes, under which names, and what it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+import magic_committer as mc
+from magic_committer.spark import write_partitions
+from magic_committer.spark.partitions import PartitionWriter
+from tests.spark.lake import BUCKET, Lake
+
+
+def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
+    """A line for each row, in a file for each partition."""
+    with task.open(f"part-{task.task_id}.csv", "w") as file:
+        file.writelines(f"{row}\n" for row in rows)
+
+
+def lines(numbers: Iterable[int]) -> bytes:
+    """What `write_lines` makes of numbers."""
+    return b"".join(b"%d\n" % number for number in numbers)
+
+
+def test_each_partition_writes_its_rows(spark: SparkSession, lake: Lake) -> None:
+    """Every partition's rows are in the file that its task wrote, and the report counts them."""
+    report = write_partitions(spark.sparkContext.parallelize(range(10), 2), lake.dest, write_lines)
+    assert lake.data() == {"part-0.csv": lines(range(5)), "part-1.csv": lines(range(5, 10))}
+    assert (report.outcome, report.tasks, report.files, report.bytes) == ("committed", 2, 2, 20)
+    assert lake.keys() == ["_SUCCESS", "part-0.csv", "part-1.csv"]
+    assert lake.open_uploads() == []
+
+
+def test_names_with_hive_partitions_are_published_as_they_are(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """A task may open many files under any names; each is published under exactly that name."""
+    names = ["dt=2026-11-21/city=S%C3%A3o Paulo/a+b.csv", "dt=__HIVE_DEFAULT_PARTITION__/ü.csv"]
+
+    def write(task: mc.Task, rows: Iterable[str]) -> None:
+        for name in rows:
+            with task.open(name, "wb") as file:
+                file.write(name.encode())
+
+    write_partitions(spark.sparkContext.parallelize(names, 1), lake.dest, write, mark_success=False)
+    assert lake.data() == {name: name.encode() for name in names}
+
+
+def test_a_partition_larger_than_a_part(spark: SparkSession, lake: Lake) -> None:
+    """A file of more than one part arrives whole."""
+    mebibyte = bytes(range(256)) * 4096
+
+    def write(task: mc.Task, rows: Iterable[bytes]) -> None:
+        with task.open("large.bin") as file:
+            for row in rows:
+                file.write(row)
+
+    rows = spark.sparkContext.parallelize([mebibyte] * 12, 1)
+    write_partitions(rows, lake.dest, write, options=mc.Options(block_bytes=5 * 1024**2))
+    assert lake.data() == {"large.bin": mebibyte * 12}
+    etag = lake.client.head_object(Bucket=BUCKET, Key=f"{lake.name}/large.bin")["ETag"]
+    assert etag.strip('"').endswith("-3")
+
+
+def test_partitions_without_files(spark: SparkSession, lake: Lake) -> None:
+    """A job whose tasks open no file, or that has no tasks, commits and marks."""
+    for rows in (spark.sparkContext.parallelize(range(4), 2), spark.sparkContext.emptyRDD()):
+        report = write_partitions(rows, lake.dest, lambda task, rows: None)
+        assert (report.outcome, report.files) == ("committed", 0)
+    assert lake.keys() == ["_SUCCESS"]
+
+
+def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
+    """Two jobs that append, with unique names, leave the files of both."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
+            file.writelines(f"{row}\n" for row in rows)
+
+    for _ in range(2):
+        rows = spark.sparkContext.parallelize(range(6), 2)
+        write_partitions(rows, lake.dest, write, mode="append")
+    assert sorted(lake.data().values()) == [lines(range(3))] * 2 + [lines(range(3, 6))] * 2
+
+
+@pytest.mark.parametrize("mode", ["error", "errorifexists"])
+def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: str) -> None:
+    """Where there is data, mode `error` raises before any task runs, and leaves all as it was."""
+    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old.csv", Body=b"old")
+    with pytest.raises(mc.DestinationExists, match=r"old\.csv"):
+        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
+    assert lake.data() == {"old.csv": b"old"}
+    assert lake.keys() == ["old.csv"]
+
+
+def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) -> None:
+    """Mode `ignore` writes where there is nothing; the second time it writes nothing and says so."""
+    rows = spark.sparkContext.parallelize(range(4), 1)
+    first = write_partitions(rows, lake.dest, write_lines, mode="ignore")
+    found = lake.data()
+    second = write_partitions(rows.map(lambda row: row + 1), lake.dest, write_lines, mode="ignore")
+    assert (first.skipped, first.files, second.skipped, second.files) == (False, 1, True, 0)
+    assert lake.data() == found == {"part-0.csv": lines(range(4))}
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "fail", "Append"])
+def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
+    """A mode that is not built, or that Spark does not know, is an error that names those that
+    are there; nothing is written."""
+    with pytest.raises(ValueError, match="append, error, errorifexists, ignore"):
+        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
+    assert lake.is_untouched()
+
+
+def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None:
+    """A function that yields would never run: it is refused before anything is started."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> Iterator[int]:
+        with task.open("never.csv"):
+            yield from rows
+
+    with pytest.raises(TypeError, match="whose body nobody runs"):
+        write_partitions(spark.sparkContext.range(4), lake.dest, write)
+    assert lake.is_untouched()
+
+
+def test_a_returned_iterator_fails_the_task(spark: SparkSession, lake: Lake) -> None:
+    """A function that returns an iterator, of which nobody would notice that it never ran, fails;
+    what else it returns is ignored."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> Any:
+        with task.open("half.csv", "w") as file:
+            file.write("written")
+        return map(print, rows) if task.task_id == "1" else [1, 2, 3]
+
+    with pytest.raises(Exception, match="returns a map, whose body nobody runs"):
+        write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
+    assert lake.is_untouched()
+
+
+def test_two_partitions_of_one_name_are_refused(spark: SparkSession, lake: Lake) -> None:
+    """Where two partitions write one name, nothing becomes visible, and the error names it."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open("same.csv", "w") as file:
+            file.writelines(f"{row}\n" for row in rows)
+
+    with pytest.raises(mc.CommitRefused, match=r"same\.csv"):
+        write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
+    assert lake.is_untouched()
+
+
+def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
+    """The driver's credentials are not in what travels to executors, which use their own."""
+    s3 = mc.S3Options(access_key="SENTINEL-KEY", secret_key="SENTINEL-SECRET")
+    rows = spark.sparkContext.parallelize(range(4), 2)
+    report = write_partitions(rows, lake.dest, write_lines, s3=s3)
+    assert report.files == 2
+    job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
+    assert b"SENTINEL" not in cloudpickle.dumps(PartitionWriter(job, write_lines))
+    job.abort()
+
+
+def test_a_job_in_a_closure_travels(spark: SparkSession, lake: Lake) -> None:
+    """A function may capture a job that the user started: it arrives in the tasks, whose results
+    the user commits."""
+    job = mc.start(lake.dest)
+
+    def write(number: int) -> bytes:
+        with job.task(number) as task, task.open(f"{number}.txt", "w") as file:
+            file.write(str(number))
+        return pickle.dumps(task.result)
+
+    results = spark.sparkContext.parallelize(range(3), 3).map(write).collect()
+    job.commit([pickle.loads(result) for result in results], expect=3)
+    assert lake.data() == {"0.txt": b"0", "1.txt": b"1", "2.txt": b"2"}
+
+
+def test_attempts_are_named_for_sparks(spark: SparkSession, lake: Lake) -> None:
+    """A task is its partition, an attempt carries Spark's own number, unique in the application."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        with task.open(f"{task.task_id}.txt", "w") as file:
+            file.write(f"{task.attempt_id} {context.taskAttemptId()}")
+
+    write_partitions(spark.sparkContext.parallelize(range(2), 2), lake.dest, write)
+    told = {name: body.decode().split() for name, body in lake.data().items()}
+    assert sorted(told) == ["0.txt", "1.txt"]
+    assert all(attempt == f"t{number}" for attempt, number in told.values())
+    assert len({number for _, number in told.values()}) == 2
+
+
+def test_the_pendingsets_are_gone(spark: SparkSession, lake: Lake) -> None:
+    """While tasks run there is the job's record; after the job there is no control object left."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        found = boto3.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=f"{lake.name}/__magic_job")
+        with task.open("seen.txt", "w") as file:
+            file.writelines(one["Key"] + "\n" for one in found.get("Contents", ()))
+
+    write_partitions(spark.sparkContext.parallelize(range(2), 1), lake.dest, write)
+    assert lake.read("seen.txt").decode().rstrip().endswith("/job.json")
+    assert lake.keys() == ["_SUCCESS", "seen.txt"]
