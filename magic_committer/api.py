@@ -212,7 +212,7 @@ def open_magic(
 def _open_fenced(
     path: str, parsed: MagicPath, options: Options, s3: S3Options, attributes: Attributes
 ) -> UploadStream:
-    if parsed.job_id is None or parsed.attempt is None:
+    if parsed.layout != "job" or parsed.job_id is None or parsed.attempt is None:
         raise PathError(
             f"{path} does not name a job and an attempt",
             hint="Write .../__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>, or pass"

@@ -1,8 +1,8 @@
 """Run a command so that nothing of it outlives us, whichever way we end.
 
-    python tools/lifeline.py COMMAND ARGUMENT…
+    python -m tools.lifeline COMMAND ARGUMENT…
 
-Three processes, so that any one of the first two may be killed with -9:
+Three processes, so that either of the first two may be killed with -9:
 
 * *we* wait for the command, and look twice a second whether our own parent (make) still lives;
 * *the command* leads a session and process group of its own, which its children join;
@@ -31,8 +31,9 @@ PATIENCE_SECONDS = 10.0
 TIMED_OUT = 124
 """The exit code of a command that ran past its limit, as of coreutils' ``timeout``."""
 
-# make puts its own process id here: our parent may have died before we could first look at it.
-_PARENT = int(os.environ.pop("MAKE_PID", 0)) or os.getppid()
+_PARENT = os.getppid()
+# make puts its own process id here: it may have died before we could first look at our parent.
+_MAKE = int(os.environ.pop("MAKE_PID", 0))
 
 _WARDEN = """
 import os, signal
@@ -72,6 +73,7 @@ def run(
         ParentGone: our parent died first.
         KeyboardInterrupt: after the command has ended on it.
     """
+    _look_for_parent()
     deadline = time.monotonic() + seconds_max
     with _warden() as tell:
         # preexec_fn is safe here: this process has one thread. It runs in the child, after setsid.
@@ -96,8 +98,7 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> int:
         try:
             return process.wait(timeout=LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            if os.getppid() != _PARENT:
-                raise ParentGone(f"{os.path.basename(sys.argv[0])}: the parent is gone") from None
+            _look_for_parent()
             if time.monotonic() > deadline:
                 return TIMED_OUT
         except KeyboardInterrupt:
@@ -105,6 +106,17 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> int:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=PATIENCE_SECONDS)
             raise
+
+
+def _look_for_parent() -> None:
+    gone = os.getppid() != _PARENT
+    if _MAKE and not gone:
+        try:
+            os.kill(_MAKE, 0)
+        except ProcessLookupError:
+            gone = True
+    if gone:
+        raise ParentGone(f"{os.path.basename(sys.argv[0])}: the parent is gone")
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from magic_committer.errors import (
     MagicError,
     OutcomeUnknown,
     StoreError,
+    Unanswered,
     name_some,
 )
 from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
@@ -241,8 +242,8 @@ class Execution:
 
     def _after_completed(self, seen: records.Seen) -> tuple[State, Swept]:
         """Steps 7 and 8. Everything is visible: what fails from here on is a warning."""
-        if self.job.terms.mark_success:
-            self._mark(seen)
+        if self.job.terms.mark_success and not self._mark(seen):
+            return State.COMPLETED, Swept()
         swept = sweep(
             self.runtime,
             self.job,
@@ -256,7 +257,9 @@ class Execution:
         state = finish(self.runtime, seen, "committed", self.may_remove, self.warnings)
         return state, swept
 
-    def _mark(self, seen: records.Seen) -> None:
+    def _mark(self, seen: records.Seen) -> bool:
+        """Step 7. False if the store did not answer: the record and the plan stay, so that whoever
+        finishes the job marks it."""
         try:
             if not self.names:  # this process completed nothing: the names are still to be read
                 for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
@@ -264,9 +267,10 @@ class Execution:
             left = write_marker(self.runtime, self.dest.success_key, seen.key, self._success_data())
         except MagicError as error:
             self.warnings.append(f"_SUCCESS could not be written: {error}")
-            return
+            return not isinstance(error, Unanswered)
         if left:
             self.warnings.append(f"_SUCCESS was left as it is: {left}")
+        return True
 
     def _success_data(self) -> SuccessData:
         self.statistics.add(stats.JOBS_COMPLETED)

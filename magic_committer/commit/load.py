@@ -115,9 +115,19 @@ class Spool:
 
 
 def load(
-    runtime: Runtime, job_id: str, refs: Iterable[SetRef], spool: Spool, total: int | None
+    runtime: Runtime,
+    job_id: str,
+    refs: Iterable[SetRef],
+    spool: Spool,
+    total: int | None,
+    *,
+    only_uuid: str = "",
 ) -> tuple[list[LoadedSet], list[str]]:
     """Read sets into the spool. One GET each.
+
+    Args:
+        only_uuid: pass over objects that do not carry this job's UUID, whatever they hold: a
+            directory that an id names may hold another run's litter.
 
     Returns:
         The loaded sets, and what is wrong with those that could not be: gone, another version than
@@ -128,10 +138,12 @@ def load(
     """
     loaded: list[LoadedSet] = []
     problems: list[str] = []
-    with closing(_reading(runtime, job_id, refs)) as outcomes:
+    with closing(_reading(runtime, job_id, refs, only_uuid)) as outcomes:
         for outcome in outcomes:
             try:
                 read = outcome.unwrap()
+            except _AnothersError:
+                continue
             except (FormatError, NotFound) as error:
                 problems.append(error.message)
                 continue
@@ -162,8 +174,12 @@ def stored_uploads(
             yield read.uploads, read.statistics
 
 
+class _AnothersError(Exception):
+    """The object is not of this job's UUID."""
+
+
 def _reading(
-    runtime: Runtime, job_id: str, refs: Iterable[SetRef]
+    runtime: Runtime, job_id: str, refs: Iterable[SetRef], only_uuid: str = ""
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
     def read(ref: SetRef) -> _Read:
         try:
@@ -172,6 +188,8 @@ def _reading(
             if error.code == "TooLarge":
                 raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
             raise
+        if only_uuid and (stored.info.metadata or {}).get(JOB_METADATA) != only_uuid:
+            raise _AnothersError
         return _parse(stored, ref, job_id, runtime.store.bucket)
 
     yield from runtime.pool.each(

@@ -93,14 +93,19 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
     Raises:
         StoreError: the store failed; the job is committed all the same.
     """
+    last: StoreError | None = None
     before: Marker | None = None
     quoted = True
     for _ in range(MARKER_TRIES_MAX):
-        marker = read_marker(runtime, key)
+        try:
+            marker = read_marker(runtime, key)
+            seen = records.read(runtime, record_key)
+        except Unanswered as error:
+            last = error
+            continue
         if before is not None and before == marker:
             quoted = not quoted  # unchanged and refused: the quoting was not understood (Ceph RGW)
         before = marker
-        seen = records.read(runtime, record_key)
         if seen is None or seen.record.state is not State.COMPLETED:
             return "the job was finished by somebody else"
         record = seen.record
@@ -126,7 +131,8 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
                 etag = marker.etag if quoted else records.other_quoting(marker.etag)
                 runtime.store.put(key, body, if_match=etag)
         except (PreconditionFailed, NotFound, WriteConflict, Unanswered) as error:
-            last: StoreError = error
+            last = error
             continue  # perhaps by our own success: from the top
         return ""
+    assert last is not None
     raise last

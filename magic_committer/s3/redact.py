@@ -5,7 +5,8 @@ the customer key, replies of credential services. A filter on the loggers of the
 library takes out every secret that was ever told to `know`, and what the patterns below find.
 
 A filter on a logger does not see its children's records, so each logger gets it: `install` is
-called whenever a client was made, by when the SDK has imported what logs.
+called before a client is made, for credentials are asked for then, and after, for what the SDK has
+imported meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _known: set[str] = set()
 def know(*secrets: str | bytes | None) -> None:
     """Take these out of every text from now on, in all the forms in which they are sent."""
     for secret in secrets:
-        if secret:
+        if secret and secret not in _known:
             _known.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
 
 

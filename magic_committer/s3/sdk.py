@@ -49,6 +49,7 @@ def make_clients(options: S3Options) -> Clients:
         OptionError: a profile, endpoint or region that cannot be used.
     """
     redact.know(options.access_key, options.secret_key, options.session_token)
+    redact.install()
     try:
         session = boto3.session.Session(
             aws_access_key_id=options.access_key,

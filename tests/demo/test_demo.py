@@ -87,6 +87,7 @@ class Checkout:
                 return
             ports = processes.listening_ports(family)
             os.kill(victim(family, process.pid), signal.SIGKILL)
+            process.wait(GONE_SECONDS)
             left, held = processes.until_gone(mark, ports, GONE_SECONDS)
             for survivor in left:
                 os.kill(survivor.pid, signal.SIGKILL)

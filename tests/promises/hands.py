@@ -83,5 +83,7 @@ def record_put(state: str) -> Callable[[Request], bool]:
     """A PUT of the job record whose content says ``state``; told by its size being a record's and
     by what it leaves: only swaps carry ``If-Match``."""
     return lambda r: (
-        r.verb == "put" and r.key.endswith("job.json") and (r.if_match is not None) == (state != "running")
+        r.verb == "put"
+        and r.key.endswith("job.json")
+        and (r.if_match is not None) == (state != "running")
     )

@@ -8,6 +8,7 @@ import magic_committer as mc
 from magic_committer.errors import PreconditionFailed, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Accept, Track
+from magic_committer.store import Written
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
@@ -176,7 +177,9 @@ def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
                     committed_task(job, task, {f"{task}.csv": b"1", f"{task}{task}.csv": b"2"})
                 killed(job, "3", "cut.csv", unique=True)
                 sent = sum(s3.requests.values())
-                at = At(s3, lambda r: sum(s3.requests.values()) == sent + number + 1, crash, after=after)
+                at = At(
+                    s3, lambda r: sum(s3.requests.values()) == sent + number + 1, crash, after=after
+                )
                 try:
                     job.commit()
                 except Crash:
@@ -324,3 +327,97 @@ def _with_etag(part: object, etag: str) -> object:
     import dataclasses
 
     return dataclasses.replace(part, etag=etag)  # type: ignore[type-var]
+
+
+def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: MemoryStore) -> None:
+    """I8: a store that goes away before `_SUCCESS` leaves a completed job; finishing marks it."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def down(request: Request) -> None:
+        if request.verb == "put" and request.key == "t/_SUCCESS":
+            raise Unanswered("no answer")
+
+    s3.before = down
+    report = job.commit()
+    assert (report.outcome, report.state) == ("committed", "completed")
+    assert "_SUCCESS" in report.warnings[0]
+    assert visible(s3) == {"t/a.csv": b"1"}
+    s3.before = None
+    assert mc.attach(DEST, job.id).commit().warnings == ()
+    assert "t/_SUCCESS" in s3.keys()
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+@pytest.mark.parametrize("verb", ["list_uploads", "abort_upload", "delete"])
+def test_a_sweep_that_fails_is_a_warning_and_is_done_again(s3: MemoryStore, verb: str) -> None:
+    """I4: what a failing store kept from being swept keeps the record, and the next one sweeps."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    killed(job, "2", "b.csv", unique=True)
+
+    def down(request: Request) -> None:
+        if request.verb == verb and "t/_SUCCESS" in s3.keys():
+            raise Unanswered("no answer")
+
+    s3.before = down
+    report = job.commit()
+    assert (report.outcome, report.state) == ("committed", "completed")
+    assert report.warnings
+    s3.before = None
+    assert mc.attach(DEST, job.id).commit().warnings == ()
+    assert s3.open_uploads() == ()
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+def test_a_driver_that_finds_too_few_tasks_because_another_committed_obeys(s3: MemoryStore) -> None:
+    """I10: "nothing was decided" is not said of a job that a faster driver has committed."""
+    job = mc.start(DEST, job_id="j")
+    committed_task(job, "1", {"a.csv": b"1"})
+    rival = mc.attach(DEST, "j")
+    At(s3, lambda r: r.verb == "list" and r.key.endswith("/00/"), rival.commit)
+    report = job.commit(expect=["1"])
+    assert (report.outcome, report.decider is not None) == ("committed", True)
+
+
+def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: MemoryStore) -> None:
+    """I10: the job committed, perhaps with this attempt: the error says that, and no more."""
+    job = mc.start(DEST, job_id="j")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    rival = mc.attach(DEST, "j")
+    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), rival.commit, after=True)
+    with pytest.raises(mc.JobNotRunning) as raised:
+        task.commit()
+    assert raised.value.outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_another_process_finishes_a_job_of_the_store_without_conditions(s3: MemoryStore) -> None:
+    """With ``conditional_writes="off"`` no request carries a condition, and the job still ends."""
+    conditions: list[Request] = []
+    s3.before = lambda r: conditions.append(r) if r.if_match or r.if_none_match else None
+    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
+    committed_task(job, "1", {"a.csv": b"1"})
+    assert mc.attach(DEST, job.id).commit().outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert conditions == []
+
+
+@pytest.mark.parametrize("ignored", ["if_none_match", "if_match"])
+def test_a_store_that_ignores_conditions_is_refused(s3: MemoryStore, ignored: str) -> None:
+    """The store is proved on the job's own record before anything is written, and the record is
+    taken back."""
+
+    def ignore(request: Request, reply: object) -> object:
+        if request.verb != "put" or not isinstance(reply, PreconditionFailed):
+            return None
+        if (ignored == "if_match") == (request.if_match is not None):
+            return Written('"ignored"')
+        return None
+
+    s3.after = ignore
+    with pytest.raises(mc.ConditionsNotSupported, match="ignores"):
+        mc.start(DEST)
+    assert s3.keys() == ()

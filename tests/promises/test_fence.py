@@ -87,7 +87,12 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
             driver.commit()
         s3.before = before
 
-    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), decide_and_pause, after=True)
+    At(
+        s3,
+        lambda r: r.verb == "put" and r.key.endswith(".pendingset"),
+        decide_and_pause,
+        after=True,
+    )
     task.commit()
     assert mc.attach(DEST, job.id).commit().outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}

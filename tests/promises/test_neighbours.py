@@ -150,7 +150,11 @@ def test_the_marker_of_a_job_that_completed_later_stays() -> None:
             clock.sleep(10)
             fast.commit([fast_result])
 
-        At(s3, lambda r: r.verb == "get" and r.key == "t/_SUCCESS" and _completed(s3, slow), fast_runs_wholly)
+        At(
+            s3,
+            lambda r: r.verb == "get" and r.key == "t/_SUCCESS" and _completed(s3, slow),
+            fast_runs_wholly,
+        )
         report = slow.commit([slow_result])
         assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == fast.id
         assert "_SUCCESS" in report.warnings[0]

@@ -72,9 +72,7 @@ def test_a_job_makes_exactly_the_requests_that_the_docs_state(
             for task in range(tasks)
         ]
         job.commit(results if accept == "results" else None)
-        expected = formula(
-            tasks, files, track=track, accept=accept, given_id=given_id, first=first
-        )
+        expected = formula(tasks, files, track=track, accept=accept, given_id=given_id, first=first)
         assert s3.requests == expected
 
 

@@ -96,23 +96,19 @@ def cut_short(spark: SparkSession) -> DataFrame:
     return spark.range(0, ROWS, 1, 1).select("id", expr(f"1 / ({CUT_AT} - id) AS x"))
 
 
-def test_cut_input_of_an_rdd_publishes_nothing(
-    spark: SparkSession, lake: Lake, gate: Gate
-) -> None:
-    """When Spark fails above a task, the task sees its input end, finishes and commits; nothing of
+def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """When Spark fails above a task, the task sees its input end and finishes its file; nothing of
     that becomes visible, and nothing is left."""
 
     def write(task: mc.Task, rows: Iterable[Any]) -> None:
         with task.open("rows.csv", "w", unique=True) as file:
             written = sum(bool(file.write(f"{row.id}\n")) for row in rows)
-        task.commit()
         gate.note("saw its input end", written)
 
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         write_partitions(cut_short(spark).rdd, lake.dest, write)
-    ends = [int(rows) for rows in gate.notes("saw its input end")]
+    ends = [int(rows) for rows in gate.notes("saw its input end", 1)]
     assert all(0 < rows <= CUT_AT for rows in ends)
-    assert ends
     assert lake.becomes_untouched()
 
 
@@ -166,7 +162,8 @@ def test_a_swallowed_failure_of_a_file_fails_the_task(spark: SparkSession, lake:
             return
 
     with pytest.raises(Exception, match=r"TaskFailed.*these files failed: bad\.csv"):
-        write_partitions(spark.sparkContext.parallelize(range(2), 1), lake.dest, write)
+        rows = spark.sparkContext.parallelize(range(2), 1)
+        write_partitions(rows, lake.dest, write, s3=mc.S3Options(retry_attempts_max=1))
     assert lake.becomes_untouched()
 
 
@@ -186,7 +183,7 @@ def test_a_decided_job_is_never_aborted(
     job = mc.attach(lake.dest, caught.value.job_id)
     assert (job.state, lake.open_uploads()) == ("running", ["a.csv"])
     job.abort()
-    assert lake.is_untouched()
+    assert lake.open_uploads() == []
 
 
 @pytest.mark.parametrize(("setting", "warned"), [("true", True), ("false", False), (None, False)])

@@ -87,16 +87,19 @@ def test_the_death_of_the_parent_takes_the_command_along() -> None:
         assert not left_behind(parent)
 
 
-def test_a_parent_that_died_before_we_looked_is_missed() -> None:
-    """With make's process id in ``MAKE_PID``, a parent that is another is a parent that died."""
+def test_a_make_that_died_before_we_looked_is_missed() -> None:
+    """``MAKE_PID`` names a process that is gone: nothing is started."""
+    with subprocess.Popen("true") as dead:
+        dead.wait()
     process = subprocess.run(
         [*LIFELINE, *FAMILY],
         cwd=ROOT,
-        env={**os.environ, "MAKE_PID": "1"},
+        env={**os.environ, "MAKE_PID": str(dead.pid)},
         capture_output=True,
         timeout=GONE_SECONDS,
     )
     assert process.returncode == 1
+    assert process.stdout == b""
     assert b"the parent is gone" in process.stderr
 
 

@@ -183,7 +183,7 @@ class Deciding:
     ) -> tuple[list[LoadedSet], list[str]]:
         if wanted is None:
             refs: Iterable[SetRef] = self._listed()
-            return load(self._runtime, self._job.id, refs, spool, None)
+            return load(self._runtime, self._job.id, refs, spool, None, only_uuid=self._job.uuid)
         stored = [result for result in wanted if result.key]
         wrong = [
             f"task {result.task!r}: {result.key} is not where its pendingset belongs"

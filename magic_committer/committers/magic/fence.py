@@ -20,7 +20,7 @@ import threading
 
 from magic_committer.commit import records
 from magic_committer.errors import JobNotRunning, NotFound, PermissionDenied
-from magic_committer.job import HANDS_OFF, StartedJob, State
+from magic_committer.job import HANDS_OFF, OUTCOMES, StartedJob, State
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
 from magic_committer.store import same_etag
@@ -101,26 +101,32 @@ class Fence:
             return None
         return self._late(*found)
 
-    def _read(self) -> tuple[State, str] | None:
-        """None while the record is the one that setup wrote; else the state found, and details."""
+    def _read(self) -> tuple[State, str, str] | None:
+        """None while the record is the one that setup wrote; else the state found, the outcome it
+        tells, and details."""
         try:
             info = self._runtime.store.head(self._key)
             if same_etag(info.etag, self._job.fence_etag):
                 return None
             seen = records.read(self._runtime, self._key)
         except NotFound:
-            return State.ABSENT, ""
+            return State.ABSENT, "", ""
         except PermissionDenied as error:
-            return State.ABSENT, f" (it cannot be read: {error.message})"
+            return State.ABSENT, "", f" (it cannot be read: {error.message})"
         if seen is None or seen.record.uuid != self._job.uuid:
-            return State.ABSENT, ""
-        return seen.record.state, ""
+            return State.ABSENT, "", ""
+        record = seen.record
+        return record.state, record.outcome or OUTCOMES.get(record.state, ""), ""
 
-    def _late(self, state: State, details: str) -> JobNotRunning:
+    def _late(self, state: State, outcome: str, details: str) -> JobNotRunning:
+        hint = "This attempt is late, its uploads are aborted: nothing is to be done"
+        if outcome == "committed":
+            hint = "The job was committed, perhaps with this attempt: its driver's report tells"
         self.late = JobNotRunning(
             f"job {self._job.id!r} takes no more work: it is {state}{details}",
             job_id=self._job.id,
             state=state,
-            hint="This attempt is late, its uploads are aborted: nothing is to be done",
+            outcome=outcome,
+            hint=hint,
         )
         return self.late

@@ -1,0 +1,338 @@
+"""The public handles: what they take, what they refuse, and that they travel."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import pickle
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Options
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, committed_task, control, visible
+
+PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
+
+
+def test_the_shape_of_the_issue_works(s3: MemoryStore) -> None:
+    """A path of a started job is enough to write; names alone are enough to commit."""
+    mc.start(DEST, job_id="1")
+    with mc.open_magic(PATH, "wb") as f:
+        f.write(b"1,2,3\n")
+    assert visible(s3) == {}
+    base = "t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
+    assert s3.attributes(base).metadata["x-hadoop-s3a-magic-data-length"] == "6"
+    assert json.loads(s3.body(f"{base}.pending"))["destinationKey"] == "t/dt=1/x.csv"
+    result = mc.attach(DEST, "1").task("a", attempt="a_0").commit()
+    assert (result.task, result.attempt, result.files) == ("a", "a_0", 1)
+    assert mc.attach(DEST, "1").commit(expect=["a"]).outcome == "committed"
+    assert visible(s3) == {"t/dt=1/x.csv": b"1,2,3\n"}
+
+
+def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
+    """Without a running job the error says which call to make, and nothing is written."""
+    with pytest.raises(mc.JobNotRunning, match=r"start\('s3://bucket/t/', job_id='1'\)"):
+        mc.open_magic(PATH)
+    job = mc.start(DEST, job_id="1")
+    job.abort()
+    with pytest.raises(mc.JobNotRunning) as raised:
+        mc.open_magic(PATH)
+    assert raised.value.outcome == "aborted"
+    assert s3.open_uploads() == ()
+
+
+def test_open_magic_without_a_fence_is_hadoops_shape_and_warns(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``fence=False``: marker and `.pending` as S3A writes them, no record, no token of ours."""
+    with caplog.at_level(logging.WARNING), mc.open_magic(PATH, fence=False) as f:
+        f.write(b"12345")
+    assert "S3A's guarantees" in caplog.text
+    pending = json.loads(s3.body(f"{PATH.removeprefix('s3a://bucket/')}.pending"))
+    assert (pending["extraData"], pending["length"], pending["jobId"]) == ({}, 5, "")
+    assert s3.attributes(PATH.removeprefix("s3a://bucket/")).metadata == {
+        "x-hadoop-s3a-magic-data-length": "5"
+    }
+    assert len(s3.open_uploads()) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3a://bucket/t/x.csv",
+        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv.pending",
+        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/../x.csv",
+        "s3a://bucket/t/__magic/job-1/tasks/a_0/__base/x.csv",
+    ],
+)
+def test_open_magic_refuses_paths_that_lose_data(s3: MemoryStore, path: str) -> None:
+    """What is no path of a job, or would be lost there, is refused before any request."""
+    mc.start(DEST, job_id="1")
+    s3.requests.clear()
+    with pytest.raises(mc.PathError):
+        mc.open_magic(path)
+    assert not s3.requests
+
+
+def test_a_job_id_is_used_once(s3: MemoryStore) -> None:
+    """Running, committed or aborted: the same id is refused, also by what a zombie left."""
+    mc.start(DEST, job_id="1")
+    with pytest.raises(mc.JobExists):
+        mc.start(DEST, job_id="1")
+    mc.attach(DEST, "1").commit()
+    assert mc.attach(DEST, "1").state == "closed"
+    with pytest.raises(mc.JobExists):
+        mc.start(DEST, job_id="1")
+    s3.put_object("t/__magic_job-2/job-2/00/zombie.pendingset", b"{}")
+    with pytest.raises(mc.JobExists, match="not empty"):
+        mc.start(DEST, job_id="2")
+
+
+def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> None:
+    """I6: in a directory that an id names, only control objects with the job's UUID are ours."""
+    job = mc.start(DEST, job_id="1")
+    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}", metadata={})
+    committed_task(job, "1", {"a.csv": b"1"})
+    job.commit()
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["zombie.pendingset", "job.json"]
+
+
+def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
+    """Data means an object without hidden elements; nothing is written, no record stays."""
+    s3.put_object("t/_delta_log/0.json", b"{}")
+    s3.put_object("t/.hidden/a", b"1")
+    s3.put_object("t/empty/", b"")
+    with mc.write(DEST, mode="fail") as job, job.open("dt=1/a.csv") as f:
+        f.write(b"1")
+    with pytest.raises(mc.DestinationExists, match=r"dt=1/a\.csv"):
+        mc.start(DEST, mode="fail")
+    assert control(s3) == []
+
+
+def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
+    """Somebody wrote there meanwhile: the job is aborted, and theirs is untouched."""
+    job = mc.start(DEST, mode="fail")
+    committed_task(job, "1", {"a.csv": b"1"})
+    s3.put_object("t/b.csv", b"theirs")
+    with pytest.raises(mc.DestinationExists):
+        job.commit()
+    assert visible(s3) == {"t/b.csv": b"theirs"}
+    assert control(s3) == []
+    assert s3.open_uploads() == ()
+
+
+def test_mode_fail_never_overwrites(s3: MemoryStore) -> None:
+    """A foreign object that appears after the last look is not overwritten: the commit says which
+    key is in the way."""
+    job = mc.start(DEST, mode="fail")
+    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    s3.before = lambda r: (
+        s3.put_object("t/b.csv", b"theirs") if r.verb == "put" and "plan-" in r.key else None
+    )
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert raised.value.unresolved == ("t/b.csv",)
+    assert s3.body("t/b.csv") == b"theirs"
+
+
+def test_two_fail_jobs_exclude_each_other(s3: MemoryStore) -> None:
+    """Of two excluding jobs that live at once the second is refused, and takes its record back."""
+    first = mc.start(DEST, mode="fail")
+    with pytest.raises(mc.ConflictingJob, match=first.id):
+        mc.start(DEST, mode="fail", job_id="second")
+    assert mc.attach(DEST, "second").outcome == "aborted"
+    assert mc.start(DEST).state == "running"  # append may run beside
+    first.abort()
+    assert mc.start(DEST, mode="fail").state == "running"
+
+
+def test_modes_that_are_not_built_say_which_are(s3: MemoryStore) -> None:
+    """``replace`` comes later: a ValueError that names append and fail, and no request."""
+    with pytest.raises(ValueError, match="append and fail"):
+        mc.start(DEST, mode="replace")
+    assert not s3.requests
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "overwrite"}, {"accept": "result"}, {"track": "S3"}])
+def test_a_misspelt_term_is_refused_before_any_request(
+    s3: MemoryStore, wrong: dict[str, str]
+) -> None:
+    """Nothing is written that nobody could read."""
+    with pytest.raises(mc.OptionError):
+        mc.start(DEST, **wrong)  # type: ignore[arg-type]
+    assert not s3.requests
+
+
+def test_handles_and_results_travel(s3: MemoryStore) -> None:
+    """A job pickles without client, lock or secret; a result is plain JSON both ways."""
+    job = mc.start(DEST, s3=mc.S3Options(access_key="AKIASENTINEL", secret_key="SENTINEL"))
+    travelled = pickle.dumps(job)
+    assert b"SENTINEL" not in travelled
+    copy = pickle.loads(travelled)
+    result = committed_task(copy, "1", {"a.csv": b"1"})
+    result = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
+    assert job.commit([pickle.loads(pickle.dumps(result))]).files == 1
+    assert json.loads(json.dumps(job.report.to_dict()))["files"] == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"files": "1"}, "files"),
+        ({"job_uuid": None}, "job_uuid"),
+        ({"surprise": 1}, "surprise"),
+        ({"files": True}, "files"),
+    ],
+)
+def test_a_result_that_was_garbled_on_the_way_is_refused(
+    s3: MemoryStore, change: dict[str, object], field: str
+) -> None:
+    """`TaskCommit.from_dict` names the field that is wrong."""
+    result = committed_task(mc.start(DEST), "1", {})
+    with pytest.raises(mc.FormatError, match=field):
+        mc.TaskCommit.from_dict({**result.to_dict(), **change})
+
+
+def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:
+    """The error says what to do instead; a task tracked on the store travels with its files."""
+    in_memory = mc.start(DEST, track="memory").task("1")
+    with in_memory.open("a.csv") as f:
+        f.write(b"1")
+    with pytest.raises(pickle.PicklingError, match="track='s3'"):
+        pickle.dumps(in_memory)
+    in_memory.abort()
+    job = mc.start(DEST, track="s3")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    elsewhere = pickle.loads(pickle.dumps(task))
+    assert job.commit([elsewhere.commit()]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_given_attempt_name_needs_the_store(s3: MemoryStore) -> None:
+    """Files in memory are known to one handle only."""
+    with pytest.raises(mc.OptionError, match="track='s3'"):
+        mc.start(DEST, track="memory").task("1", attempt="a")
+
+
+def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -> None:
+    """Wrong arguments raise, and the job goes on."""
+    job, other = mc.start(DEST), mc.start(DEST)
+    mine = committed_task(job, "1", {"a.csv": b"1"})
+    twin = committed_task(job, "1", {"a.csv": b"2"})
+    theirs = committed_task(other, "1", {"b.csv": b"3"})
+    for wrong in ([mine, theirs], [mine, twin], ["1"]):
+        with pytest.raises(mc.OptionError):
+            job.commit(wrong)  # type: ignore[arg-type]
+    assert job.commit([mine]).files == 1
+
+
+def test_a_result_that_the_store_contradicts_refuses_the_job(s3: MemoryStore) -> None:
+    """The ETag of the pendingset is in the message: another version is not what was accepted."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    s3.put_object(result.key, s3.body(result.key) + b" ")
+    with pytest.raises(mc.CommitRefused, match="ETag"):
+        job.commit([result])
+    assert visible(s3) == {}
+
+
+def test_text_binary_and_wrong_modes(s3: MemoryStore) -> None:
+    """``"w"`` is text in UTF-8, ``"wb"`` bytes; reading, appending and updating are refused."""
+    with mc.write(DEST) as job:
+        with job.open("a.txt", "w", newline="") as text:
+            text.write("grün\n")
+        with job.open("b.txt", "w", encoding="latin-1") as text:
+            text.write("grün\n")
+        with job.open("c.bin") as f, io.TextIOWrapper(f, "utf-8") as text:
+            text.write("x")
+        for mode in ("r", "a", "wb+", "rb", "q"):
+            with pytest.raises(ValueError, match="written once"):
+                job.open("d", mode)
+        with pytest.raises(ValueError, match="encoding"):
+            job.open("d", "wb", encoding="utf-8")
+    assert visible(s3) == {"t/a.txt": "grün\n".encode(), "t/b.txt": b"gr\xfcn\n", "t/c.bin": b"x"}
+
+
+def test_attributes_reach_the_object(s3: MemoryStore) -> None:
+    """Content type and user metadata are the object's; our token is beside them."""
+    attributes = mc.Attributes(content_type="text/csv", metadata={"origin": "test"})
+    with mc.write(DEST) as job, job.open("a.csv", attributes=attributes) as f:
+        f.write(b"1")
+    born = s3.attributes("t/a.csv")
+    assert (born.content_type, born.metadata["origin"]) == ("text/csv", "test")
+    assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
+
+
+@pytest.mark.parametrize(
+    "name", ["/a", "a//b", "../a", "a/./b", "_SUCCESS", "x.pending", "a\nb", ""]
+)
+def test_names_that_cannot_be_published_are_refused(s3: MemoryStore, name: str) -> None:
+    """The error names the rule; the job goes on without the file."""
+    with mc.write(DEST) as job:
+        with pytest.raises(mc.PathError):
+            job.open(name)
+        with job.open("ok.csv") as f:
+            f.write(b"1")
+    assert visible(s3) == {"t/ok.csv": b"1"}
+
+
+def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
+    """The second file of a name is refused at once; an aborted one may be written again."""
+    with mc.write(DEST) as job:
+        with pytest.raises(ZeroDivisionError), job.open("a.csv") as f:
+            raise ZeroDivisionError
+        with job.open("a.csv") as f:
+            f.write(b"1")
+        with pytest.raises(mc.PathError, match="already"):
+            job.open("a.csv")
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:
+    """A control key over 1,024 bytes fails at open, where it can still be mended."""
+    with mc.write(DEST) as job:
+        with pytest.raises(mc.PathError, match="1,?024"):
+            job.open("d/" * 450 + "x")
+    assert control(s3) == []
+
+
+def test_progress_tells_of_each_phase(s3: MemoryStore) -> None:
+    """Everything long has progress: load, check, complete, in order, up to the total."""
+    told: list[mc.Progress] = []
+    with mc.write(DEST, progress=told.append) as job:
+        for n in range(3):
+            with job.open(f"{n}.csv") as f:
+                f.write(b"1")
+    assert [p.phase for p in told if p.phase in ("load", "complete")] == ["load"] + ["complete"] * 3
+    assert (told[-1].done, told[-1].total, told[-1].unit) == (3, 3, "files")
+
+
+def test_one_logger_names_the_job_in_each_line(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All that is logged goes to the logger ``magic_committer``."""
+    with caplog.at_level(logging.DEBUG), mc.write(DEST) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    lines = [r for r in caplog.records if r.name == "magic_committer"]
+    assert len(lines) >= 3
+    assert all(job.id in r.getMessage() for r in lines)
+
+
+@pytest.mark.parametrize("buffer", ["memory", "disk"])
+@pytest.mark.parametrize("checksum", ["CRC32", "SHA256", "off"])
+def test_large_files_of_many_parts_come_out_byte_for_byte(buffer: str, checksum: str) -> None:
+    """Several parts, buffered in memory or on disk, with and without checksums."""
+    options = Options(block_bytes=5 * 1024**2, buffer=buffer, checksum=checksum)  # type: ignore[arg-type]
+    body = bytes(range(256)) * (12 * 1024**2 // 256) + b"tail"
+    with memory_store() as s3:
+        with mc.write(DEST, options=options) as job, job.open("a.bin") as f:
+            for start in range(0, len(body), 1_000_003):
+                f.write(body[start : start + 1_000_003])
+        assert s3.body("t/a.bin") == body

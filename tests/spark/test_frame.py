@@ -1,0 +1,186 @@
+"""`write_dataframe`: what is in the files, and what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+import magic_committer as mc
+from magic_committer.spark import frame, write_dataframe
+from tests.spark.lake import BUCKET, Lake
+
+EVERY_TYPE = """
+    id long NOT NULL, flag boolean, tiny byte, small short, whole int, single float, double double,
+    price decimal(12,3), big decimal(38,0), text string, raw binary, day date, instant timestamp,
+    wall timestamp_ntz, numbers array<int>, names map<string,int>,
+    nested struct<at: timestamp, inner: array<struct<x: decimal(5,2), y: string>>>, nothing void,
+    `a.dotted name` string, `ünïcode` int
+"""
+
+
+def row(number: int) -> tuple[Any, ...]:
+    """A row of `EVERY_TYPE`; every third has nothing in it but its id."""
+    if number % 3 == 0:
+        return (number, *[None] * 19)
+    instant = datetime.datetime(2026, 3, 29, 0, 59, 59, number, tzinfo=datetime.UTC)
+    return (
+        *(number, number % 2 == 0, -number, number, -number, number / 4, number / 8),
+        *(Decimal(number) / 1000, Decimal(10**37 + number), f"ü{number}", bytes([0, number])),
+        *(datetime.date(1900, 1, 1) + datetime.timedelta(days=number), instant),
+        *(datetime.datetime(2026, 3, 29, 2, 30, 0, number), [number, None], {"a": number}),
+        (instant, [(Decimal(number) / 100, None), None]),
+        *(None, f"dotted {number}", number),
+    )
+
+
+def as_arrow(number: int) -> dict[str, Any]:
+    """The same row as Arrow gives it back."""
+    values = row(number)
+    names = [name.strip(" `") for name in frame_columns()]
+    found = dict(zip(names, values, strict=True))
+    if found["names"]:
+        found["names"] = list(found["names"].items())
+    if found["nested"]:
+        at, inner = found["nested"]
+        found["nested"] = {"at": at, "inner": [x and {"x": x[0], "y": x[1]} for x in inner]}
+    return found
+
+
+def frame_columns() -> list[str]:
+    """The names of `EVERY_TYPE`'s columns, in their order."""
+    return (
+        "id flag tiny small whole single double price big text raw day instant wall numbers names"
+        " nested nothing"
+    ).split() + ["a.dotted name", "ünïcode"]
+
+
+def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake) -> None:
+    """All types with nulls, nested ones, instants around a change of the clocks, odd column names:
+    pyarrow reads back the rows that Spark had, in files of one schema."""
+    df = spark.createDataFrame([row(number) for number in range(20)], EVERY_TYPE).repartition(3)
+    report = write_dataframe(df, lake.dest)
+    tables = lake.tables()
+    assert len(tables) == report.files == 3
+    whole = pyarrow.concat_tables(tables)
+    assert sorted(whole.to_pylist(), key=lambda one: one["id"]) == [as_arrow(n) for n in range(20)]
+    assert whole.schema.remove_metadata().equals(df.limit(0).toArrow().schema)
+
+
+def test_spark_reads_the_same(spark: SparkSession, lake: Lake, tmp_path: Any) -> None:
+    """Spark's own reader finds in the files what was in the DataFrame."""
+    df = spark.createDataFrame([row(number) for number in range(6)], EVERY_TYPE).drop("nothing")
+    write_dataframe(df, lake.dest)
+    for name, body in lake.data().items():
+        (tmp_path / name).write_bytes(body)
+    found = spark.read.parquet(str(tmp_path))
+    assert found.schema.fieldNames() == df.schema.fieldNames()
+    assert sorted(found.collect(), key=lambda one: one.id) == df.collect()
+
+
+def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
+    """A partition with rows becomes one file, named for partition and job; one without becomes
+    none."""
+    df = spark.range(0, 40, 1, 4).where("id < 10 OR id >= 30")
+    report = write_dataframe(df, lake.dest)
+    assert sorted(lake.data()) == [
+        f"part-{number:05d}-mcj{report.uuid}.parquet" for number in (0, 3)
+    ]
+    assert (report.tasks, report.files) == (4, 2)
+
+
+@pytest.mark.parametrize("rows", ["no partition", "no rows"])
+def test_an_empty_dataframe_becomes_its_schema(spark: SparkSession, lake: Lake, rows: str) -> None:
+    """A DataFrame without rows, with partitions or without, becomes one file with its schema: the
+    same as that of files with rows."""
+    full = spark.createDataFrame([row(number) for number in range(2)], EVERY_TYPE)
+    empty = full.limit(0) if rows == "no partition" else full.where("id < 0").repartition(2)
+    report = write_dataframe(empty, lake.dest)
+    write_dataframe(full.coalesce(1), lake.dest, mode="append")
+    assert report.files == 1
+    without, with_rows = sorted(lake.tables(), key=lambda table: table.num_rows)
+    assert (without.num_rows, with_rows.num_rows) == (0, 2)
+    assert without.schema.equals(with_rows.schema, check_metadata=True)
+
+
+def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
+    """Two jobs that append leave the rows of both."""
+    for _ in range(2):
+        write_dataframe(spark.range(0, 10, 1, 2), lake.dest, mode="append")
+    found = pyarrow.concat_tables(lake.tables())["id"].to_pylist()
+    assert sorted(found) == sorted([*range(10), *range(10)])
+
+
+def test_error_and_ignore_heed_existing_data(spark: SparkSession, lake: Lake) -> None:
+    """The default mode raises where there is data, `ignore` writes nothing and says so; hidden
+    files are no data."""
+    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/_hidden/x", Body=b"")
+    write_dataframe(spark.range(3), lake.dest)
+    found = lake.data()
+    with pytest.raises(mc.DestinationExists):
+        write_dataframe(spark.range(3), lake.dest)
+    assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
+    assert lake.data() == found
+
+
+def test_ignore_heeds_data_that_comes_meanwhile(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data that comes after `ignore` first looked is left alone too."""
+    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old", Body=b"old")
+    monkeypatch.setattr("magic_committer.spark.driver.Order.finds_data", lambda order: False)
+    assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
+    assert lake.keys() == ["old"]
+
+
+def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake) -> None:
+    """Spark hands over 10,000 rows at a time; a row group holds far more."""
+    write_dataframe(spark.range(0, 50_000, 1, 1), lake.dest)
+    (body,) = lake.data().values()
+    assert pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.num_row_groups == 1
+
+
+def test_batches_are_gathered_by_size() -> None:
+    """A row group ends with the batch that fills it; nothing is lost or turned around."""
+    batch = pyarrow.RecordBatch.from_pydict({"x": bytes(frame.ROW_GROUP_BYTES // 5 * 2)[:0] or [1]})
+    large = pyarrow.RecordBatch.from_pydict({"x": [bytes(frame.ROW_GROUP_BYTES // 2)]})
+    groups = list(frame.row_groups([large, large, batch, large, large, batch]))
+    assert groups == [[large, large], [batch, large, large], [batch]]
+    assert list(frame.row_groups([])) == []
+
+
+def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> None:
+    """Options for pyarrow's writer, such as the compression, are heeded."""
+    write_dataframe(spark.range(3).coalesce(1), lake.dest, writer_options={"compression": "zstd"})
+    (body,) = lake.data().values()
+    column = pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.row_group(0).column(0)
+    assert column.compression == "ZSTD"
+
+
+def test_what_cannot_be_written_is_refused_before_anything_starts(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """Formats that are not built, streams, columns of one name, no columns, types that Parquet does
+    not have, options that its writer does not know: an error, and no job."""
+    numbers = spark.range(3)
+    stream = spark.readStream.format("rate").load()
+    for df, told in (
+        (stream, "foreachBatch"),
+        (numbers.select("id", "id"), "two columns of one name: id"),
+        (numbers.select(), "no columns"),
+    ):
+        with pytest.raises(mc.OptionError, match=told):
+            write_dataframe(df, lake.dest)
+    with pytest.raises(ValueError, match="there is parquet"):
+        write_dataframe(numbers, lake.dest, "csv")
+    with pytest.raises(pyarrow.ArrowNotImplementedError, match="duration"):
+        write_dataframe(spark.sql("SELECT INTERVAL '1' DAY AS lasts"), lake.dest)
+    with pytest.raises(TypeError, match="no_such_option"):
+        write_dataframe(numbers, lake.dest, writer_options={"no_such_option": 1})
+    assert lake.is_untouched()

@@ -1,0 +1,92 @@
+"""Ctrl-C in the driver: the Spark job is cancelled, ours aborted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import magic_committer as mc
+from magic_committer.spark import write_partitions
+from tests.spark.lake import Gate, Lake, until
+
+PROMPT_SECONDS = 20.0
+"""Within these a driver ends: less than the tasks would wait, and than Spark's own time-outs."""
+
+
+def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> None:
+    """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt; nothing is
+    visible and no upload is open."""
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.interrupted", gate.directory, lake.dest],
+        cwd=Path(__file__).resolve().parents[2],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    with driver:
+        try:
+            gate.notes("writing", 2)
+            assert len(lake.open_uploads()) == 2
+            driver.send_signal(signal.SIGINT)
+            interrupted = time.monotonic()
+            _, told = driver.communicate(timeout=PROMPT_SECONDS)
+        finally:
+            driver.kill()
+    assert time.monotonic() - interrupted < PROMPT_SECONDS
+    assert driver.returncode != 0
+    assert "KeyboardInterrupt" in told.splitlines()[-1]
+    assert lake.is_untouched()
+
+
+def test_the_spark_job_is_cancelled_whoever_raises(
+    spark: SparkSession, lake: Lake, gate: Gate
+) -> None:
+    """An interruption that PySpark's own signal handler does not see cancels the Spark job too,
+    and only this one."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open("part.csv", "w", unique=True) as file:
+            file.writelines(f"{row}\n" for row in rows)
+            gate.note("writing")
+            gate.wait("released")
+
+    def interrupt() -> None:
+        gate.notes("writing", 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def another(number: int) -> int:
+        gate.wait("released")
+        return number
+
+    sums: list[int] = []
+    neighbour = threading.Thread(
+        target=lambda: sums.append(
+            spark.sparkContext.parallelize([1], 1).map(another).sum()  # type: ignore[arg-type]
+        )
+    )
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    watcher = threading.Thread(target=interrupt)
+    try:
+        neighbour.start()
+        watcher.start()
+        with pytest.raises(KeyboardInterrupt):
+            write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
+        assert lake.is_untouched()
+        until(lambda: len(tracker.getActiveJobsIds()) == 1)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        gate.open("released")
+        watcher.join()
+        neighbour.join()
+    assert sums == [1]
+    assert lake.becomes_untouched()
