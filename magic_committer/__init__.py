@@ -1,6 +1,6 @@
-"""Transactional multi-file writes to S3: files of a job appear when the job commits, and not before.
+"""Writes to S3 that are all or nothing: files appear when their job commits, and not before.
 
-Start with `write` (one process) or `start` (many). ``docs/`` tells the protocol, the README the rest.
+Start with `write` (one process) or `start` (many). The README tells the rest, ``docs/`` why.
 """
 
 from magic_committer.api import attach, open_magic, start, write

@@ -14,6 +14,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 from magic_committer import wiring
 from magic_committer.commit import records
 from magic_committer.committers.magic import MagicCommitter, open_plain
@@ -167,6 +169,29 @@ def write(
     return Writing(begin)
 
 
+@overload
+def open_magic(
+    path: str,
+    mode: Literal["wb", "xb"] = "wb",
+    *,
+    fence: bool = True,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> UploadStream: ...
+@overload
+def open_magic(
+    path: str,
+    mode: Literal["w", "x", "wt", "xt"],
+    *,
+    fence: bool = True,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> TextUpload: ...
 def open_magic(
     path: str,
     mode: str = "wb",

@@ -66,6 +66,7 @@ SUITES = (
     Suite("fuzz", 60, ("fuzz",)),
     Suite("promises", 90, ("promises",)),
     Suite("spark", 360, ("spark",)),
+    Suite("scale", 240, ("scale",), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 

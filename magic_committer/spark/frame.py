@@ -4,8 +4,8 @@ Invariants:
 
 * All files of a job have one schema: the DataFrame's own, as `DataFrame.toArrow` gives it
   (timestamps in UTC, whatever the session's time zone).
-* That schema is tried on the driver before the job starts: a type that the format cannot hold costs
-  no Spark job. The bytes of the trial are the one file that a DataFrame without rows becomes.
+* That schema is tried on the driver before the job starts: a type that Arrow or the format does not
+  have costs no Spark job. The bytes of the trial are what a DataFrame without rows becomes.
 * A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows.
 """
 
@@ -79,7 +79,8 @@ def write_dataframe(
 
     Raises:
         OptionError: a format or mode that is not built, a stream, columns that a file cannot hold.
-        What pyarrow raises for a type that the format does not have: nothing was started.
+        What PySpark or pyarrow raises for a type that Arrow or the format does not have, or for
+            wrong ``writer_options``: nothing was started.
         What Spark raises if a partition fails for good: the job is aborted.
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 import magic_committer as mc
@@ -176,10 +179,8 @@ def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
                 for task in "12":
                     committed_task(job, task, {f"{task}.csv": b"1", f"{task}{task}.csv": b"2"})
                 killed(job, "3", "cut.csv", unique=True)
-                sent = sum(s3.requests.values())
-                at = At(
-                    s3, lambda r: sum(s3.requests.values()) == sent + number + 1, crash, after=after
-                )
+                s3.requests.clear()
+                at = At(s3, nth(s3, number + 1), crash, after=after)
                 try:
                     job.commit()
                 except Crash:
@@ -192,6 +193,11 @@ def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
             break
     assert crashes > 40
     assert number < 199
+
+
+def nth(s3: MemoryStore, number: int) -> Callable[[Request], bool]:
+    """The n-th request from here on."""
+    return lambda request: sum(s3.requests.values()) == number
 
 
 def finish(job: mc.Job) -> None:
@@ -316,17 +322,10 @@ def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
-    s3._bucket.uploads[upload.upload_id].parts[1] = _with_etag(
-        s3._bucket.uploads[upload.upload_id].parts[1], '"another"'
-    )
+    parts = s3._bucket.uploads[upload.upload_id].parts
+    parts[1] = replace(parts[1], etag='"another"')
     assert job.commit().outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"12345"}
-
-
-def _with_etag(part: object, etag: str) -> object:
-    import dataclasses
-
-    return dataclasses.replace(part, etag=etag)  # type: ignore[type-var]
 
 
 def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: MemoryStore) -> None:

@@ -22,7 +22,8 @@ def fence_reads(s3: MemoryStore) -> int:
 
 
 def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
-    """A Create that is not covered for a second is covered at the next block: zombies stop early."""
+    """A Create that is not covered for a second is covered at the next block: zombies
+    stop early."""
     clock = PatientClock()
     with memory_store(clock=clock) as s3:
         job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))

@@ -297,9 +297,8 @@ def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
 
 def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemoryStore) -> None:
     """A control key over 1,024 bytes fails at open, where it can still be mended."""
-    with mc.write(DEST) as job:
-        with pytest.raises(mc.PathError, match="1,?024"):
-            job.open("d/" * 450 + "x")
+    with mc.write(DEST) as job, pytest.raises(mc.PathError, match=r"1,?024"):
+        job.open("d/" * 450 + "x")
     assert control(s3) == []
 
 

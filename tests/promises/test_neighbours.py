@@ -163,7 +163,7 @@ def test_the_marker_of_a_job_that_completed_later_stays() -> None:
 
 def _completed(s3: MemoryStore, job: mc.Job) -> bool:
     record = json.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
-    return record["state"] == "completed"
+    return bool(record["state"] == "completed")
 
 
 def test_the_marker_of_an_earlier_job_is_replaced(s3: MemoryStore) -> None:

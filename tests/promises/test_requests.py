@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept, Track
-from tests.promises.hands import DEST, committed_task
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, StillClock, committed_task
 
 PAGE = 1000
+
+
+@pytest.fixture
+def s3() -> Iterator[MemoryStore]:
+    """A store whose clock stands still: how long the test takes adds no request."""
+    with memory_store(clock=StillClock()) as store:
+        yield store
 
 
 def pages(entries: int) -> int:

@@ -65,7 +65,7 @@ def test_a_task_that_never_succeeds_fails_the_job(
         gate.note("attempts")
         raise kind("as the test wants")
 
-    with pytest.raises(Exception, match="as the test wants|exited|EOF"):
+    with pytest.raises(Exception, match=r"as the test wants|exited|EOF"):
         write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
     assert len(gate.notes("attempts")) == 3
     assert lake.becomes_untouched()
@@ -161,9 +161,10 @@ def test_a_swallowed_failure_of_a_file_fails_the_task(spark: SparkSession, lake:
         except mc.UploadFailed:
             return
 
+    rows = spark.sparkContext.parallelize(range(2), 1)
+    once = mc.S3Options(retry_attempts_max=1)
     with pytest.raises(Exception, match=r"TaskFailed.*these files failed: bad\.csv"):
-        rows = spark.sparkContext.parallelize(range(2), 1)
-        write_partitions(rows, lake.dest, write, s3=mc.S3Options(retry_attempts_max=1))
+        write_partitions(rows, lake.dest, write, s3=once)
     assert lake.becomes_untouched()
 
 

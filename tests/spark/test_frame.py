@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
@@ -40,25 +41,15 @@ def row(number: int) -> tuple[Any, ...]:
     )
 
 
-def as_arrow(number: int) -> dict[str, Any]:
+def as_arrow(names: list[str], number: int) -> dict[str, Any]:
     """The same row as Arrow gives it back."""
-    values = row(number)
-    names = [name.strip(" `") for name in frame_columns()]
-    found = dict(zip(names, values, strict=True))
+    found = dict(zip(names, row(number), strict=True))
     if found["names"]:
         found["names"] = list(found["names"].items())
     if found["nested"]:
         at, inner = found["nested"]
         found["nested"] = {"at": at, "inner": [x and {"x": x[0], "y": x[1]} for x in inner]}
     return found
-
-
-def frame_columns() -> list[str]:
-    """The names of `EVERY_TYPE`'s columns, in their order."""
-    return (
-        "id flag tiny small whole single double price big text raw day instant wall numbers names"
-        " nested nothing"
-    ).split() + ["a.dotted name", "ünïcode"]
 
 
 def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake) -> None:
@@ -69,7 +60,8 @@ def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake)
     tables = lake.tables()
     assert len(tables) == report.files == 3
     whole = pyarrow.concat_tables(tables)
-    assert sorted(whole.to_pylist(), key=lambda one: one["id"]) == [as_arrow(n) for n in range(20)]
+    found = sorted(whole.to_pylist(), key=lambda one: one["id"])
+    assert found == [as_arrow(df.columns, number) for number in range(20)]
     assert whole.schema.remove_metadata().equals(df.limit(0).toArrow().schema)
 
 
@@ -92,7 +84,7 @@ def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
     assert sorted(lake.data()) == [
         f"part-{number:05d}-mcj{report.uuid}.parquet" for number in (0, 3)
     ]
-    assert (report.tasks, report.files) == (4, 2)
+    assert report.files == 2
 
 
 @pytest.mark.parametrize("rows", ["no partition", "no rows"])
@@ -148,10 +140,10 @@ def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake)
 
 def test_batches_are_gathered_by_size() -> None:
     """A row group ends with the batch that fills it; nothing is lost or turned around."""
-    batch = pyarrow.RecordBatch.from_pydict({"x": bytes(frame.ROW_GROUP_BYTES // 5 * 2)[:0] or [1]})
+    small = pyarrow.RecordBatch.from_pydict({"x": [b"small"]})
     large = pyarrow.RecordBatch.from_pydict({"x": [bytes(frame.ROW_GROUP_BYTES // 2)]})
-    groups = list(frame.row_groups([large, large, batch, large, large, batch]))
-    assert groups == [[large, large], [batch, large, large], [batch]]
+    groups = list(frame.row_groups([large, large, small, large, large, small]))
+    assert groups == [[large, large], [small, large, large], [small]]
     assert list(frame.row_groups([])) == []
 
 
@@ -166,7 +158,7 @@ def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> Non
 def test_what_cannot_be_written_is_refused_before_anything_starts(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Formats that are not built, streams, columns of one name, no columns, types that Parquet does
+    """Formats that are not built, streams, columns of one name, no columns, types that Arrow does
     not have, options that its writer does not know: an error, and no job."""
     numbers = spark.range(3)
     stream = spark.readStream.format("rate").load()
@@ -179,8 +171,8 @@ def test_what_cannot_be_written_is_refused_before_anything_starts(
             write_dataframe(df, lake.dest)
     with pytest.raises(ValueError, match="there is parquet"):
         write_dataframe(numbers, lake.dest, "csv")
-    with pytest.raises(pyarrow.ArrowNotImplementedError, match="duration"):
-        write_dataframe(spark.sql("SELECT INTERVAL '1' DAY AS lasts"), lake.dest)
+    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_TYPE"):
+        write_dataframe(spark.sql("SELECT make_interval(1) AS lasts"), lake.dest)
     with pytest.raises(TypeError, match="no_such_option"):
         write_dataframe(numbers, lake.dest, writer_options={"no_such_option": 1})
     assert lake.is_untouched()

@@ -100,7 +100,7 @@ def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: str) -
 
 
 def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) -> None:
-    """Mode `ignore` writes where there is nothing; the second time it writes nothing and says so."""
+    """Mode `ignore` writes where there is nothing; where there is data it says so and does not."""
     rows = spark.sparkContext.parallelize(range(4), 1)
     first = write_partitions(rows, lake.dest, write_lines, mode="ignore")
     found = lake.data()

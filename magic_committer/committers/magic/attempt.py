@@ -9,8 +9,8 @@ Invariants:
   (``If-None-Match: *``). From then on it is undone only by the fence's second read.
 * Every way out that is not a commit aborts all its uploads, as far as this process knows them.
 * ``track="memory"``: what is needed to complete stays in this process until commit; 3 requests
-  for a small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process can
-  commit the attempt by its name.
+  for a small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process
+  can commit the attempt by its name.
 """
 
 from __future__ import annotations

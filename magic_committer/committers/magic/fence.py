@@ -7,8 +7,8 @@ sees the fence. Rules kept here:
 * One read covers the Creates that were answered before it was *sent*; an earlier answer covers
   nothing (counterexamples.md, #19).
 * A Create that is not covered is covered by the attempt's next block hand-over, close or commit
-  once `FENCE_SECONDS` have passed since its answer, and by task commit at the latest. One HEAD at a time
-  for an attempt; no timer, no thread.
+  once `FENCE_SECONDS` have passed since its answer, and by task commit at the latest. One
+  HEAD at a time for an attempt; no timer, no thread.
 * The read after the `.pendingset` is stored undoes the attempt, unless a driver may have accepted
   it or a revert needs to read it (`job.HANDS_OFF`).
 * 403 counts as absent: an attempt that cannot see the record must stop.

@@ -7,7 +7,7 @@ import tracemalloc
 import magic_committer as mc
 from magic_committer.job import TaskCommit
 from magic_committer.wiring import register_store, unregister_store
-from tests.promises.bucket_process import far_store
+from tests.scale.bucket_process import far_store
 
 MiB = 1024**2
 FILES_A_TASK = 100
@@ -41,6 +41,9 @@ def _task(job: mc.Job, number: int) -> TaskCommit:
     return task.result
 
 
-def test_ten_thousand_files_are_committed_in_64_mib() -> None:
-    """10,000 files in 100 tasks: the commit's own memory stays under 64 MiB."""
-    assert commit_peak(100) <= PEAK_MAX
+def test_ten_times_the_files_take_hardly_more_memory() -> None:
+    """10,000 files in 100 tasks are committed in 64 MiB at the peak, 100,000 in 1,000 tasks in less
+    than 1.5 times what those took."""
+    small, large = commit_peak(100), commit_peak(1000)
+    assert small <= PEAK_MAX
+    assert large < 1.5 * small, f"{small / MiB:.1f} MiB, then {large / MiB:.1f} MiB"
