@@ -65,7 +65,8 @@ def start(
 
     Raises:
         PathError, OptionError, JobExists, DestinationExists, ConflictingJob,
-        ConditionsNotSupported, OutcomeUnknown, StoreError. None leaves anything behind.
+        ConditionsNotSupported, OutcomeUnknown, StoreError. Nothing of the job will become visible;
+        a given id stays ``closed``.
     """
     options = options if options is not None else Options()
     s3 = s3 if s3 is not None else S3Options()

@@ -275,7 +275,7 @@ class TaskFailed(JobError):
 
 
 class UploadFailed(MagicError, OSError):
-    """A part or the Create of a file failed; the upload was aborted and nothing of it remains.
+    """A part or the Create of a file failed; the upload was aborted.
     The store's error is the ``__cause__``."""
 
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, overload
 
 from magic_committer import wiring
+from magic_committer.commit.outcome import ended
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
@@ -39,6 +40,8 @@ class Task:
         return f"<Task {self._attempt!r}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._attempt.result is not None:
+            return _committed_task, (self._job, self._attempt.result)
         if self._attempt.has_files and self._job.track == "memory":
             raise pickle.PicklingError(
                 "a task that has opened files keeps them in this process: commit it here, or start"
@@ -160,6 +163,10 @@ class Task:
             error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
 
 
+def _committed_task(job: Job, result: TaskCommit) -> Task:
+    return job.committed_task(result)
+
+
 def _new_task(job: Job, task: str, attempt: str | None) -> Task:
     return job.task(task, attempt=attempt)
 
@@ -254,15 +261,13 @@ class Job:
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
+    def committed_task(self, result: TaskCommit) -> Task:
+        """The handle of an attempt that is committed: for one that travelled."""
+        return Task(self, self._committer().committed_attempt(result))
+
     def _check_running(self) -> None:
         if self._state is not State.RUNNING:
-            raise JobNotRunning(
-                f"job {self.id!r} is {self.state}, it takes no more tasks",
-                job_id=self.id,
-                state=self._state,
-                outcome=self._outcome,
-                hint="Start a new job",
-            )
+            raise ended(self.id, self._state, self._outcome, ", it takes no more tasks")
 
     def commit(
         self,
@@ -307,13 +312,7 @@ class Job:
             return self.report
         if self._outcome == "":
             return None
-        raise JobNotRunning(
-            f"job {self.id!r} was {self._outcome}",
-            job_id=self.id,
-            state=self._state,
-            outcome=self._outcome,
-            hint="Start a new job",
-        )
+        raise ended(self.id, self._state, self._outcome)
 
     def _reported(self, step: Callable[[], JobReport]) -> JobReport:
         try:

@@ -126,6 +126,9 @@ class Terms:
     conditional_writes: ConditionalWrites = "on"
 
     def __post_init__(self) -> None:
+        for name in ("exclusive", "mark_success"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")

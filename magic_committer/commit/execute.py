@@ -9,7 +9,7 @@ job is decided, and is never aborted. From then on the data is visible, and a fa
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,14 +19,18 @@ from magic_committer.commit import records
 from magic_committer.commit.complete import Completion, complete
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
-from magic_committer.commit.marker import marker_ref, read_marker, write_marker
+from magic_committer.commit.marker import marker_ref, write_marker
+from magic_committer.commit.outcome import (
+    committed_by_marker,
+    ended_by_record,
+    incomplete,
+    unknown,
+)
 from magic_committer.commit.plan import Plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.errors import (
-    CommitIncomplete,
     FormatError,
-    JobNotRunning,
     MagicError,
     OutcomeUnknown,
     StoreError,
@@ -34,7 +38,7 @@ from magic_committer.errors import (
     name_some,
 )
 from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
-from magic_committer.job import OUTCOMES, JobReport, StartedJob, State
+from magic_committer.job import JobReport, StartedJob, State
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.stats import Statistics
@@ -119,42 +123,30 @@ class Execution:
 
     def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
         try:
+            marks = self.job.terms.mark_success
             done = seen.record.step(
                 State.COMPLETED,
                 self.runtime.ids(),
-                marker=marker_ref(self.runtime, self.dest.success_key),
+                marker=marker_ref(self.runtime, self.dest.success_key) if marks else None,
             )
             return records.swap(self.runtime, seen, done)
         except (StoreError, OutcomeUnknown) as error:
-            raise self._incomplete(
-                "all its files are visible, its record does not say so yet", error
+            raise incomplete(
+                self.job, "though all its files are visible its record does not say so yet", error
             ) from error
 
     def _obey(self, now: records.Seen | None) -> tuple[State, Swept]:
         """Somebody else moved the record on."""
         if now is None:
-            marker = read_marker(self.runtime, self.dest.success_key)
-            if marker is not None and marker.uuid == self.job.uuid:
+            if committed_by_marker(self.runtime, self.job):
                 return State.ABSENT, Swept()
-            raise OutcomeUnknown(
-                f"the record of job {self.job.id!r} is gone: another process finished it, or undid"
-                " it",
-                job_id=self.job.id,
-                hint="Look at the destination before the job is run again",
-            )
+            raise unknown(self.job)
         state = now.record.state
         if state is State.COMPLETED:
             return self._after_completed(now)
         if state is State.CLOSED and now.record.outcome == "committed":
             return state, Swept()
-        outcome = now.record.outcome or OUTCOMES.get(state, "")
-        raise JobNotRunning(
-            f"job {self.job.id!r} is {state}, by another process",
-            job_id=self.job.id,
-            state=state,
-            outcome=outcome,
-            hint="Nothing of it will be visible: start a new job",
-        )
+        raise ended_by_record(now.record)
 
     def _complete_all(self, seen: records.Seen) -> bool:
         """Step 5. False if the record has left ``committing`` meanwhile."""
@@ -203,33 +195,18 @@ class Execution:
         what = []
         if unresolved:
             what.append(
-                f"{len(unresolved)} files are unresolved (their uploads are gone, and what is"
-                f" there is not theirs): {name_some(unresolved)}"
+                f"{len(unresolved)} files are unresolved (another object is there, and their"
+                f" uploads are gone, or may not replace it): {name_some(unresolved)}"
             )
         if unfinished:
             what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
-        raise self._incomplete(
+        raise incomplete(
+            self.job,
             "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
             first_error,
-            unresolved,
-            unfinished,
+            tuple(unresolved),
+            tuple(unfinished),
         ) from first_error
-
-    def _incomplete(
-        self,
-        what: str,
-        cause: MagicError,
-        unresolved: Sequence[str] = (),
-        unfinished: Sequence[str] = (),
-    ) -> CommitIncomplete:
-        return CommitIncomplete(
-            f"job {self.job.id!r} is committed, but {what} ({cause.message})",
-            job_id=self.job.id,
-            unresolved=unresolved,
-            unfinished=unfinished,
-            hint="Never abort it. Finish it, from any machine, as often as it takes:"
-            f" magic_committer.attach({self.job.dest!r}, {self.job.id!r}).commit()",
-        )
 
     def _uploads(self) -> Iterator[ReadyUpload]:
         for uploads, statistics in self.source.uploads():
@@ -266,7 +243,11 @@ class Execution:
                     continue
             left = write_marker(self.runtime, self.dest.success_key, seen.key, self._success_data())
         except MagicError as error:
-            self.warnings.append(f"_SUCCESS could not be written: {error}")
+            self.warnings.append(
+                f"_SUCCESS could not be written; commit() again writes it: {error}"
+                if isinstance(error, Unanswered)
+                else f"_SUCCESS could not be written: {error}"
+            )
             return not isinstance(error, Unanswered)
         if left:
             self.warnings.append(f"_SUCCESS was left as it is: {left}")
@@ -297,17 +278,16 @@ class Execution:
 
 
 def finish(
-    runtime: Runtime, seen: records.Seen, outcome: str, may_remove: bool, warnings: list[str]
+    runtime: Runtime, seen: records.Seen, outcome_word: str, may_remove: bool, warnings: list[str]
 ) -> State:
     """The last arrow: the record goes, or says ``closed`` for whoever still asks.
 
     Errors become warnings: the record stays and recovery finishes it.
     """
     try:
-        if may_remove:
-            records.remove(runtime, seen)
+        if may_remove and records.remove(runtime, seen):
             return State.ABSENT
-        closed = seen.record.step(State.CLOSED, runtime.ids(), outcome=outcome, marker=None)
+        closed = seen.record.step(State.CLOSED, runtime.ids(), outcome=outcome_word, marker=None)
         swapped = records.swap(runtime, seen, closed)
     except (StoreError, OutcomeUnknown) as error:
         warnings.append(f"the job's record could not be finished: {error}")
@@ -333,7 +313,7 @@ def report(
         filenames=tuple(execution.filenames),
         decider=decider,
         warnings=tuple(execution.warnings),
-        left_open=tuple(swept.left_open),
+        left_open=swept.left_open,
         unattributed=swept.unattributed,
         seconds=seconds,
         statistics=execution.statistics.to_dict(),

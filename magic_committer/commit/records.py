@@ -147,22 +147,18 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
         if refused:
             etag = other_quoting(etag)
         _pause(runtime, number)
-    raise OutcomeUnknown(
-        f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
-        " answer",
-        job_id=record.id,
-        hint=f"Ask again later: magic_committer.attach(..., {record.id!r}).state",
-    )
+    raise _unclear(record)
 
 
 def remove(runtime: Runtime, leaves: Seen) -> bool:
     """Delete the record ``leaves``, if nobody changed it. Repeatable.
 
     Returns:
-        Whether there is no record any more; False if there is another than ``leaves``.
+        Whether there is no record any more; False if there is another than ``leaves``, or the
+        store refuses conditional deletes.
 
     Raises:
-        StoreError: the store refused or gave no answer.
+        StoreError: the store gave no answer, or forbids it.
     """
     etag = leaves.etag
     for number in range(SWAP_TRIES_MAX):
@@ -171,6 +167,8 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
             return True
         except (PreconditionFailed, WriteConflict):
             now = read(runtime, leaves.key)
+        except (InvalidRequest, NotSupported):
+            return False
         if now is None:
             return True
         if not same_etag(now.etag, leaves.etag):
@@ -228,8 +226,23 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
     if now is None or not same_etag(now.etag, leaves.etag):
         won = now is not None and now.record.nonce == record.nonce
         return Swapped(won, now)
-    written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
+    try:
+        written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
+    except Unanswered as error:
+        now = _read_back(runtime, leaves.key, error, record.id)
+        if now is not None and now.record.nonce == record.nonce:
+            return Swapped(True, now)
+        raise _unclear(record) from error
     return Swapped(True, _stored(leaves.key, record, written))
+
+
+def _unclear(record: JobRecord) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
+        " answer",
+        job_id=record.id,
+        hint=f"Ask again later: magic_committer.attach(..., {record.id!r}).state",
+    )
 
 
 def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen | None:

@@ -17,7 +17,7 @@ abort's success proves nothing on some stores, and may cost a completed object (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,11 +46,19 @@ class Swept:
     """What a sweep did and what it could not do."""
 
     aborted: int = 0
-    left_open: list[str] = field(default_factory=list)
+    left: dict[str, tuple[UploadInfo, StoreError]] = field(default_factory=dict)
+    """Uploads whose last abort failed, by `upload_name`."""
+    still_listed: list[UploadInfo] = field(default_factory=list)
     unattributed: int = 0
     warnings: list[str] = field(default_factory=list)
     again: bool = False
     """The store failed: the record stays, so that the sweep is done again by whoever recovers."""
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """Key and id of uploads that are, or may be, still open; not all if they are many."""
+        both = [upload for upload, _ in self.left.values()] + self.still_listed
+        return tuple(f"{u.key} {u.upload_id}" for u in both[:NAMED_MAX])
 
     def failed(self, warning: str) -> None:
         """Note a failure that a later sweep may mend."""
@@ -68,7 +76,7 @@ def sweep(
     job: StartedJob,
     *,
     spared: Spared,
-    accepted: frozenset[str] | set[str],
+    accepted: Set[str],
     in_flight: int,
 ) -> Swept:
     """Sweep a decided job, all but its record. Repeatable; errors become warnings.
@@ -85,6 +93,8 @@ def sweep(
     found = run.control_objects()
     run.abort_all(run.named_uploads(found, accepted))
     run.abort_listed()
+    for upload, error in swept.left.values():
+        swept.failed(f"the upload of {upload.key} could not be aborted: {error}")
     run.delete(found, accepted)
     return swept
 
@@ -112,9 +122,7 @@ class _Sweep:
             self.swept.failed(f"the job's directory could not be listed: {error}")
             return []
 
-    def named_uploads(
-        self, found: Iterable[ObjectInfo], accepted: frozenset[str] | set[str]
-    ) -> list[UploadInfo]:
+    def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[UploadInfo]:
         """Uploads that leftover `.pending`s and unaccepted `.pendingset`s name."""
         leftover = (
             info
@@ -166,10 +174,13 @@ class _Sweep:
             except StoreError as error:
                 self.swept.failed(f"uploads could not be listed: {error}")
                 return
-            if not mine:
+            again = [upload for upload, _ in self.swept.left.values()]
+            if not mine and not again:
                 return
-            self.abort_all(mine)
-        self.swept.left_open += [f"{u.key} {u.upload_id}" for u in mine[:NAMED_MAX]]
+            self.abort_all(mine + again)
+        self.swept.still_listed = [
+            u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left
+        ]
         self.swept.warnings.append(
             f"{len(mine)} uploads of the job are still listed after {SWEEP_ROUNDS_MAX} rounds"
         )
@@ -215,23 +226,23 @@ class _Sweep:
         return True
 
     def abort_all(self, doomed: Iterable[UploadInfo]) -> None:
-        """Abort uploads by id; what fails is a warning, and listed as left open."""
+        """Abort uploads by id; what fails is kept, to be tried again in the next round."""
         targets = (u for u in doomed if not self.spared(upload_name(u.key, u.upload_id)))
         with closing(self._each(self._abort, targets)) as outcomes:
             for outcome in outcomes:
+                name = upload_name(outcome.item.key, outcome.item.upload_id)
                 if isinstance(outcome.error, StoreError):
-                    if len(self.swept.left_open) < NAMED_MAX:
-                        self.swept.left_open.append(f"{outcome.item.key} {outcome.item.upload_id}")
-                    self.swept.failed(f"an upload could not be aborted: {outcome.error}")
+                    self.swept.left[name] = (outcome.item, outcome.error)
                     continue
                 outcome.unwrap()
+                self.swept.left.pop(name, None)
                 self.swept.aborted += 1
                 self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
 
     def _abort(self, upload: UploadInfo) -> None:
         self.runtime.store.abort_upload(upload.key, upload.upload_id)
 
-    def delete(self, found: list[ObjectInfo], accepted: frozenset[str] | set[str]) -> None:
+    def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
         mine = found if not self.job.given_id else self._of_this_run(found, accepted)
         prefix = f"{self.paths.directory}plan-"
@@ -252,9 +263,7 @@ class _Sweep:
                 )
                 return
 
-    def _of_this_run(
-        self, found: Iterable[ObjectInfo], accepted: frozenset[str] | set[str]
-    ) -> list[ObjectInfo]:
+    def _of_this_run(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[ObjectInfo]:
         """Of a directory that a given id names, the objects with our UUID: a directory of that
         name may hold what a zombie of an earlier run left."""
         mine: list[ObjectInfo] = []

@@ -175,6 +175,7 @@ class ParquetFiles:
             for group in row_groups(batches):
                 table = pyarrow.Table.from_batches(group).rename_columns(self.schema.names)
                 writer.write_table(table.cast(self.schema))
+                del group, table  # before the next one is gathered
 
     def without_rows(self) -> bytes:
         """A file that holds the schema alone."""

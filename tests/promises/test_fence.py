@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.committers.magic.pendingset import Phase, may_undo
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.job import JOB_METADATA
+from magic_committer.job import JOB_METADATA, State
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Accept, Track
 from magic_committer.store import PART_BYTES_MIN, CreatedUpload
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, killed, unanswered, visible
+from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -242,11 +244,20 @@ def test_a_pendingset_whose_put_was_not_answered(
     task = job.task("1")
     with task.open("a.csv") as f:
         f.write(b"1")
-    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), unanswered, after=landed)
-    with pytest.raises(Unanswered):
+
+    def lose(request: Request) -> None:
+        if request.verb == "put" and request.key.endswith(".pendingset"):
+            if landed:
+                request.effect()  # the second time it is refused: 412
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with pytest.raises(Unanswered) if not landed else nullcontext():
         task.commit()
-    s3.before = s3.after = None
-    if accept == "results":
+    s3.before = None
+    if landed:
+        assert job.commit([task.result]).files == 1  # sent again, it is found to be stored
+    elif accept == "results":
         assert s3.open_uploads() == ()
         assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
         job.abort()
@@ -258,3 +269,78 @@ def test_a_pendingset_whose_put_was_not_answered(
         assert visible(s3) == {"t/a.csv": b"1"}
     assert s3.open_uploads() == ()
     assert control(s3) == []
+
+
+def test_an_attempt_whose_tree_another_process_took_away_commits_nothing(s3: MemoryStore) -> None:
+    """I2: files that were closed here are never left out: the commit fails, it does not commit
+    fewer."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    mc.attach(DEST, job.id).task("1", attempt="a").abort()
+    with pytest.raises(mc.TaskFailed, match="another process"):
+        task.commit()
+    job.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -> None:
+    """I2: whoever goes by the same name finds the attempt committed: it cannot be aborted, and
+    committing it again gives the same result."""
+    job = mc.start(DEST)
+    first = job.task("1", attempt="a")
+    with first.open("a.csv") as f:
+        f.write(b"1")
+    s3.before = _refuse_deletes  # the tree stays, as if the first process had been killed
+    first.commit()
+    s3.before = None
+    second = mc.attach(DEST, job.id).task("1", attempt="a")
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        second.abort()
+    assert job.commit([second.commit()]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def _refuse_deletes(request: Request) -> None:
+    if request.verb == "delete":
+        raise Unanswered("no answer")
+
+
+def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore) -> None:
+    """I2: the second finds the tree half deleted, and takes the pendingset that is stored."""
+    job = mc.start(DEST)
+    first = job.task("1", attempt="a")
+    for name in ("a.csv", "b.csv"):
+        with first.open(name) as f:
+            f.write(b"1")
+    second = mc.attach(DEST, job.id).task("1", attempt="a")
+    At(s3, lambda r: r.verb == "get" and r.key.endswith(".pending"), first.commit)
+    assert second.commit() == first.result
+    assert job.commit([first.result]).files == 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "sole", "accept", "stored", "late", "may"),
+    [
+        (Phase.OPEN, True, "listing", False, None, True),
+        (Phase.OPEN, False, "listing", False, None, True),
+        (Phase.OPEN, False, "listing", True, None, False),
+        (Phase.OPEN, False, "results", True, None, False),
+        (Phase.SENT, True, "results", True, None, True),
+        (Phase.SENT, True, "listing", False, None, False),
+        (Phase.SENT, False, "results", False, None, True),
+        (Phase.SENT, False, "results", True, None, False),
+        (Phase.COMMITTED, True, "results", True, None, False),
+        (Phase.COMMITTED, True, "results", True, State.ABSENT, True),
+        (Phase.SENT, False, "listing", True, State.CLOSED, True),
+        (Phase.SENT, False, "listing", True, State.COMMITTING, False),
+        (Phase.SENT, False, "listing", True, State.REVERTING, False),
+        (Phase.OPEN, True, "listing", False, State.COMMITTING, True),
+    ],
+)
+def test_when_an_attempt_may_be_undone(
+    phase: Phase, sole: bool, accept: Accept, stored: bool, late: State | None, may: bool
+) -> None:
+    """The rule as a table: never what a driver may have accepted and may still complete."""
+    assert may_undo(phase, sole=sole, accept=accept, stored=stored, late=late) is may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,8 @@ def spark(environment: str) -> Iterator[SparkSession]:
 @pytest.fixture
 def lake(environment: str, request: pytest.FixtureRequest) -> Lake:
     """An empty destination, and a look at what the server has under it."""
-    return Lake(environment, request.node.name.replace("[", "_").replace("]", ""))
+    module = request.node.module.__name__.rpartition(".")[2]
+    return Lake(environment, re.sub(r"\W+", "-", f"{module}-{request.node.name}").strip("-"))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from dataclasses import replace
 from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding
+from magic_committer.committers.magic.pendingset import Phase
 from magic_committer.committers.magic.plain import open_plain
 from magic_committer.committers.magic.setup import setup_job
 from magic_committer.errors import OptionError
@@ -82,6 +83,12 @@ class MagicCommitter:
             blocks=self._blocks,
             shared=attempt is not None and not sole,
         )
+
+    def committed_attempt(self, result: TaskCommit) -> Attempt:
+        """An attempt that is committed already, by its result."""
+        attempt = self.attempt(result.task, result.attempt, sole=True)
+        attempt.phase, attempt.result = Phase.COMMITTED, result
+        return attempt
 
     def commit_job(
         self,

@@ -19,33 +19,32 @@ import logging
 import threading
 from contextlib import closing
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
 
 from magic_committer import stats
 from magic_committer.commit import ready
 from magic_committer.committers.magic.fence import Fence
+from magic_committer.committers.magic.pendingset import (
+    AttemptSet,
+    Phase,
+    StoredSet,
+    may_undo,
+    names,
+    refused,
+)
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.errors import (
     FileStillOpen,
     MagicError,
     PathError,
-    PreconditionFailed,
     StoreError,
     TaskFailed,
-    Unanswered,
-    WriteConflict,
     name_some,
 )
 from magic_committer.formats import (
-    PENDINGSET_BYTES_MAX,
     Pending,
-    decode_pendingset,
-    encode_pendingset,
-    new_pendingset,
 )
 from magic_committer.job import (
-    JOB_METADATA,
     TOKEN_METADATA,
     StartedJob,
     State,
@@ -69,16 +68,6 @@ from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
 from magic_committer.upload import State as FileState
 
 logger = logging.getLogger("magic_committer")
-
-
-class Phase(Enum):
-    """What an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
-
-    OPEN = "open"
-    SENT = "sent"
-    """Its pendingset is, or may be, or may still be stored: a driver may have accepted it."""
-    COMMITTED = "committed"
-    ABORTED = "aborted"
 
 
 @dataclass(slots=True)
@@ -116,7 +105,10 @@ class Attempt:
         self._options = replace(options, checksum=job.terms.checksum)
         self._dest = Destination.parse(job.dest)
         self._paths = JobPaths(self._dest, job.id)
-        self._tree = AttemptTree(runtime, job, self._paths, task, attempt, options.commit_threads)
+        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
+        self._tree = AttemptTree(
+            runtime, job, self._paths, attempt, self._set.metadata, options.commit_threads
+        )
         self._fence = Fence(runtime, job, self._paths)
         self._blocks = blocks
         self._shared = shared
@@ -216,7 +208,7 @@ class Attempt:
             self._tree.save(marker_key, pending)
             self.statistics.add(stats.MARKER_PUT)
             if self._shared:
-                late = self._fence.check_after_pendingset()
+                late = self._fence.must_undo()
                 if late is not None:
                     self._tree.delete([marker_key, pending_key])
                     raise late
@@ -233,8 +225,8 @@ class Attempt:
             FileStillOpen: a file was not closed. The attempt is aborted.
             TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted.
             JobNotRunning: the job takes no more work. The attempt is aborted.
-            StoreError: the store failed. Before the pendingset was sent the attempt is aborted;
-                afterwards it is left for the job to sweep.
+            StoreError: the store failed. The attempt is aborted, unless its pendingset may be
+                stored: then it is left for the job.
         """
         if self.result is not None:
             return self.result
@@ -243,18 +235,17 @@ class Attempt:
                 f"attempt {self.attempt!r} is aborted, it cannot be committed",
                 job_id=self.job.id,
             )
-        try:
-            self._refuse_lost_files()
-            pendings = self._pendings()
-            body = self._pendingset(pendings)
-            self._fence.check()
-        except BaseException as error:
-            self._abort_after(error)
-            raise
-        if not pendings and self._in_memory and self.job.terms.accept == "results":
-            result = TaskCommit(self.job.uuid, self.task, self.attempt)
-        else:
-            result = self._save(pendings, body)
+        result = TaskCommit(self.job.uuid, self.task, self.attempt)
+        stored = self._store()
+        if stored is not None:
+            result = replace(
+                result,
+                key=self._set.key,
+                etag=stored.etag,
+                pendingset_bytes=stored.size,
+                files=len(stored.pendings),
+                bytes=sum(pending.length for pending in stored.pendings),
+            )
         self.phase = Phase.COMMITTED
         self.result = result
         logger.info(
@@ -262,6 +253,55 @@ class Attempt:
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
         return result
+
+    def _store(self) -> StoredSet | None:
+        """Store the pendingset, read the fence, delete the tree. None: nothing is to be stored."""
+        own = [f.pending for f in self._files.values() if f.pending is not None]
+        first = self.phase is Phase.OPEN
+        try:
+            self._refuse_lost_files()
+            pendings, stored = self._gather(own)
+            if not pendings and self._in_memory and self.job.terms.accept == "results":
+                return None
+            if stored is None:
+                body = self._set.encode(pendings, self.statistics)
+                self._fence.check()
+                self.phase = Phase.SENT
+                stored = self._set.put(pendings, body)
+        except BaseException as error:
+            if first and isinstance(error, StoreError) and refused(error):
+                self.phase = Phase.OPEN
+            self._abort_after(error)
+            raise
+        late = self._fence.must_undo()
+        if late is not None:
+            self._abort_after(late)
+            raise late
+        if not self._in_memory:
+            self._tree.remove()
+        return stored
+
+    def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
+        """All the attempt's files; or the set that holds them, where another handle has committed
+        the attempt before. A file that was closed here is never left out."""
+        if self._in_memory:
+            return own, None
+        failure: TaskFailed | None = None
+        try:
+            pendings = self._tree.pendings()
+            if names(own) <= names(pendings):
+                return pendings, None
+        except TaskFailed as error:
+            failure = error
+        stored = self._set.earlier(own)
+        if stored is not None:
+            return list(stored.pendings), stored
+        raise failure or TaskFailed(
+            f"attempt {self.attempt!r}: files that were closed are gone from its tree: another"
+            " process aborted it",
+            job_id=self.job.id,
+            hint="Run the task again as another attempt",
+        )
 
     def _refuse_lost_files(self) -> None:
         unfinished = (FileState.OPEN, FileState.CLOSING)
@@ -280,85 +320,6 @@ class Attempt:
                 hint="Run the task again as another attempt",
             )
 
-    def _pendings(self) -> list[Pending]:
-        if not self._in_memory:
-            return self._tree.pendings()
-        return [f.pending for f in self._files.values() if f.pending is not None]
-
-    def _pendingset(self, pendings: list[Pending]) -> bytes:
-        extra = {
-            ready.EXTRA_JOB: self.job.uuid,
-            ready.EXTRA_TASK: self.task,
-            ready.EXTRA_ATTEMPT: self.attempt,
-        }
-        pendingset = new_pendingset(
-            job_id=self.job.id,
-            commits=pendings,
-            extra_data=extra,
-            iostatistics=self.statistics.to_dict(),
-        )
-        return encode_pendingset(
-            pendingset, self.job.terms.etag_form, source=self._paths.pendingset(self.attempt)
-        )
-
-    def _save(self, pendings: list[Pending], body: bytes) -> TaskCommit:
-        key = self._paths.pendingset(self.attempt)
-        self.phase = Phase.SENT
-        try:
-            etag = self._runtime.store.put(
-                key,
-                body,
-                metadata=self._tree.metadata,
-                content_type="application/json",
-                if_none_match=True,
-            ).etag
-        except (PreconditionFailed, WriteConflict) as error:
-            pendings, etag, body = self._stored_before(key, pendings, error)
-        except StoreError as error:
-            if not isinstance(error, Unanswered) and error.attempts == 1:
-                self.phase = Phase.OPEN  # refused at once: it is not there, and will not be
-            if self.phase is Phase.OPEN or self._nobody_accepts:
-                self._abort_after(error)
-            raise
-        late = self._fence.check_after_pendingset()
-        if late is not None:
-            self._abort_after(late)
-            raise late
-        if not self._in_memory:
-            self._tree.remove()
-        return TaskCommit(
-            job_uuid=self.job.uuid,
-            task=self.task,
-            attempt=self.attempt,
-            key=key,
-            etag=etag,
-            pendingset_bytes=len(body),
-            files=len(pendings),
-            bytes=sum(pending.length for pending in pendings),
-        )
-
-    def _stored_before(
-        self, key: str, pendings: list[Pending], why: StoreError
-    ) -> tuple[list[Pending], str, bytes]:
-        """The attempt has a pendingset: our own retried PUT, or an earlier commit of the attempt
-        that was cut short before its tree was deleted. Any other is a second attempt of one
-        name."""
-        stored = self._runtime.store.get(key, max_bytes=PENDINGSET_BYTES_MAX)
-        before = list(decode_pendingset(stored.body, key).commits)
-        known = {(p.destination_key, p.upload_id) for p in before}
-        if (stored.info.metadata or {}).get(JOB_METADATA) == self.job.uuid and all(
-            (p.destination_key, p.upload_id) in known for p in pendings
-        ):
-            return before, stored.info.etag, stored.body
-        error = TaskFailed(
-            f"attempt {self.attempt!r} was committed before, with other files",
-            job_id=self.job.id,
-            hint="Give each attempt of a task a name of its own",
-        )
-        mine = {(p.destination_key, p.upload_id) for p in pendings}
-        error.add_note(f"{len(mine - known)} uploads are left for the job to sweep")
-        raise error from why
-
     # Abort ----------------------------------------------------------------------------------------
 
     def abort(self) -> None:
@@ -366,31 +327,32 @@ class Attempt:
         aborts well.
 
         Raises:
-            TaskFailed: it is committed, or may be: only the job can undo it.
+            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`).
             StoreError: the first of the failures; everything was tried, the job's sweep goes on.
         """
-        if self.phase is Phase.COMMITTED or (
-            self.phase is Phase.SENT
-            and not self._nobody_accepts
-            and self._fence.check_after_pendingset() is None
-        ):
+        failures: list[BaseException] = []
+        stored = False
+        try:
+            if self.phase is not Phase.OPEN or not self._in_memory:
+                stored = self._set.is_stored()
+        except StoreError as error:
+            if not self._may_undo(stored=True):
+                raise
+            failures.append(error)
+        if not self._may_undo(stored):
+            self._fence.must_undo()
+        if not self._may_undo(stored):
             raise TaskFailed(
                 f"attempt {self.attempt!r} is committed, or may be",
                 job_id=self.job.id,
                 hint="Leave it out of job.commit(...), or abort the job",
             )
-        failures: list[BaseException] = []
-        if self.phase is Phase.SENT:
-            pendingset = self._paths.pendingset(self.attempt)
-            self._trying(failures, lambda: self._tree.delete([pendingset]))
+        if stored:
+            self._trying(failures, lambda: self._tree.delete([self._set.key]))
         self.phase = Phase.ABORTED
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
-        doomed = {
-            (f.pending.destination_key, f.pending.upload_id)
-            for f in self._files.values()
-            if f.pending is not None
-        }
+        doomed = names([f.pending for f in self._files.values() if f.pending is not None])
         if not self._in_memory:
             self._trying(failures, lambda: doomed.update(self._tree.known_uploads(failures)))
         with closing(
@@ -404,10 +366,15 @@ class Attempt:
         if failures:
             raise failures[0]
 
-    @property
-    def _nobody_accepts(self) -> bool:
-        """Whether an attempt without a result cannot be accepted, whatever lies on the store."""
-        return self.job.terms.accept == "results" and self.result is None
+    def _may_undo(self, stored: bool) -> bool:
+        late = self._fence.late
+        return may_undo(
+            self.phase,
+            sole=self._in_memory,
+            accept=self.job.terms.accept,
+            stored=stored,
+            late=State(late.state) if late is not None else None,
+        )
 
     def _abort_after(self, error: BaseException) -> None:
         """Abort because of ``error``; the abort's own failure becomes a note on it."""

@@ -19,7 +19,13 @@ from magic_committer.commit.check import PROBLEMS_MAX, Checked, check_uploads, c
 from magic_committer.commit.execute import Execution, StoredSource, finish, report
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
-from magic_committer.commit.marker import read_marker
+from magic_committer.commit.outcome import (
+    committed_by_marker,
+    ended,
+    ended_by_record,
+    incomplete,
+    unknown,
+)
 from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet, load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
@@ -27,17 +33,15 @@ from magic_committer.committers.magic.setup import decider, refuse_existing_data
 from magic_committer.errors import (
     CommitRefused,
     DestinationExists,
+    FormatError,
     IncompleteJob,
     JobError,
-    JobNotRunning,
     NotFound,
     OptionError,
-    OutcomeUnknown,
     StoreError,
 )
 from magic_committer.job import (
     JOB_METADATA,
-    OUTCOMES,
     Decider,
     JobReport,
     ObjectRef,
@@ -98,7 +102,7 @@ class Deciding:
         accepted = self._wanted(results)
         seen = records.read(self._runtime, self._paths.record)
         if seen is None or seen.record.uuid != self._job.uuid:
-            return self._without_record("commit")
+            return self._without_record()
         if seen.record.state is not State.RUNNING:
             return self._obey(seen)
         with self._statistics.timed(stats.COMMIT_JOB, self._runtime.clock.monotonic), Spool() as s:
@@ -283,29 +287,28 @@ class Deciding:
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Execute what the stored record says, or say what became of the job."""
         if seen is None:
-            return self._without_record("commit")
+            return self._without_record()
         record = seen.record
         if record.state in (State.COMMITTING, State.COMPLETED):
             return self._execute_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
             return self._report("committed", State.CLOSED, decider=record.decider)
-        raise self._not_running(seen)
+        raise ended_by_record(record)
 
     def _execute_stored(self, seen: records.Seen) -> JobReport:
         record = seen.record
         completed = record.state is State.COMPLETED
         plan: Plan | None = None
-        if record.plan is not None:
-            try:
-                plan = load_plan(self._runtime, record.plan)
-            except NotFound:
-                # In `completed`, no plan means that only the sweep is left; in `committing` that
-                # somebody has moved the record on.
-                if not completed:
-                    now = records.read(self._runtime, seen.key)
-                    if now is not None and now.record.nonce == record.nonce:
-                        raise
-                    return self._obey(now)
+        try:
+            plan = load_plan(self._runtime, record.plan) if record.plan else None
+        except (StoreError, FormatError) as error:
+            # In `completed`, no plan means that only the sweep is left. In `committing` somebody
+            # has moved the record on, or the store failed.
+            if not (completed and isinstance(error, NotFound)):
+                now = records.read(self._runtime, seen.key)
+                if now is not None and now.record.nonce == record.nonce:
+                    raise incomplete(self._job, "its plan cannot be read", error) from error
+                return self._obey(now)
         if plan is None:
             swept = self._sweep()
             warnings = list(swept.warnings)
@@ -318,32 +321,11 @@ class Deciding:
         source = StoredSource(self._runtime, self._paths, plan, missing_is_fine=completed)
         return self._execute(seen, plan, source, may_remove=False, decided_by=record.decider)
 
-    def _without_record(self, verb: str) -> JobReport:
+    def _without_record(self) -> JobReport:
         """The record is gone: the marker may tell, nothing else can (I10)."""
-        marker = read_marker(self._runtime, self._dest.success_key)
-        if marker is not None and marker.uuid == self._job.uuid:
+        if committed_by_marker(self._runtime, self._job):
             return self._report("committed", State.ABSENT)
-        raise OutcomeUnknown(
-            f"job {self._job.id!r} has no record any more: whether it committed cannot be told",
-            job_id=self._job.id,
-            hint=f"Look at {self._dest.url} before the job is run again; there is nothing left to"
-            f" {verb}",
-        )
-
-    def _not_running(self, seen: records.Seen) -> JobNotRunning:
-        record = seen.record
-        outcome = record.outcome or OUTCOMES.get(record.state, "")
-        return JobNotRunning(
-            f"job {self._job.id!r} is {record.state}"
-            + (f", it was {outcome}" if record.state is State.CLOSED else "")
-            + (f" (decided by {_who(record.decider)})" if record.decider else ""),
-            job_id=self._job.id,
-            state=record.state,
-            outcome=outcome,
-            hint="Start a new job"
-            if outcome != "committed"
-            else "A committed job is not aborted: its data is, or will be, visible",
-        )
+        raise unknown(self._job)
 
     # Abort ----------------------------------------------------------------------------------------
 
@@ -360,14 +342,8 @@ class Deciding:
                 swapped = self._swap_to_aborting(seen)
                 return self._after_abort(swapped.now, swapped.won and self._may_remove)
             return self._after_abort(seen, False)
-        report = self._without_record("abort")
-        raise JobNotRunning(
-            f"job {self._job.id!r} is committed",
-            job_id=self._job.id,
-            state=report.state,
-            outcome="committed",
-            hint="A committed job is not aborted: its data is visible",
-        )
+        self._without_record()
+        raise ended(self._job.id, State.ABSENT, "committed")
 
     def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
         aborting = seen.record.step(State.ABORTING, self._runtime.ids(), decider=decider("driver"))
@@ -380,15 +356,12 @@ class Deciding:
 
     def _after_abort(self, seen: records.Seen | None, may_remove: bool) -> JobReport:
         if seen is None:
-            raise OutcomeUnknown(
-                f"job {self._job.id!r} has no record any more: whether it committed cannot be told",
-                job_id=self._job.id,
-            )
+            raise unknown(self._job)
         record = seen.record
         if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
             return self._report(record.outcome, State.CLOSED, record.decider)
         if record.state is not State.ABORTING:
-            raise self._not_running(seen)
+            raise ended_by_record(record)
         swept = self._sweep()
         warnings = list(swept.warnings)
         state: State = State.ABORTING
@@ -435,7 +408,7 @@ class Deciding:
 
     def _report(
         self,
-        outcome: str,
+        what: str,
         state: State,
         decider: Decider | None = None,
         swept: Swept | None = None,
@@ -449,11 +422,11 @@ class Deciding:
             uuid=self._job.uuid,
             dest=self._job.dest,
             mode=self._job.terms.mode,
-            outcome=outcome,
+            outcome=what,
             state=str(state),
             decider=decider,
             warnings=tuple(warnings),
-            left_open=tuple(swept.left_open),
+            left_open=swept.left_open,
             unattributed=swept.unattributed,
             seconds=self._seconds(),
             statistics=self._statistics.to_dict(),
@@ -462,7 +435,3 @@ class Deciding:
 
 def _names(seen: records.Seen, key: str) -> bool:
     return seen.record.plan is not None and seen.record.plan.key == key
-
-
-def _who(by: Decider) -> str:
-    return f"{by.role} on {by.host}, pid {by.pid}"

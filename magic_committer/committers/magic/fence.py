@@ -90,8 +90,9 @@ class Fence:
             self._covered = max(self._covered, covering)
             self._since = self._runtime.clock.monotonic()
 
-    def check_after_pendingset(self) -> JobNotRunning | None:
-        """The second read. None: the attempt stands, hands off; else why it must be undone.
+    def must_undo(self) -> JobNotRunning | None:
+        """The second read, after something was stored that a sweep may have missed. None: the
+        attempt stands, hands off; else why it must be undone.
 
         Raises:
             StoreError: it could not be made: leave the pendingset where it is.

@@ -3,8 +3,9 @@
 Set up, then look: of two excluding jobs that start at once each writes its record before it looks,
 so at least one sees the other (counterexamples.md, #8). Looking first lets both in.
 
-A setup that fails after it wrote the record takes it back: a drawn id simply goes; under a given id
-somebody may have attached, so it goes through ``aborting`` and a sweep.
+A setup that fails after it wrote the record takes it back: a drawn id simply goes. Under a given id
+somebody may have attached, and a PUT that was sent twice may land late: then it goes through
+``aborting`` and a sweep, and stays ``closed``.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _withdraw(
 ) -> None:
     warnings: list[str] = []
     try:
-        if not job.given_id:
+        if job.undisturbed and not job.given_id:
             records.remove(runtime, seen)
             return
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))

@@ -8,7 +8,7 @@ it, the marker first. All of it carries the job's UUID, so that another run's tr
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 from magic_committer.commit import ready
 from magic_committer.errors import FormatError, NotFound, TaskFailed
 from magic_committer.formats import PENDING_BYTES_MAX, Pending, decode_pending, encode_pending
-from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
+from magic_committer.job import JOB_METADATA, StartedJob
 from magic_committer.paths import PENDING_SUFFIX, JobPaths
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Runtime
@@ -38,8 +38,8 @@ class AttemptTree:
         runtime: Runtime,
         job: StartedJob,
         paths: JobPaths,
-        task: str,
         attempt: str,
+        metadata: Mapping[str, str],
         in_flight: int,
     ) -> None:
         self._runtime = runtime
@@ -49,16 +49,16 @@ class AttemptTree:
         self._in_flight = in_flight
         self._listed: list[str] = []
         self._own: list[str] = []
-        self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
+        self._metadata = metadata
 
     def save(self, marker_key: str, pending: Pending) -> None:
         """Save a closed file. Two PUTs; without the second the file does not count."""
         length = {MARKER_LENGTH_METADATA: str(pending.length)}
-        self._runtime.store.put(marker_key, b"", metadata={**self.metadata, **length})
+        self._runtime.store.put(marker_key, b"", metadata={**self._metadata, **length})
         self._runtime.store.put(
             marker_key + PENDING_SUFFIX,
             encode_pending(pending, self._job.terms.etag_form),
-            metadata=self.metadata,
+            metadata=self._metadata,
             content_type="application/json",
         )
 
