@@ -150,3 +150,15 @@ def test_no_secret_is_logged_told_or_stored(server: str, caplog: pytest.LogCaptu
     assert found == []
     secret_ids = [text[:300] for text in texts if "AKIASENTINEL" in text]
     assert secret_ids == []
+
+
+def test_the_example_of_many_processes_does_what_it_says(
+    server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """examples/processes.py: four tasks in two processes, one commit."""
+    from examples import processes
+
+    processes.main("s3://bucket/example")
+    assert "4 files" in capsys.readouterr().out
+    assert len(seen("example/")) == 5
+    assert open_uploads("example/") == []

@@ -70,9 +70,7 @@ def test_the_spark_job_is_cancelled_whoever_raises(
 
     sums: list[int] = []
     neighbour = threading.Thread(
-        target=lambda: sums.append(
-            spark.sparkContext.parallelize([1], 1).map(another).sum()  # type: ignore[arg-type]
-        )
+        target=lambda: sums.append(spark.sparkContext.parallelize([1], 1).map(another).sum())
     )
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     watcher = threading.Thread(target=interrupt)

@@ -163,7 +163,8 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
     report = write_partitions(rows, lake.dest, write_lines, s3=s3)
     assert report.files == 2
     job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
-    assert b"SENTINEL" not in cloudpickle.dumps(PartitionWriter(job, write_lines))
+    dumps: Any = cloudpickle.dumps
+    assert b"SENTINEL" not in dumps(PartitionWriter(job, write_lines))
     job.abort()
 
 
