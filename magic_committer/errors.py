@@ -262,6 +262,10 @@ class CommitIncomplete(JobError):
         self.unfinished = tuple(unfinished)
 
 
+class AbortIncomplete(JobError):
+    """The job is being undone, but not all of it is gone yet: do it again."""
+
+
 class OutcomeUnknown(JobError):
     """Whether the job was decided cannot be told: the record is absent, or cannot be read."""
 

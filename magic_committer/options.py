@@ -18,15 +18,12 @@ from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgori
 
 MiB = 1024**2
 
-Mode = Literal["append", "fail", "replace"]
+Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]
 Accept = Literal["listing", "results"]
 Track = Literal["s3", "memory"]
 ConditionalWrites = Literal["on", "off"]
 ChecksumOption = ChecksumAlgorithm | Literal["off"]
 EtagForm = Literal["objects", "strings"]
-
-MODES_BUILT: tuple[str, ...] = ("append", "fail")
-"""Conflict modes that this release has; the others raise and name these."""
 
 
 @dataclass(frozen=True, slots=True)

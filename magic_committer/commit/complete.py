@@ -33,6 +33,8 @@ class Completion(Enum):
     """No answer: try again; its upload may still be open."""
     UNRESOLVED = "unresolved"
     """Its upload is gone and the object there is not it."""
+    CONFLICT = "conflict"
+    """Mode ``fail``: somebody else's object is there, and stays."""
 
 
 def complete(
@@ -103,7 +105,7 @@ def _settle(
         if _is_there(runtime, upload):
             return Completion.DONE, None
         if isinstance(error, PreconditionFailed | WriteConflict):
-            return Completion.UNRESOLVED, error  # mode `fail`: somebody else's object is there
+            return Completion.CONFLICT, error
         if _maybe_open(runtime, upload):
             return Completion.UNFINISHED, error
         # Not open any more: another executor may have completed it since the first look.

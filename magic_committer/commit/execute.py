@@ -9,7 +9,7 @@ job is decided, and is never aborted. From then on the data is visible, and a fa
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from magic_committer import stats
 from magic_committer.commit import records
 from magic_committer.commit.complete import Completion, complete
+from magic_committer.commit.conflict import FAILING
+from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
 from magic_committer.commit.marker import marker_ref, write_marker
@@ -38,7 +40,7 @@ from magic_committer.errors import (
     name_some,
 )
 from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
-from magic_committer.job import JobReport, StartedJob, State
+from magic_committer.job import JobReport, ObjectRef, StartedJob, State
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.stats import Statistics
@@ -46,6 +48,10 @@ from magic_committer.stats import Statistics
 UNANSWERED_RUN_MAX = 64
 """After so many Completes in a row without an answer the store counts as down, and the rest is left
 for the next try."""
+
+
+class Conflict(Exception):
+    """A foreign object is where a job of mode ``fail`` was to write; the argument is its key."""
 
 
 class Source(Protocol):
@@ -82,6 +88,7 @@ class Execution:
     Attributes:
         may_remove: this process decided, alone and undisturbed, a job whose id was drawn: the
             record may go; everyone else leaves it ``closed``.
+        accept: unresolved keys that the operator takes as they are.
     """
 
     runtime: Runtime
@@ -91,6 +98,7 @@ class Execution:
     may_remove: bool
     in_flight: int
     statistics: Statistics
+    accept: Collection[str] = ()
     names: KeySet = field(default_factory=KeySet)
     filenames: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -110,9 +118,12 @@ class Execution:
 
         Raises:
             CommitIncomplete: not everything is visible yet; do this again.
+            Conflict: mode ``fail`` met a foreign object: the job is to be reverted.
             JobNotRunning: the job is being reverted.
         """
         if seen.record.state is State.COMMITTING:
+            if self.plan.marker is not None:
+                self._delete_old_marker(self.plan.marker)
             if not self._complete_all(seen):
                 return self._obey(records.read(self.runtime, seen.key))
             swapped = self._swap_to_completed(seen)
@@ -120,6 +131,13 @@ class Execution:
                 return self._obey(swapped.now)
             seen = swapped.now
         return self._after_completed(seen)
+
+    def _delete_old_marker(self, marker: ObjectRef) -> None:
+        """Before a whole directory is replaced: who goes by `_SUCCESS` waits until it is back."""
+        try:
+            delete_if_same(self.runtime, marker.key, marker.etag)
+        except StoreError as error:
+            raise incomplete(self.job, "the old _SUCCESS could not be deleted", error) from error
 
     def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
         try:
@@ -150,7 +168,7 @@ class Execution:
 
     def _complete_all(self, seen: records.Seen) -> bool:
         """Step 5. False if the record has left ``committing`` meanwhile."""
-        if_none_match = self.job.terms.mode == "fail"
+        if_none_match = self.job.terms.mode in FAILING
         unresolved: list[str] = []
         unfinished: list[str] = []
         done = unanswered_run = 0
@@ -175,6 +193,11 @@ class Execution:
                         done, unanswered_run = done + 1, 0
                         self.runtime.progress(Progress("complete", done, self.plan.files, "files"))
                         continue
+                    if completion is Completion.CONFLICT and outcome.item.key not in self.accept:
+                        raise Conflict(outcome.item.key)
+                    if completion is not Completion.UNFINISHED and outcome.item.key in self.accept:
+                        self.warnings.append(f"{outcome.item.key} was accepted as it is")
+                        continue
                     first_error = first_error or error
                     if completion is Completion.UNRESOLVED:
                         unresolved.append(outcome.item.key)
@@ -195,8 +218,8 @@ class Execution:
         what = []
         if unresolved:
             what.append(
-                f"{len(unresolved)} files are unresolved (another object is there, and their"
-                f" uploads are gone, or may not replace it): {name_some(unresolved)}"
+                f"{len(unresolved)} files are unresolved (their uploads are gone, and what is"
+                f" there is not theirs): {name_some(unresolved)}"
             )
         if unfinished:
             what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
@@ -218,7 +241,9 @@ class Execution:
                 yield upload
 
     def _after_completed(self, seen: records.Seen) -> tuple[State, Swept]:
-        """Steps 7 and 8. Everything is visible: what fails from here on is a warning."""
+        """Steps 6 to 8. Everything is visible: what fails from here on is a warning."""
+        if not self._delete_replaced():
+            return State.COMPLETED, Swept()
         if self.job.terms.mark_success and not self._mark(seen):
             return State.COMPLETED, Swept()
         swept = sweep(
@@ -233,6 +258,29 @@ class Execution:
             return State.COMPLETED, swept
         state = finish(self.runtime, seen, "committed", self.may_remove, self.warnings)
         return state, swept
+
+    def _delete_replaced(self) -> bool:
+        """Step 6: delete what the plan says, each only if it is still that version. False if the
+        store failed: record and plan stay, so that whoever finishes the job does the rest."""
+        failures: list[StoreError] = []
+
+        def one(replaced: ObjectRef) -> None:
+            delete_if_same(self.runtime, replaced.key, replaced.etag)
+
+        total = len(self.plan.deletes)
+        with closing(self._each(one, self.plan.deletes)) as outcomes:
+            for number, outcome in enumerate(outcomes, 1):
+                if isinstance(outcome.error, StoreError):
+                    failures.append(outcome.error)
+                    continue
+                outcome.unwrap()
+                self.runtime.progress(Progress("replace", number, total, "files"))
+        if failures:
+            self.warnings.append(
+                f"{len(failures)} files that the job replaces could not be deleted yet; commit()"
+                f" again deletes them: {failures[0]}"
+            )
+        return not failures
 
     def _mark(self, seen: records.Seen) -> bool:
         """Step 7. False if the store did not answer: the record and the plan stay, so that whoever
@@ -273,7 +321,7 @@ class Execution:
             iostatistics=document,
         )
 
-    def _each(self, function: Any, items: Iterable[ReadyUpload]) -> Any:
+    def _each(self, function: Any, items: Iterable[Any]) -> Any:
         return self.runtime.pool.each(function, items, in_flight=self.in_flight)
 
 

@@ -36,7 +36,13 @@ class PlannedSet:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to become visible, and by whom it was planned (``nonce``)."""
+    """What is to become visible, and by whom it was planned (``nonce``).
+
+    Attributes:
+        deletes: objects that the job replaces, each with the ETag that it had when planned.
+        partitions: in the modes by partition: what the job writes, e.g. ``("dt=1/",)``.
+        marker: in mode ``replace``: the old `_SUCCESS`, deleted before anything is visible.
+    """
 
     job_id: str
     uuid: str
@@ -44,6 +50,9 @@ class Plan:
     files: int
     data_bytes: int
     sets: tuple[PlannedSet, ...]
+    deletes: tuple[ObjectRef, ...] = ()
+    partitions: tuple[str, ...] = ()
+    marker: ObjectRef | None = None
 
     def encode(self) -> bytes:
         """The bytes of the plan's object: compact JSON."""
@@ -56,6 +65,9 @@ class Plan:
                 "files": self.files,
                 "bytes": self.data_bytes,
                 "sets": [[s.name, s.etag, s.task, s.attempt] for s in self.sets],
+                "deletes": [[d.key, d.etag] for d in self.deletes],
+                "partitions": self.partitions,
+                "marker": [self.marker.key, self.marker.etag] if self.marker else None,
             }
         )
 
@@ -79,16 +91,32 @@ class Plan:
             nonce=read.take("nonce", str),
             files=read.take("files", int),
             data_bytes=read.take("bytes", int),
-            sets=tuple(_planned(row, n, source) for n, row in enumerate(read.take("sets", list))),
+            sets=tuple(
+                PlannedSet(*_texts(row, 4, f"sets[{n}]", source))
+                for n, row in enumerate(read.take("sets", list))
+            ),
+            deletes=tuple(
+                ObjectRef(*_texts(row, 2, f"deletes[{n}]", source))
+                for n, row in enumerate(read.take("deletes", list))
+            ),
+            partitions=tuple(
+                _texts([row], 1, f"partitions[{n}]", source)[0]
+                for n, row in enumerate(read.take("partitions", list))
+            ),
+            marker=_marker(read.take("marker", (list, type(None))), source),
         )
         read.nothing_left()
         return plan
 
 
-def _planned(row: object, number: int, source: str) -> PlannedSet:
-    if isinstance(row, list) and len(row) == 4 and all(isinstance(x, str) for x in row):
-        return PlannedSet(*row)
-    raise FormatError(source, f"sets[{number}]", "is not [name, etag, task, attempt]")
+def _texts(row: object, count: int, field: str, source: str) -> list[str]:
+    if isinstance(row, list) and len(row) == count and all(isinstance(x, str) for x in row):
+        return row
+    raise FormatError(source, field, f"is not a row of {count} texts")
+
+
+def _marker(row: object, source: str) -> ObjectRef | None:
+    return None if row is None else ObjectRef(*_texts(row, 2, "marker", source))
 
 
 def load_plan(runtime: Runtime, ref: ObjectRef) -> Plan:

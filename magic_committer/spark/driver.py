@@ -23,7 +23,7 @@ from pyspark import InheritableThread, SparkContext
 
 from magic_committer import wiring
 from magic_committer.api import start
-from magic_committer.committers.magic.setup import first_visible
+from magic_committer.commit.conflict import existing
 from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
 from magic_committer.handles import Job, give_up
 from magic_committer.job import JobReport, State, TaskCommit
@@ -47,9 +47,10 @@ MODES: dict[str, Mode] = {
     "error": "fail",
     "errorifexists": "fail",
     "ignore": "fail",
+    "overwrite": "replace",
+    "overwrite_partitions": "replace_partitions",
 }
 """Spark's words, and the mode of the job. With ``ignore``, finding data is not an error."""
-MODES_LATER = ("overwrite", "overwrite_partitions")
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.mode in MODES:
             return
-        known = ", ".join(MODES)
-        later = "is not built yet" if self.mode in MODES_LATER else "is unknown"
-        raise OptionError(f"mode {self.mode!r} {later}; there are {known}")
+        raise OptionError(f"mode {self.mode!r} is unknown; there are {', '.join(MODES)}")
 
     def start(self) -> Job:
         """Start the job."""
@@ -89,7 +88,7 @@ class Order:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
         runtime = wiring.runtime_for(dest.bucket, self.s3 or S3Options(), self.progress)
-        return first_visible(runtime, dest) is not None
+        return next(existing(runtime, dest, None), None) is not None
 
 
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]

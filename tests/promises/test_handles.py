@@ -126,20 +126,6 @@ def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
     assert s3.open_uploads() == ()
 
 
-def test_mode_fail_never_overwrites(s3: MemoryStore) -> None:
-    """A foreign object that appears after the last look is not overwritten: the commit says which
-    key is in the way."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
-    s3.before = lambda r: (
-        s3.put_object("t/b.csv", b"theirs") if r.verb == "put" and "plan-" in r.key else None
-    )
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert raised.value.unresolved == ("t/b.csv",)
-    assert s3.body("t/b.csv") == b"theirs"
-
-
 def test_two_fail_jobs_exclude_each_other(s3: MemoryStore) -> None:
     """Of two excluding jobs that live at once the second is refused, and takes its record back."""
     first = mc.start(DEST, mode="fail")
@@ -149,13 +135,6 @@ def test_two_fail_jobs_exclude_each_other(s3: MemoryStore) -> None:
     assert mc.start(DEST).state == "running"  # append may run beside
     first.abort()
     assert mc.start(DEST, mode="fail").state == "running"
-
-
-def test_modes_that_are_not_built_say_which_are(s3: MemoryStore) -> None:
-    """``replace`` comes later: a ValueError that names append and fail, and no request."""
-    with pytest.raises(ValueError, match="append and fail"):
-        mc.start(DEST, mode="replace")
-    assert not s3.requests
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "overwrite"}, {"accept": "result"}, {"track": "S3"}])

@@ -7,12 +7,13 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding
+from magic_committer.committers.magic.follow import Follower
 from magic_committer.committers.magic.pendingset import Phase
 from magic_committer.committers.magic.plain import open_plain
 from magic_committer.committers.magic.setup import setup_job
@@ -94,16 +95,15 @@ class MagicCommitter:
         self,
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
+        accept: Collection[str] = (),
     ) -> JobReport:
         """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable."""
-        return self._deciding().commit(results, expect)
+        deciding = Deciding(self.runtime, self.job, self._options.commit_threads)
+        return deciding.commit(results, expect, accept)
 
-    def abort_job(self) -> JobReport:
-        """Abort the job: see `decide.Deciding.abort`. Repeatable."""
-        return self._deciding().abort()
-
-    def _deciding(self) -> Deciding:
-        return Deciding(self.runtime, self.job, self._options.commit_threads)
+    def abort_job(self, *, revert: bool = False) -> JobReport:
+        """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable."""
+        return Follower(self.runtime, self.job, self._options.commit_threads).abort(revert=revert)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

@@ -1,4 +1,4 @@
-"""Committing and aborting a job: load, check, plan, decide; then whatever the record says.
+"""Committing a job: load, check, plan, decide; then whatever the record says.
 
 The order of requests is the protocol (protocol.md, "Job commit"): everything is checked, and the
 plan is stored, before the one swap that decides. A check that says no decides *abort*; a check that
@@ -9,49 +9,55 @@ decided by another obeys: it executes the stored plan, or says what became of th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from magic_committer import stats
 from magic_committer.commit import records
-from magic_committer.commit.check import PROBLEMS_MAX, Checked, check_uploads, choose, expected
-from magic_committer.commit.execute import Execution, StoredSource, finish, report
+from magic_committer.commit.check import (
+    PROBLEMS_MAX,
+    Checked,
+    check_uploads,
+    choose,
+    expected,
+    spooled,
+)
+from magic_committer.commit.conflict import (
+    BY_PARTITION,
+    FAILING,
+    REPLACING,
+    existing,
+    partitions_of,
+    refuse_existing_data,
+    refuse_overlapping_plans,
+)
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
-from magic_committer.commit.outcome import (
-    committed_by_marker,
-    ended,
-    ended_by_record,
-    incomplete,
-    unknown,
-)
-from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet, load_plan
+from magic_committer.commit.marker import marker_ref
+from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet
 from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.sweep import Swept, nothing_spared, sweep
-from magic_committer.committers.magic.setup import decider, refuse_existing_data
+from magic_committer.committers.magic.follow import Follower
+from magic_committer.committers.magic.setup import decider
 from magic_committer.errors import (
     CommitRefused,
+    ConflictingJob,
     DestinationExists,
-    FormatError,
     IncompleteJob,
     JobError,
-    NotFound,
     OptionError,
     StoreError,
 )
 from magic_committer.job import (
     JOB_METADATA,
-    Decider,
     JobReport,
     ObjectRef,
     StartedJob,
     State,
     TaskCommit,
 )
-from magic_committer.paths import PENDINGSET_SUFFIX, Destination, JobPaths
+from magic_committer.paths import PENDINGSET_SUFFIX
 from magic_committer.runtime import Runtime
-from magic_committer.stats import Statistics
 
 logger = logging.getLogger("magic_committer")
 
@@ -69,27 +75,31 @@ class SpooledSource:
 
 
 class Deciding:
-    """One process committing or aborting one job."""
+    """One process committing one job."""
 
     def __init__(self, runtime: Runtime, job: StartedJob, in_flight: int) -> None:
+        self._follower = Follower(runtime, job, in_flight)
         self._runtime = runtime
         self._job = job
         self._in_flight = in_flight
-        self._dest = Destination.parse(job.dest)
-        self._paths = JobPaths(self._dest, job.id)
-        self._statistics = Statistics()
-        self._started = runtime.clock.monotonic()
+        self._dest = self._follower.dest
+        self._paths = self._follower.paths
+        self._statistics = self._follower.statistics
 
     # Commit ---------------------------------------------------------------------------------------
 
     def commit(
-        self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
+        self,
+        results: Iterable[TaskCommit] | None,
+        expect: int | Iterable[str] | None,
+        accept: Collection[str] = (),
     ) -> JobReport:
         """Commit the job, or finish what another process decided. Repeatable.
 
         Args:
             results: exactly the attempts to accept; None: what the tasks left on the store.
             expect: how many tasks there must be, or which.
+            accept: unresolved keys of a decided job, to be taken as they are.
 
         Raises:
             IncompleteJob, OptionError: nothing was decided.
@@ -99,12 +109,13 @@ class Deciding:
             OutcomeUnknown: its record is gone, or the store gives no clear answer.
             StoreError: a check could not be made; nothing was decided.
         """
-        accepted = self._wanted(results)
+        self._follower.accept = accept
         seen = records.read(self._runtime, self._paths.record)
         if seen is None or seen.record.uuid != self._job.uuid:
-            return self._without_record()
+            return self._follower.without_record()
         if seen.record.state is not State.RUNNING:
-            return self._obey(seen)
+            return self._follower.obey(seen)
+        accepted = self._wanted(results)
         with self._statistics.timed(stats.COMMIT_JOB, self._runtime.clock.monotonic), Spool() as s:
             return self._commit_running(seen, accepted, expect, s)
 
@@ -152,7 +163,7 @@ class Deciding:
             except IncompleteJob:
                 now = records.read(self._runtime, seen.key)
                 if now is None or now.record.nonce != seen.record.nonce:
-                    return self._obey(now)  # a driver that was faster has swept them
+                    return self._follower.obey(now)  # a driver that was faster has swept them
                 raise
         elif len(accepted) < len(loaded):
             problems.append("a pendingset is of another job")
@@ -164,21 +175,25 @@ class Deciding:
             problems = checked.problems
         if problems:
             return self._refuse(seen, self._refusal(problems))
-        if self._job.terms.mode == "fail":
-            try:
-                refuse_existing_data(self._runtime, self._job, self._dest)
-            except DestinationExists as error:
-                return self._refuse(seen, error)
         self._statistics.add(stats.TASKS_COMPLETED, len(accepted))
-        plan = self._plan(accepted, checked)
-        swapped = self._decide(seen, plan)
+        try:
+            plan = self._plan(accepted, checked, spool)
+            key, etag = self._store_plan(plan)
+        except DestinationExists as error:
+            return self._refuse(seen, error)
+        try:
+            if self._job.terms.mode in BY_PARTITION:
+                refuse_overlapping_plans(self._runtime, self._job, self._dest, plan)
+        except ConflictingJob as error:
+            return self._refuse(seen, error)
+        swapped = self._decide(seen, ObjectRef(key, etag), plan.files)
         if not swapped.won or swapped.now is None:
-            return self._obey(swapped.now)
-        return self._execute(
+            return self._follower.obey(swapped.now)
+        return self._follower.execute(
             swapped.now,
             plan,
             SpooledSource(accepted, spool),
-            may_remove=self._may_remove,
+            may_remove=self._follower.may_remove,
             names=checked.names,
         )
 
@@ -215,8 +230,18 @@ class Deciding:
                 if info.key.endswith(PENDINGSET_SUFFIX):
                     yield SetRef(info.key, info.etag, size=info.size)
 
-    def _plan(self, accepted: Sequence[LoadedSet], checked: Checked) -> Plan:
-        strip = len(self._paths.directory)
+    def _plan(self, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool) -> Plan:
+        """Step 3, pure but for the look at what is there.
+
+        Raises:
+            DestinationExists: modes ``fail``: there is data.
+        """
+        mode, strip = self._job.terms.mode, len(self._paths.directory)
+        partitions: tuple[str, ...] | None = None
+        if mode in BY_PARTITION:
+            partitions = partitions_of(self._dest, spooled(accepted, spool))
+        if mode in FAILING:
+            refuse_existing_data(self._runtime, self._job, self._dest, partitions)
         return Plan(
             job_id=self._job.id,
             uuid=self._job.uuid,
@@ -226,27 +251,56 @@ class Deciding:
             sets=tuple(
                 PlannedSet(one.ref.key[strip:], one.etag, one.task, one.attempt) for one in accepted
             ),
+            deletes=self._deletes(accepted, checked, spool, partitions),
+            partitions=partitions or (),
+            marker=self._old_marker() if mode == "replace" else None,
         )
 
-    def _decide(self, seen: records.Seen, plan: Plan) -> records.Swapped:
-        """Steps 3 and 4: store the plan, then swap. The loser of the swap deletes its plan."""
+    def _deletes(
+        self,
+        accepted: Sequence[LoadedSet],
+        checked: Checked,
+        spool: Spool,
+        partitions: Sequence[str] | None,
+    ) -> tuple[ObjectRef, ...]:
+        """Modes ``replace``: what is there now and is not rewritten in place."""
+        if self._job.terms.mode not in REPLACING:
+            return ()
+        rewritten = KeySet(checked.files)
+        for upload in spooled(accepted, spool):
+            rewritten.add(upload.key)
+        return tuple(
+            ObjectRef(info.key, info.etag)
+            for info in existing(self._runtime, self._dest, partitions)
+            if info.key not in rewritten
+        )
+
+    def _old_marker(self) -> ObjectRef | None:
+        marker = marker_ref(self._runtime, self._dest.success_key)
+        return marker if marker.etag else None
+
+    def _store_plan(self, plan: Plan) -> tuple[str, str]:
         key = self._paths.plan(plan.nonce)
         body = plan.encode()
         if len(body) > PLAN_BYTES_MAX:
-            raise OptionError(f"the job has too many tasks: its plan has {len(body)} bytes")
+            raise OptionError(
+                f"the job has too many tasks, or replaces too many files: its plan has {len(body)}"
+                f" bytes, at most {PLAN_BYTES_MAX} are allowed"
+            )
         written = self._runtime.store.put(key, body, metadata={JOB_METADATA: self._job.uuid})
+        return key, written.etag
+
+    def _decide(self, seen: records.Seen, plan: ObjectRef, files: int) -> records.Swapped:
+        """Step 4. The loser of the swap deletes its plan."""
         committing = seen.record.step(
-            State.COMMITTING,
-            self._runtime.ids(),
-            decider=decider("driver"),
-            plan=ObjectRef(key, written.etag),
+            State.COMMITTING, self._runtime.ids(), decider=decider("driver"), plan=plan
         )
         # If this raises, the plan stays: the swap may have won, or may still.
         swapped = records.swap(self._runtime, seen, committing)
         if swapped.won:
-            logger.info("job %s: committed, %d files to complete", self._job.id, plan.files)
-        elif swapped.now is None or not _names(swapped.now, key):
-            self._drop_plan(key)
+            logger.info("job %s: committed, %d files to complete", self._job.id, files)
+        elif swapped.now is None or not _names(swapped.now, plan.key):
+            self._drop_plan(plan.key)
         return swapped
 
     def _drop_plan(self, key: str) -> None:
@@ -256,127 +310,13 @@ class Deciding:
         except StoreError as error:
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
 
-    def _execute(
-        self,
-        seen: records.Seen,
-        plan: Plan,
-        source: Any,
-        *,
-        may_remove: bool,
-        names: KeySet | None = None,
-        decided_by: Decider | None = None,
-    ) -> JobReport:
-        execution = Execution(
-            self._runtime,
-            self._job,
-            plan,
-            source,
-            may_remove=may_remove,
-            in_flight=self._in_flight,
-            statistics=self._statistics,
-        )
-        if names is not None:
-            execution.names = names
-        state, swept = execution.run(seen)
-        for warning in execution.warnings:
-            logger.warning("job %s: %s", self._job.id, warning)
-        return report(execution, state, swept, self._seconds(), decided_by)
-
-    # Somebody else decided ------------------------------------------------------------------------
-
-    def _obey(self, seen: records.Seen | None) -> JobReport:
-        """Execute what the stored record says, or say what became of the job."""
-        if seen is None:
-            return self._without_record()
-        record = seen.record
-        if record.state in (State.COMMITTING, State.COMPLETED):
-            return self._execute_stored(seen)
-        if record.state is State.CLOSED and record.outcome == "committed":
-            return self._report("committed", State.CLOSED, decider=record.decider)
-        raise ended_by_record(record)
-
-    def _execute_stored(self, seen: records.Seen) -> JobReport:
-        record = seen.record
-        completed = record.state is State.COMPLETED
-        plan: Plan | None = None
-        try:
-            plan = load_plan(self._runtime, record.plan) if record.plan else None
-        except (StoreError, FormatError) as error:
-            # In `completed`, no plan means that only the sweep is left. In `committing` somebody
-            # has moved the record on, or the store failed.
-            if not (completed and isinstance(error, NotFound)):
-                now = records.read(self._runtime, seen.key)
-                if now is not None and now.record.nonce == record.nonce:
-                    raise incomplete(self._job, "its plan cannot be read", error) from error
-                return self._obey(now)
-        if plan is None:
-            swept = self._sweep()
-            warnings = list(swept.warnings)
-            state = (
-                State.COMPLETED
-                if swept.again
-                else finish(self._runtime, seen, "committed", False, warnings)
-            )
-            return self._report("committed", state, record.decider, swept, warnings)
-        source = StoredSource(self._runtime, self._paths, plan, missing_is_fine=completed)
-        return self._execute(seen, plan, source, may_remove=False, decided_by=record.decider)
-
-    def _without_record(self) -> JobReport:
-        """The record is gone: the marker may tell, nothing else can (I10)."""
-        if committed_by_marker(self._runtime, self._job):
-            return self._report("committed", State.ABSENT)
-        raise unknown(self._job)
-
-    # Abort ----------------------------------------------------------------------------------------
-
-    def abort(self) -> JobReport:
-        """Abort the job: nothing of it is visible, now or later. Repeatable.
-
-        Raises:
-            JobNotRunning: it is committed (``outcome``), or was; its data stays.
-            OutcomeUnknown: its record is gone, or the store gives no clear answer.
-        """
-        seen = records.read(self._runtime, self._paths.record)
-        if seen is not None and seen.record.uuid == self._job.uuid:
-            if seen.record.state is State.RUNNING:
-                swapped = self._swap_to_aborting(seen)
-                return self._after_abort(swapped.now, swapped.won and self._may_remove)
-            return self._after_abort(seen, False)
-        self._without_record()
-        raise ended(self._job.id, State.ABSENT, "committed")
-
-    def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
-        aborting = seen.record.step(State.ABORTING, self._runtime.ids(), decider=decider("driver"))
-        return records.swap(self._runtime, seen, aborting)
-
-    @property
-    def _may_remove(self) -> bool:
-        """Whether the record may go once this process has decided: see `StartedJob.undisturbed`."""
-        return self._job.undisturbed and not self._job.given_id
-
-    def _after_abort(self, seen: records.Seen | None, may_remove: bool) -> JobReport:
-        if seen is None:
-            raise unknown(self._job)
-        record = seen.record
-        if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
-            return self._report(record.outcome, State.CLOSED, record.decider)
-        if record.state is not State.ABORTING:
-            raise ended_by_record(record)
-        swept = self._sweep()
-        warnings = list(swept.warnings)
-        state: State = State.ABORTING
-        if not swept.again:
-            state = finish(self._runtime, seen, "aborted", may_remove, warnings)
-        logger.info("job %s: aborted, %d uploads", self._job.id, swept.aborted)
-        return self._report("aborted", state, None, swept, warnings)
-
     def _refuse(self, seen: records.Seen, why: JobError) -> JobReport:
         """A check said no: decide *abort*, then raise why. A driver that was faster is obeyed: what
         looked wrong may have been its work."""
-        swapped = self._swap_to_aborting(seen)
+        swapped = self._follower.swap_to_aborting(seen)
         if not swapped.won:
-            return self._obey(swapped.now)
-        aborted = self._after_abort(swapped.now, self._may_remove)
+            return self._follower.obey(swapped.now)
+        aborted = self._follower.after_abort(swapped.now, self._follower.may_remove)
         for warning in aborted.warnings:
             why.add_note(warning)
         why.report = aborted
@@ -390,46 +330,6 @@ class Deciding:
             job_id=self._job.id,
             problems=problems,
             hint="The job is aborted, nothing of it is visible: run it again as a new job",
-        )
-
-    def _sweep(self) -> Swept:
-        return sweep(
-            self._runtime,
-            self._job,
-            spared=nothing_spared,
-            accepted=frozenset(),
-            in_flight=self._in_flight,
-        )
-
-    # Reports --------------------------------------------------------------------------------------
-
-    def _seconds(self) -> float:
-        return self._runtime.clock.monotonic() - self._started
-
-    def _report(
-        self,
-        what: str,
-        state: State,
-        decider: Decider | None = None,
-        swept: Swept | None = None,
-        warnings: Sequence[str] = (),
-    ) -> JobReport:
-        swept = swept or Swept()
-        for warning in warnings:
-            logger.warning("job %s: %s", self._job.id, warning)
-        return JobReport(
-            job_id=self._job.id,
-            uuid=self._job.uuid,
-            dest=self._job.dest,
-            mode=self._job.terms.mode,
-            outcome=what,
-            state=str(state),
-            decider=decider,
-            warnings=tuple(warnings),
-            left_open=swept.left_open,
-            unattributed=swept.unattributed,
-            seconds=self._seconds(),
-            statistics=self._statistics.to_dict(),
         )
 
 

@@ -15,19 +15,20 @@ import os
 import socket
 
 from magic_committer.commit import records
+from magic_committer.commit.conflict import (
+    EXCLUDING,
+    refuse_existing_data,
+    refuse_other_jobs,
+)
 from magic_committer.commit.execute import finish
-from magic_committer.commit.sweep import job_records, nothing_spared, sweep
+from magic_committer.commit.sweep import nothing_spared, sweep
 from magic_committer.errors import (
-    ConflictingJob,
-    DestinationExists,
     JobExists,
     MagicError,
-    OptionError,
     PathError,
 )
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
-from magic_committer.options import MODES_BUILT
-from magic_committer.paths import Destination, JobPaths, check_id, is_hidden
+from magic_committer.paths import Destination, JobPaths, check_id
 from magic_committer.runtime import Runtime
 from magic_committer.store import KEY_BYTES_MAX
 
@@ -35,9 +36,6 @@ logger = logging.getLogger("magic_committer")
 
 _proved: set[str] = set()
 """Identities of the stores that this process has proved (`records.prove`)."""
-
-EXCLUDING = ("fail", "replace")
-"""Modes of which only one job at a time may live under a destination."""
 
 
 def setup_job(
@@ -53,10 +51,6 @@ def setup_job(
         OptionError.
         OutcomeUnknown: the store gave no clear answer; nothing of this job will become visible.
     """
-    if terms.mode not in MODES_BUILT:
-        raise OptionError(
-            f"mode {terms.mode!r} is not built yet; there are {' and '.join(MODES_BUILT)}"
-        )
     uuid = runtime.ids()
     given = job_id is not None
     name = check_id("job id", job_id) if job_id is not None else uuid
@@ -87,6 +81,7 @@ def setup_job(
         _prove_once(runtime, created.seen)
         if terms.mode in EXCLUDING:
             refuse_other_jobs(runtime, job, dest)
+        if terms.mode == "fail":
             refuse_existing_data(runtime, job, dest)
     except BaseException as error:
         _withdraw(runtime, job, created.seen, in_flight, error)
@@ -127,54 +122,6 @@ def _prove_once(runtime: Runtime, seen: records.Seen) -> None:
     if identity not in _proved:
         records.prove(runtime, seen)
         _proved.add(identity)
-
-
-def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
-    """Raise `ConflictingJob` if another excluding job lives under the destination."""
-    own = JobPaths(dest, job.id).record
-    for key in job_records(runtime, dest):
-        if key == own:
-            continue
-        seen = records.read(runtime, key)
-        if seen is None or seen.record.state is State.CLOSED:
-            continue
-        if seen.record.terms.mode in EXCLUDING:
-            raise ConflictingJob(
-                f"job {seen.record.id!r} ({seen.record.terms.mode}, {seen.record.state}) lives"
-                f" under {dest.url}",
-                job_id=job.id,
-                hint="Wait until it has ended; if it is dead, finish or abort it:"
-                f" magic_committer.attach({dest.url!r}, {seen.record.id!r})",
-            )
-
-
-def refuse_existing_data(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
-    """Raise `DestinationExists` if the destination holds data."""
-    found = first_visible(runtime, dest)
-    if found is not None:
-        raise DestinationExists(
-            f"mode 'fail': {dest.url} holds data, e.g. {found}",
-            job_id=job.id,
-            hint="Use mode 'append', or another destination",
-        )
-
-
-def first_visible(runtime: Runtime, dest: Destination) -> str | None:
-    """A key of data under the destination, None if there is none.
-
-    Data is an object none of whose path elements below the destination begins with ``_`` or ``.``
-    (decisions.md); empty directory markers do not count. Hidden directories are not listed into.
-    """
-    prefixes = [dest.prefix]
-    while prefixes:
-        prefix = prefixes.pop()
-        for page in runtime.store.list(prefix, delimiter="/"):
-            for info in page.objects:
-                is_marker = info.key.endswith("/") and info.size == 0
-                if info.key != prefix and not is_marker and not is_hidden(dest.relative(info.key)):
-                    return info.key
-            prefixes += [p for p in page.prefixes if not is_hidden(dest.relative(p).rstrip("/"))]
-    return None
 
 
 def _withdraw(

@@ -1,0 +1,289 @@
+"""The model's store: S3 as far as the protocol can tell, as a value.
+
+A store is a dict that nobody changes: `execute` makes the next one. Objects lie under their keys,
+open uploads under ``upload:<id>``, and under ``ghost:`` what only the checkers look at. An object's
+ETag is its body: S3's is a hash of it, so that two writes of the same bytes cannot be told apart,
+here as there. Listings are strongly consistent, one request is one step.
+
+Keys that begin with ``_`` are control objects and `_SUCCESS`; all others are data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+SUCCESS = "_SUCCESS"
+UPLOAD = "upload:"
+GHOST = "ghost:"
+
+
+class Reply(Enum):
+    """Answers without a body."""
+
+    OK = "ok"
+    NOT_FOUND = "404"
+    REFUSED = "412"
+    UNANSWERED = "no answer"
+
+
+OK, NOT_FOUND, REFUSED, UNANSWERED = Reply
+
+# What lies in the store ---------------------------------------------------------------------------
+
+
+class Data(NamedTuple):
+    """A file of an attempt, open upload or object. ``uuid`` is "" for what another program wrote.
+    ``upload`` is the upload that it is, or was."""
+
+    uuid: str
+    attempt: str
+    content: str
+    upload: str = ""
+
+    @property
+    def token(self) -> tuple[str, str]:
+        """By which an object that an upload became is told."""
+        return self.uuid, self.attempt
+
+
+class File(NamedTuple):
+    """What a `.pending` says: an upload that is ready to complete."""
+
+    key: str
+    upload: str
+    token: tuple[str, str]
+
+
+class PendingSet(NamedTuple):
+    """All files of one committed attempt; also one `.pending`. ``uuid`` is the token in metadata:
+    "" on Hadoop's."""
+
+    uuid: str
+    task: str
+    attempt: str
+    files: tuple[File, ...]
+
+
+class Plan(NamedTuple):
+    """What one try wants decided. ``sets``: key and ETag of the accepted pendingsets; ``deletes``:
+    key and ETag of what is to be replaced; ``marker``: the ETag of the old `_SUCCESS`."""
+
+    uuid: str
+    nonce: str
+    sets: tuple[tuple[str, PendingSet], ...]
+    deletes: tuple[tuple[str, Hashable], ...] = ()
+    marker: Hashable = None
+
+
+class Record(NamedTuple):
+    """The job record. ``plan`` is key and ETag; ``marker`` the ETag of `_SUCCESS` at completion."""
+
+    uuid: str
+    state: str
+    nonce: str
+    mode: str = "append"
+    plan: tuple[str, Hashable] | None = None
+    marker: Hashable = None
+    outcome: str = ""
+
+
+class Marker(NamedTuple):
+    """`_SUCCESS`: whose, and when its job completed."""
+
+    uuid: str
+    completed: int
+    nonce: str
+
+
+class Ledger(NamedTuple):
+    """Of a streaming query: the last batch that is published, and who may publish the next."""
+
+    done: int
+    claim: str = ""
+
+
+class Object(NamedTuple):
+    """An entry of the store. ``modified`` counts the completions of jobs before it; ``by`` is its
+    writer; ``late``: written by a request whose sender had given up or died."""
+
+    body: Any
+    modified: int
+    by: str
+    late: bool = False
+
+
+# Requests -----------------------------------------------------------------------------------------
+
+
+class Put(NamedTuple):
+    key: str
+    body: Hashable
+    if_match: Hashable = None
+    if_none_match: bool = False
+
+
+class Get(NamedTuple):
+    """GET or HEAD. Replies `Found` or NOT_FOUND."""
+
+    key: str
+
+
+class Found(NamedTuple):
+    body: Any
+    modified: int
+
+
+class Delete(NamedTuple):
+    """One object, or a batch of them; a condition only on one."""
+
+    keys: tuple[str, ...]
+    if_match: Hashable = None
+
+
+class List(NamedTuple):
+    """Replies keys with their ETags, of objects under a prefix; "" lists the data."""
+
+    prefix: str
+
+
+class Create(NamedTuple):
+    """Create an upload and send its parts. Replies its id."""
+
+    key: str
+    data: Data
+
+
+class Complete(NamedTuple):
+    key: str
+    upload: str
+    if_none_match: bool = False
+
+
+class Abort(NamedTuple):
+    key: str
+    upload: str
+
+
+class ListUploads(NamedTuple):
+    """Replies key and id of open uploads under a prefix."""
+
+    prefix: str
+
+
+class ListParts(NamedTuple):
+    """Replies whether an upload is open."""
+
+    key: str
+    upload: str
+
+
+class Tell(NamedTuple):
+    """No request of S3: a message between processes (a task's result to its driver)."""
+
+    name: str
+    body: Hashable
+
+
+class Wait(NamedTuple):
+    """No request of S3: wait for one of these messages. Replies name and body of the first; None
+    once all the actors that might send one have ended."""
+
+    names: tuple[str, ...]
+    senders: tuple[str, ...]
+
+
+Store = Mapping[str, Any]
+READS = (Get, List, ListUploads, ListParts, Wait)
+NOT_OF_S3 = (Tell, Wait)
+
+
+def record_key(job_id: str) -> str:
+    return f"_{job_id}/job.json"
+
+
+def is_data(key: str) -> bool:
+    return not key.startswith(("_", UPLOAD, GHOST))
+
+
+def execute(
+    store: Store, request: Any, by: str, *, late: bool = False, forgetful: bool = False
+) -> tuple[Store, Any]:
+    """The store after a request, and the reply to it.
+
+    Args:
+        forgetful: a second Complete is NOT_FOUND (MinIO and others); else it answers as the first
+            while the object is still that one (AWS).
+    """
+    match request:
+        case Get(key):
+            held = store.get(key)
+            return store, Found(held.body, held.modified) if held else NOT_FOUND
+        case List(prefix):
+            keys = sorted(k for k in store if (k.startswith(prefix) if prefix else is_data(k)))
+            return store, tuple((key, store[key].body) for key in keys)
+        case ListUploads(prefix):
+            ids = sorted(k[len(UPLOAD) :] for k in store if k.startswith(UPLOAD + prefix))
+            return store, tuple((upload.rpartition("#")[0], upload) for upload in ids)
+        case ListParts(_, upload):
+            return store, OK if UPLOAD + upload in store else NOT_FOUND
+        case Put(key, body, if_match, if_none_match):
+            return _put(store, key, body, if_match, if_none_match, by, late)
+        case Delete(keys, if_match):
+            held = store.get(keys[0]) if keys else None
+            if if_match is not None and held is not None and held.body != if_match:
+                return store, REFUSED
+            return {k: v for k, v in store.items() if k not in keys}, OK
+        case Create(key, data):
+            count = store.get(f"{GHOST}count {key}", 0) + 1
+            upload = f"{key}#{count}"
+            made = Object(data._replace(upload=upload), 0, by, late)
+            return {**store, UPLOAD + upload: made, f"{GHOST}count {key}": count}, upload
+        case Abort(_, upload):
+            return {k: v for k, v in store.items() if k != UPLOAD + upload}, OK
+        case Complete(key, upload, if_none_match):
+            return _complete(store, key, upload, if_none_match, forgetful)
+        case Tell(name, body):
+            return {**store, f"{GHOST}message {name}": body}, OK
+    raise TypeError(request)
+
+
+def _put(
+    store: Store, key: str, body: Any, if_match: Any, if_none_match: bool, by: str, late: bool
+) -> tuple[Store, Reply]:
+    held = store.get(key)
+    if if_match is not None and (held is None or held.body != if_match):
+        return store, REFUSED
+    if if_none_match and held is not None:
+        return store, REFUSED
+    after = dict(store)
+    clock = after.get(GHOST + "clock", 0)
+    if isinstance(body, Record):
+        if body.state == "completed":
+            # A second passes with each completion, unless a configuration stops the clock.
+            clock += 0 if after.get(GHOST + "clock stands") else 1
+            after[GHOST + "clock"] = clock
+            order = after.get(GHOST + "completions", ())
+            after[GHOST + "completions"] = (*order, body.uuid)
+        fate = after.get(f"{GHOST}fate {body.uuid}", ())
+        if fate[-1:] != (body.state,):
+            after[f"{GHOST}fate {body.uuid}"] = (*fate, body.state)
+        if body.state == "committing" and body.plan is not None:
+            after[f"{GHOST}plan {body.uuid}"] = store[body.plan[0]].body
+    after[key] = Object(body, clock, by, late)
+    return after, OK
+
+
+def _complete(
+    store: Store, key: str, upload: str, if_none_match: bool, forgetful: bool
+) -> tuple[Store, Reply]:
+    held, opened = store.get(key), store.get(UPLOAD + upload)
+    if opened is None:
+        same = isinstance(held, Object) and getattr(held.body, "upload", "") == upload
+        return store, OK if same and not forgetful else NOT_FOUND
+    if if_none_match and held is not None:
+        return store, REFUSED
+    after = {k: v for k, v in store.items() if k != UPLOAD + upload}
+    after[key] = opened._replace(modified=store.get(GHOST + "clock", 0))
+    return after, OK

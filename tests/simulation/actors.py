@@ -1,0 +1,323 @@
+"""The programs that actors run: what processes around a job do, well and badly.
+
+Each is an ordinary function of the world and its actor that calls the library. What it is told it
+reports to the watch, which knows what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.errors import (
+    CommitIncomplete,
+    CommitRefused,
+    DestinationExists,
+    IncompleteJob,
+    JobNotRunning,
+    MagicError,
+    OutcomeUnknown,
+    StoreError,
+)
+from magic_committer.job import JobReport, State
+from magic_committer.store import Attributes
+from tests.simulation.scheduler import Actor
+from tests.simulation.truth import AttemptTruth
+from tests.simulation.world import DEST, OPTIONS, JobRun, World
+
+COMMIT_TRIES_MAX = 3
+RECOVERY_TRIES_MAX = 4
+PLAIN = Attributes()
+PAUSE_SECONDS = 2.0
+
+
+# Tasks --------------------------------------------------------------------------------------------
+
+
+def task(world: World, run: JobRun, name: str, ending: str, actor: Actor) -> None:
+    """An attempt of a task: waits for the job, writes its files, commits, tells the driver.
+
+    Args:
+        ending: ``"well"``; ``"raises"``: it aborts half-way; ``"cut"``: its input ends too early,
+            and it commits, and dies before it tells anybody (I9); ``"drops"``: it dies silently
+            with a file open; ``"slow"``: it waits before it commits.
+    """
+    world.scheduler.wait(run.ready)
+    if run.started is None:
+        return
+    try:
+        attempt = world.committer(actor, run.started).attempt(name)
+        with suppress(MagicError):
+            _write_and_commit(world, run, attempt, ending, actor)
+    finally:
+        _attempt_ends(world, run, name)
+
+
+def _attempt_ends(world: World, run: JobRun, name: str) -> None:
+    run.working[name] -= 1
+    world.scheduler.notify(run.bell, stays=False)
+
+
+def _write_and_commit(
+    world: World, run: JobRun, attempt: Attempt, ending: str, actor: Actor
+) -> None:
+    known = AttemptTruth(attempt.job.uuid, attempt.task, attempt.attempt, cut=ending == "cut")
+    world.watch.truth.attempts[(attempt.job.uuid, attempt.attempt)] = known
+    try:
+        for number in range(run.files):
+            write_file(world, run, attempt, known, number)
+            if ending == "raises":
+                attempt.abort()
+                return
+        if ending == "slow":
+            world.scheduler.sleep(PAUSE_SECONDS)
+        if ending == "drops":
+            world.scheduler.kill(actor)
+            world.scheduler.turn()
+        result = attempt.commit()
+    except MagicError:
+        with suppress(MagicError):
+            attempt.abort()
+        raise
+    if ending == "cut":
+        world.scheduler.kill(actor)
+    world.scheduler.turn()
+    known.told = True
+    run.messages.append(result)
+    world.scheduler.notify(run.bell, stays=False)
+
+
+def write_file(
+    world: World, run: JobRun, attempt: Attempt, known: AttemptTruth, number: int
+) -> None:
+    """One small file of an attempt."""
+    name = f"{run.name}-{attempt.task}-{number}.csv"
+    body = f"{attempt.attempt} writes {name}".encode()[: 20 if known.cut else None]
+    stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
+    known.files[stream.key] = body
+    with stream:
+        stream.write(body)
+
+
+def by_path(world: World, run: JobRun, name: str, shared: str, actor: Actor) -> None:
+    """Closes a file of an attempt that goes by a name, and leaves its commit to others."""
+    world.scheduler.wait(run.ready)
+    if run.started is None:
+        return
+    with suppress(MagicError):
+        attempt = world.committer(actor, run.started).attempt(name, shared)
+        key = (attempt.job.uuid, shared)
+        known = world.watch.truth.attempts.setdefault(
+            key, AttemptTruth(attempt.job.uuid, name, shared, cut=False)
+        )
+        write_file(world, run, attempt, known, 0)
+
+
+def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, actor: Actor) -> None:
+    """Commits an attempt that others wrote, by its name."""
+    world.scheduler.wait(run.ready)
+    if run.started is None:
+        return
+    try:
+        if world.chance.random() < 0.8:
+            world.scheduler.wait(after.ended)
+        attempt = world.committer(actor, run.started).attempt(name, shared)
+        with suppress(MagicError):
+            try:
+                result = attempt.commit()
+            except MagicError:
+                with suppress(MagicError):
+                    attempt.abort()
+                raise
+            world.scheduler.turn()
+            known = world.watch.truth.attempts.get((attempt.job.uuid, shared))
+            if known is not None:
+                known.told = True
+            run.messages.append(result)
+    finally:
+        _attempt_ends(world, run, name)
+
+
+# Drivers ------------------------------------------------------------------------------------------
+
+
+def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
+    """Starts a job, waits for its tasks, runs failed ones again, commits or aborts.
+
+    Args:
+        patience: ``"patient"``; ``"hasty"``: tries to commit before all tasks are done;
+            ``"gives up"``: aborts after the first failure of a commit, as Spark does.
+    """
+    try:
+        committer = MagicCommitter.setup(
+            world.runtime(actor), DEST, run.terms, OPTIONS, world.blocks, run.job_id
+        )
+    except MagicError:
+        world.scheduler.notify(run.ready)
+        return
+    run.started = committer.job
+    actor.job = committer.job.uuid
+    world.scheduler.notify(run.ready)
+    if patience == "hasty" and run.terms.accept == "listing":
+        _commit(world, run, committer, actor)
+    retried: set[str] = set()
+    while any(run.working[name] for name in run.tasks):
+        world.scheduler.wait(run.bell)
+        if _all_done(run):
+            break
+    for name in run.tasks:
+        if name not in retried and not any(m.task == name for m in run.messages):
+            retried.add(name)
+            _run_again(world, run, name)
+    while any(run.working[name] for name in retried):
+        world.scheduler.wait(run.bell)
+    if not _all_done(run):
+        abort(world, committer, actor)
+        return
+    for _ in range(COMMIT_TRIES_MAX):
+        if _commit(world, run, committer, actor):
+            return
+        if patience == "gives up":
+            break
+        world.scheduler.sleep(PAUSE_SECONDS)
+    else:
+        if world.chance.random() < 0.5:
+            return
+    abort(world, committer, actor)
+
+
+def _all_done(run: JobRun) -> bool:
+    return {message.task for message in run.messages} >= set(run.tasks)
+
+
+def _run_again(world: World, run: JobRun, name: str) -> None:
+    run.working[name] += 1
+    again = world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
+    watch_end(world, run, name, again)
+
+
+def watch_end(world: World, run: JobRun, name: str, actor: Actor) -> None:
+    """Count an attempt as ended also when its process died: engines notice that."""
+
+    def notice(noticer: Actor) -> None:
+        world.scheduler.wait(actor.ended)
+        if actor.dead:
+            world.scheduler.notify(run.bell, stays=False)
+
+    world.start(f"{actor.name}?", "engine", notice)
+
+
+def _commit(world: World, run: JobRun, committer: MagicCommitter, actor: Actor) -> bool:
+    """Whether the job has come to an end."""
+    if run.terms.accept == "results":
+        results, expect = run.first_messages(), len(run.tasks)
+        call = partial(committer.commit_job, results, expect)
+    else:
+        call = partial(committer.commit_job, None, list(run.tasks))
+    return told(world, committer, f"{actor}: commit", call)
+
+
+def abort(world: World, committer: MagicCommitter, actor: Actor) -> bool:
+    """Abort a job; whether it has come to an end."""
+    return told(world, committer, f"{actor}: abort", committer.abort_job)
+
+
+def told(
+    world: World, committer: MagicCommitter, asked: str, call: Callable[[], JobReport]
+) -> bool:
+    """Make a call and report what it told; whether the job has come to an end."""
+    uuid = committer.job.uuid
+    try:
+        report = call()
+    except MagicError as error:
+        world.watch.told(uuid, asked, "", error)
+        return isinstance(error, CommitRefused | DestinationExists | JobNotRunning)
+    world.watch.told(uuid, asked, report.outcome, None)
+    return report.state in (State.ABSENT, State.CLOSED)
+
+
+def rival(world: World, run: JobRun, delay: int, what: str, actor: Actor) -> None:
+    """A second driver of the same job, or an operator who aborts it.
+
+    Args:
+        delay: how many turns it waits. what: ``"commit"`` or ``"abort"``.
+    """
+    world.scheduler.wait(run.ready)
+    for _ in range(delay):
+        world.scheduler.turn()
+    if run.started is None:
+        return
+    with suppress(MagicError):
+        found = world.attach(actor, run.started.id)
+        if found is None:
+            return
+        committer, state = found
+        if what == "abort":
+            abort(world, committer, actor)
+        elif run.terms.accept == "listing" or state is not State.RUNNING or _all_done(run):
+            _commit(world, run, committer, actor)
+
+
+# Recovery and others ------------------------------------------------------------------------------
+
+
+def recover(world: World, delay: int, actor: Actor) -> None:
+    """Finishes or undoes every job that it finds, once: forward what was decided, back what not."""
+    for _ in range(delay):
+        world.scheduler.turn()
+    for job_id in list(world.job_ids()):
+        with suppress(MagicError):
+            recover_job(world, job_id, actor)
+
+
+def recover_job(world: World, job_id: str, actor: Actor) -> bool:
+    """Recover one job; whether it is at its end."""
+    found = world.attach(actor, job_id)
+    if found is None:
+        return True
+    committer, state = found
+    asked = f"{actor}: recovery of {state}"
+    if state is State.CLOSED:
+        return True
+    if state in (State.RUNNING, State.ABORTING):
+        return told(world, committer, asked, committer.abort_job)
+    results = [] if committer.job.terms.accept == "results" else None
+    try:
+        report = committer.commit_job(results)
+    except CommitIncomplete as error:
+        world.watch.told(committer.job.uuid, asked, "", error)
+        return world.watch.excuse(committer.job.uuid, error.unresolved)
+    except MagicError as error:
+        world.watch.told(committer.job.uuid, asked, "", error)
+        return isinstance(error, JobNotRunning)
+    world.watch.told(committer.job.uuid, asked, report.outcome, None)
+    return report.state in (State.ABSENT, State.CLOSED)
+
+
+def recover_all(world: World, actor: Actor) -> None:
+    """The last recovery, without faults: again and again until all is at its end."""
+    for _ in range(RECOVERY_TRIES_MAX):
+        if all([recover_job(world, job_id, actor) for job_id in list(world.job_ids())]):
+            return
+        world.scheduler.sleep(PAUSE_SECONDS)
+
+
+def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
+    """Another program in the same directory."""
+    for deed in deeds:
+        for _ in range(1 + int(world.chance.random() * 30)):
+            world.scheduler.turn()
+        data = [k for k, o in world.watch.truth.objects.items() if o.upload]
+        if deed == "overwrite" and data:
+            world.foreign_put(world.chance.choice(data), b"foreign")
+        elif deed == "delete" and data:
+            world.foreign_delete(world.chance.choice(data))
+        elif deed == "mark":
+            world.foreign_put(DEST.success_key, b"")
+        elif deed == "upload":
+            world.foreign_upload(f"{DEST.prefix}foreign.csv")
+        elif deed == "write":
+            world.foreign_put(f"{DEST.prefix}foreign-{len(world.injector.calls)}.csv", b"foreign")
+        world.injector.note(actor.name, "foreign", deed)

@@ -1,0 +1,52 @@
+"""Names for requests: the verb and what it is about, as tables and faults speak of them."""
+
+from __future__ import annotations
+
+from magic_committer.memory import Request
+
+
+def object_of(key: str) -> str:
+    """What an object is, by its key."""
+    name = key.rpartition("/")[2]
+    if "/__magic" not in key:
+        return name if name == "_SUCCESS" else "data"
+    if name == "job.json":
+        return "record"
+    if name.startswith("plan-"):
+        return "plan"
+    for suffix in ("pendingset", "pending"):
+        if name.endswith(f".{suffix}"):
+            return suffix
+    return "magic file"
+
+
+def kind_of(request: Request) -> str:
+    """A request's kind, e.g. ``"put record"`` or ``"complete_upload"``."""
+    verb, key = request.verb, request.key
+    if verb in ("put", "get", "head", "delete_one"):
+        what = object_of(key)
+        if verb == "put" and what == "record":
+            return "create record" if request.if_none_match else "swap record"
+        return f"{verb} {what}"
+    if verb == "list":
+        if key.endswith("/00/"):
+            return "list pendingsets"
+        if key.endswith("/__magic_job-"):
+            return "list jobs"
+        if "/tasks/" in key:
+            return "list attempt"
+        return "list job" if "/__magic_job-" in key else "list destination"
+    return verb
+
+
+KINDS = (
+    "create record", "swap record", "get record", "head record", "delete_one record",
+    "put plan", "get plan", "delete_one plan",
+    "put pendingset", "get pendingset", "head pendingset",
+    "put pending", "get pending", "put magic file",
+    "put _SUCCESS", "get _SUCCESS", "head data",
+    "create_upload", "put_part", "list_parts", "complete_upload", "abort_upload", "list_uploads",
+    "list pendingsets", "list job", "list jobs", "list attempt", "list destination",
+    "delete",
+)  # fmt: skip
+"""The kinds that the library sends today."""

@@ -1,0 +1,338 @@
+"""The promises I1 to I10 of the protocol, as checkers that know nothing of the library's logic.
+
+`Watch.effect` judges every effect on the store as it happens: what may become visible, what may go.
+`Watch.told` holds what a caller is told against the truth of that moment. `Watch.end` judges the
+store at the end, when every crashed job has been recovered. All go by `truth.Truth` alone.
+
+What the protocol words as weaker promises is excused here, and nowhere else:
+
+* I4: what an actor that a fault struck wrote after the decision (it may be after the sweep); its
+  uploads under names that the user chose, which nothing but their name tells of.
+* I5: keys that a foreign program overwrote, deleted, or whose uploads it took: *unresolved*.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from magic_committer.errors import StoreError
+from magic_committer.memory import MemoryStore, Request
+from tests.simulation.kinds import object_of
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.truth import ENDS, FOREIGN, JobTruth, ObjectTruth, Truth
+
+PROMISES = {
+    "I1": "invisible",
+    "I2": "complete and exclusive",
+    "I3": "abortable",
+    "I4": "no leaks",
+    "I5": "repeatable",
+    "I6": "neighbourly",
+    "I7": "nothing lost",
+    "I8": "marked last",
+    "I9": "cut input",
+    "I10": "truth",
+}
+
+ARROWS = {
+    "": {"running"},
+    "absent": set(),
+    "running": {"committing", "aborting"},
+    "committing": {"completed", "reverting"},
+    "completed": {"closed"},
+    "reverting": {"reverted"},
+    "reverted": {"closed"},
+    "aborting": {"closed"},
+    "closed": set(),
+}
+"""The arrows of the job record (protocol.md), deletions apart."""
+
+REMOVALS = {"running", "completed", "aborting", "closed"}
+"""States in which a record may be deleted."""
+
+UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
+"""A job's UUID in a file's name (decisions.md)."""
+
+NOTHING_DECIDED = {
+    "IncompleteJob", "OptionError", "Unanswered", "PermissionDenied", "NotFound", "InvalidRequest",
+    "PreconditionFailed", "WriteConflict", "NotSupported", "JobExists", "ConflictingJob",
+}  # fmt: skip
+"""Errors that say: not committed."""
+ABORTED = {"CommitRefused", "DestinationExists"}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken."""
+
+    promise: str
+    what: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.promise} ({PROMISES[self.promise]}) at step {self.step}: {self.what}"
+
+
+class Watch:
+    """Judges one schedule."""
+
+    def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
+        self.truth = Truth(store, scheduler)
+        self.violations: list[Violation] = []
+        self.unresolved: set[str] = set()
+        """Jobs that ended with keys that a foreign program has meddled with."""
+
+    def broken(self, promise: str, what: str) -> None:
+        """Note a violation."""
+        self.violations.append(Violation(promise, what, self.truth.step))
+
+    # Each effect ----------------------------------------------------------------------------------
+
+    def effect(self, request: Request, answer: Any, actor: Actor) -> None:
+        """A request took effect."""
+        if isinstance(answer, StoreError):
+            return
+        verb = request.verb
+        if verb == "create_upload":
+            self.truth.note_upload(answer.upload_id, request.key, actor)
+        elif verb == "complete_upload":
+            self._completed(request, actor)
+        elif verb == "put":
+            self._put(request, actor)
+        elif verb == "delete_one":
+            self._deleted(request.key, actor)
+        elif verb == "delete":
+            for key in request.keys:
+                if key not in answer:
+                    self._deleted(key, actor)
+        elif verb == "abort_upload":
+            self._aborted(request.upload_id, actor)
+
+    def _completed(self, request: Request, actor: Actor) -> None:
+        truth, upload = self.truth, request.upload_id
+        if upload not in truth.open:
+            return  # once more: nothing changed
+        key = request.key
+        before = truth.note_object(key, actor, upload)
+        token = truth.token_of(key)
+        job = truth.jobs.get(token.partition(".")[0])
+        attempt = truth.attempt_of(token)
+        if job is None or attempt is None:
+            self.broken("I6", f"{key} was completed, an upload that is no job's of ours")
+            return
+        if job.decision == "aborted":
+            self.broken("I3", f"{key} became visible after job {job.id} was aborted")
+        elif not job.decision:
+            self.broken("I1", f"{key} became visible before job {job.id} was decided")
+        elif upload not in job.accepted:
+            self.broken("I2", f"{key} of attempt {attempt.name}, which the plan does not name")
+        if attempt.cut and job.terms["accept"] == "results":
+            self.broken("I9", f"{key} of attempt {attempt.name}, whose input was cut")
+        if truth.objects[key].body != attempt.files.get(key):
+            self.broken("I2", f"{key} does not hold the bytes that attempt {attempt.name} wrote")
+        if job.terms["mode"] == "fail" and before is not None:
+            self.broken("I6", f"{key} was overwritten by job {job.id} of mode fail")
+        job.completed[upload] = truth.step
+
+    def _put(self, request: Request, actor: Actor) -> None:
+        truth, key = self.truth, request.key
+        what = object_of(key)
+        before = truth.note_object(key, actor)
+        if what == "record":
+            found = truth.note_record(key)
+            if found is not None:
+                self._arrow(*found)
+        elif what == "_SUCCESS":
+            self._marked(key, before, actor)
+        elif what == "data":
+            self.broken("I1", f"{key} was put by a plain PUT")
+
+    def _arrow(self, job: JobTruth, left: str) -> None:
+        if job.state not in ARROWS[left]:
+            how = "was ended, and is" if left in ENDS else f"went from {left} to"
+            self.broken("I5", f"job {job.id} {how} {job.state}")
+        if job.state != "committing":
+            return
+        if job.unknown_plan:
+            self.broken("I5", f"job {job.id} is committed, but {job.unknown_plan}")
+        chosen: dict[str, str] = {}
+        for _, task, attempt in job.accepted.values():
+            if chosen.setdefault(task, attempt) != attempt:
+                self.broken("I2", f"job {job.id} accepts two attempts of task {task}")
+            known = self.truth.attempts.get((job.uuid, attempt))
+            if job.terms["accept"] == "results" and (known is None or not known.told):
+                self.broken("I9", f"job {job.id} accepts attempt {attempt}, which told nobody")
+        if job.terms["mode"] == "fail":
+            self._look_for_others(job)
+
+    def _look_for_others(self, job: JobTruth) -> None:
+        for other in self.truth.jobs.values():
+            if other is not job and other.terms["mode"] == "fail" and other.completed:
+                self.broken("I6", f"jobs {other.id} and {job.id}, both of mode fail, publish")
+
+    def _marked(self, key: str, before: ObjectTruth | None, actor: Actor) -> None:
+        job = self.truth.jobs.get(actor.job)
+        if job is None:
+            return
+        missing = self.truth.unfinished(job)
+        if job.decision != "committed" or missing:
+            self.broken("I8", f"{key} was written by job {job.id}, not visible: {missing}")
+        if before is None or job.completed_time is None or before.job == job.uuid:
+            return
+        other = self.truth.jobs.get(before.job)
+        time = other.completed_time if other is not None else float(int(before.time))
+        if time is not None and time > job.completed_time:
+            self.broken("I8", f"{key} of job {job.id} replaced the marker of a later one")
+
+    def _deleted(self, key: str, actor: Actor) -> None:
+        truth = self.truth
+        if object_of(key) == "record":
+            state = next((j.state for j in truth.jobs.values() if truth.at_record.get(key) == j.uuid), "")
+            job = truth.note_record_gone(key)
+            if job is not None and state not in REMOVALS:
+                self.broken("I5", f"the record of job {job.id} was deleted while {state}")
+        gone = truth.note_gone(key)
+        if gone is None:
+            return
+        if object_of(key) in ("data", "_SUCCESS"):
+            promise = "I6" if gone.job != actor.job else "I7"
+            self.broken(promise, f"{key} of {gone.job} was deleted by {actor}")
+        elif gone.job != actor.job:
+            self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
+
+    def _aborted(self, upload_id: str, actor: Actor) -> None:
+        truth = self.truth
+        if upload_id not in truth.open:
+            return
+        truth.open.discard(upload_id)
+        upload = truth.uploads[upload_id]
+        if upload.job == actor.job:
+            return
+        mine = truth.jobs.get(actor.job)
+        owner = truth.jobs.get(upload.job)
+        alone = owner is None or owner.state in (*ENDS, "")
+        if mine is not None and mine.terms["exclusive"] and alone:
+            return
+        self.broken("I6", f"the upload of {upload.key}, of {upload.job}, was aborted by {actor}")
+
+    # Foreign deeds --------------------------------------------------------------------------------
+
+    def foreign_object(self, key: str) -> None:
+        """Another program wrote an object."""
+        self.truth.note_object(key, None)
+
+    def foreign_delete(self, key: str) -> None:
+        """Another program deleted an object."""
+        self.truth.note_gone(key)
+
+    def foreign_upload(self, upload_id: str, key: str) -> None:
+        """Another program started an upload."""
+        self.truth.note_upload(upload_id, key, None)
+
+    def foreign_drop(self, upload_id: str) -> None:
+        """A lifecycle rule took an upload."""
+        self.truth.open.discard(upload_id)
+        self.truth.meddled.add(self.truth.uploads[upload_id].key)
+
+    # What callers are told ------------------------------------------------------------------------
+
+    def told(self, uuid: str, asked: str, outcome: str, error: BaseException | None) -> None:
+        """A call on a job returned a report, or raised."""
+        job = self.truth.jobs.get(uuid)
+        if job is None:
+            return
+        name = type(error).__name__ if error is not None else ""
+        if error is None:
+            if job.decision != outcome:
+                self.broken("I10", f"{asked} returned {outcome!r}, job {job.id} is {job.decision!r}")
+            elif outcome == "committed" and (missing := self.truth.unfinished(job)):
+                self.broken("I2", f"{asked} of job {job.id} returned, not visible: {missing}")
+        elif name in NOTHING_DECIDED:
+            if job.decision == "committed":
+                self.broken("I10", f"{asked} raised {name}, job {job.id} is committed: {error}")
+        elif name in ABORTED:
+            if job.decision != "aborted":
+                self.broken("I10", f"{asked} raised {name}, job {job.id} is {job.decision!r}")
+        elif name == "CommitIncomplete":
+            if job.decision != "committed":
+                self.broken("I10", f"{asked} raised {name}, job {job.id} is {job.decision!r}")
+        elif name == "JobNotRunning":
+            said = getattr(error, "outcome", "")
+            if said and said != job.decision:
+                self.broken("I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}")
+        elif name != "OutcomeUnknown":
+            self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
+
+    def excuse(self, uuid: str, keys: Iterable[str]) -> bool:
+        """Whether somebody else has meddled with all of these keys; then they are *unresolved*."""
+        keys = list(keys)
+        excused = bool(keys) and all(
+            key in self.truth.meddled or self.truth.objects.get(key) is not None for key in keys
+        )
+        if excused:
+            self.unresolved.add(uuid)
+        return excused
+
+    # The end --------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Judge the store when nothing more will happen."""
+        for job in self.truth.jobs.values():
+            if job.uuid in self.unresolved:
+                continue
+            self._ended(job)
+        self._objects()
+        self._uploads()
+
+    def _ended(self, job: JobTruth) -> None:
+        if job.state not in ENDS:
+            self.broken("I5", f"job {job.id} is still {job.state} after its recovery")
+        if job.decision == "committed":
+            for upload, (key, _, attempt) in job.accepted.items():
+                there = self.truth.objects.get(key)
+                if upload not in job.completed:
+                    self.broken("I2", f"{key} of job {job.id} never became visible")
+                elif there is not None and there.upload == upload:
+                    wrote = self.truth.attempts[(job.uuid, attempt)].files.get(key)
+                    if self.truth.store.body(key) != wrote:
+                        self.broken("I2", f"{key} of job {job.id} has other bytes")
+                elif key not in self.truth.meddled:
+                    self.broken("I2", f"{key} of job {job.id} is gone")
+
+    def _objects(self) -> None:
+        truth = self.truth
+        for key in truth.store.keys():
+            there = truth.objects.get(key)
+            assert there is not None, f"{key} appeared without an effect"
+            if there.job == FOREIGN or object_of(key) in ("data", "_SUCCESS"):
+                continue
+            if object_of(key) == "record" and truth.jobs[truth.at_record[key]].state == "closed":
+                continue
+            if there.job in self.unresolved or self._excused(there.job, there.actor, there.step):
+                continue
+            self.broken("I4", f"{key} of job {there.job} stays")
+        for key, there in truth.objects.items():
+            if key not in truth.store.keys(key):
+                self.broken("I6", f"{key} of {there.job} is gone without an effect")
+
+    def _uploads(self) -> None:
+        truth = self.truth
+        for upload_id in sorted(truth.open):
+            upload = truth.uploads[upload_id]
+            if upload.job == FOREIGN or upload.job in self.unresolved:
+                continue
+            named = UNIQUE.search(upload.key.rpartition("/")[2])
+            hurt = upload.actor is not None and upload.actor.hurt
+            if hurt and named is None:
+                continue
+            if self._excused(upload.job, upload.actor, upload.step):
+                continue
+            self.broken("I4", f"the upload of {upload.key} by {upload.actor} stays open")
+
+    def _excused(self, uuid: str, actor: Actor | None, step: int) -> bool:
+        job = self.truth.jobs.get(uuid)
+        decided = job.decided_step if job is not None and job.decision else 0
+        return actor is not None and actor.hurt and step >= decided

@@ -1,0 +1,391 @@
+"""Many processes on one thread: greenlets that change places at every store request, by a seed.
+
+An `Actor` is a process: it dies as a whole, is paused as a whole, and has a clock of its own. Its
+strands (its main function, and what its pool runs) are greenlets. A strand gives up its turn at each
+store request, when it sleeps and when it waits for a future; who goes on is drawn. Python code
+between two turns is one step: nobody else can see inside it, so interleaving requests interleaves
+all there is.
+
+Invariants:
+
+* The same seed gives the same order of steps: nothing is drawn but from the generator handed in, and
+  no real clock, thread or identity plays a part.
+* A killed actor does nothing more. Its strands are unwound by `Killed`, a BaseException; whatever
+  they try on the way out (``finally``, ``except BaseException``) raises it again and has no effect.
+* Virtual time moves a little with each step, and jumps to the next sleeper when all sleep.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from magic_committer.pool import Outcome
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+EPOCH = 1_795_000_000.0
+"""When every schedule begins, in seconds since 1970."""
+STEPS_MAX = 20_000
+"""A schedule that has not ended by then never will."""
+
+
+class Killed(BaseException):
+    """Unwinds the strands of an actor that was killed. Nobody catches it for good."""
+
+
+class NeverEndsError(AssertionError):
+    """All strands wait for each other, or the steps do not end."""
+
+
+class Actor:
+    """One process of the simulated world.
+
+    Attributes:
+        job: UUID of the job that it works for, "" if none: whose upload it creates.
+        hurt: a fault struck it: what it promised to tidy up may stay.
+        skew: its wall clock minus the true time, in seconds.
+    """
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name = name
+        self.kind = kind
+        self.job = ""
+        self.dead = False
+        self.hurt = False
+        self.skew = 0.0
+        self.paused_until = 0.0
+        self.priority = 0.0
+        self.strands: list[Strand] = []
+        self.ended = Signal()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Strand:
+    """One line of execution in an actor."""
+
+    __slots__ = ("actor", "greenlet")
+
+    def __init__(self, actor: Actor, run: greenlet) -> None:
+        self.actor = actor
+        self.greenlet = run
+
+
+class Signal:
+    """Something that strands wait for. Once set it stays set."""
+
+    def __init__(self) -> None:
+        self.set_at: bool = False
+        self.waiters: list[Strand] = []
+
+
+class Scheduler:
+    """Runs strands until all have ended.
+
+    Args:
+        chance: draws who is next.
+        policy: ``"random"``: anybody; ``"sticky"``: mostly whoever ran last; ``"priority"``: the
+            actor of highest priority, which changes now and then: deep orders of few changes.
+        step_seconds: virtual time that a step takes.
+    """
+
+    def __init__(self, chance: random.Random, policy: str, step_seconds: float) -> None:
+        self.chance = chance
+        self.policy = policy
+        self.step_seconds = step_seconds
+        self.now = EPOCH
+        self.steps = 0
+        self.current: Strand | None = None
+        self.crashes: list[tuple[Actor, BaseException]] = []
+        self.on_step: Callable[[], bool] | None = None
+        self._hub = getcurrent()
+        self._ready: list[Strand] = []
+        self._sleeping: list[tuple[float, int, Strand]] = []
+        self._sleeps = 0
+        self._alive = 0
+
+    # For everybody --------------------------------------------------------------------------------
+
+    def spawn(self, actor: Actor, function: Callable[[], object]) -> None:
+        """Start a strand of an actor. It runs when it is drawn."""
+        if actor.dead:
+            raise Killed
+        strand = Strand(actor, greenlet(lambda: self._run(strand, function), self._hub))
+        actor.strands.append(strand)
+        self._alive += 1
+        self._ready.append(strand)
+
+    def run(self) -> None:
+        """Let the strands run until all have ended and nothing is pending.
+
+        Raises:
+            NeverEndsError: they wait for each other.
+        """
+        self._hub = getcurrent()
+        while True:
+            self._wake_sleepers()
+            if self._ready:
+                self._step(self._pick())
+            elif self._sleeping:
+                self.now = max(self.now, self._sleeping[0][0])
+            elif self.on_step is None or not self.on_step():
+                break
+        if self._alive:
+            raise NeverEndsError(f"{self._alive} strands wait for ever")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a strand is ready, or asleep."""
+        return bool(self._ready or self._sleeping)
+
+    def kill(self, actor: Actor) -> None:
+        """Kill an actor: at once where the hub calls it, else when the strand gives up its turn."""
+        actor.dead = True
+        if self.current is None or self.current.actor is not actor:
+            self._bury(actor)
+
+    # From within strands --------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Let others go first."""
+        strand = self._own()
+        self._ready.append(strand)
+        self._park(strand)
+
+    def sleep(self, seconds: float) -> None:
+        """Go on ``seconds`` of virtual time later."""
+        strand = self._own()
+        self._sleep_until(strand, self.now + seconds)
+        self._park(strand)
+
+    def wait(self, signal: Signal) -> None:
+        """Go on when the signal is set."""
+        while not signal.set_at:
+            strand = self._own()
+            signal.waiters.append(strand)
+            self._park(strand)
+
+    def notify(self, signal: Signal, *, stays: bool = True) -> None:
+        """Set a signal; or only wake those who wait now."""
+        signal.set_at = stays
+        waiters, signal.waiters = signal.waiters, []
+        self._ready += [strand for strand in waiters if not strand.actor.dead]
+
+    # The hub --------------------------------------------------------------------------------------
+
+    def _own(self) -> Strand:
+        strand = self.current
+        assert strand is not None, "only strands give up turns"
+        if strand.actor.dead:
+            raise Killed
+        return strand
+
+    def _park(self, strand: Strand) -> None:
+        self._hub.switch()
+        if strand.actor.dead:
+            raise Killed
+
+    def _run(self, strand: Strand, function: Callable[[], object]) -> None:
+        try:
+            function()
+        except Killed:
+            pass
+        except BaseException as error:
+            self.crashes.append((strand.actor, error))
+        finally:
+            self._alive -= 1
+            actor = strand.actor
+            actor.strands.remove(strand)
+            if not actor.strands:
+                self.notify(actor.ended)
+
+    def _pick(self) -> Strand:
+        ready = self._ready
+        if len(ready) == 1:
+            return ready.pop()
+        chance = self.chance
+        if self.policy == "priority":
+            if chance.random() < 0.04:
+                ready[int(chance.random() * len(ready))].actor.priority = chance.random()
+            index = max(range(len(ready)), key=lambda i: (ready[i].actor.priority, -i))
+        elif self.policy == "sticky" and chance.random() < 0.8:
+            index = len(ready) - 1
+        else:
+            index = int(chance.random() * len(ready))
+        return ready.pop(index)
+
+    def _step(self, strand: Strand) -> None:
+        actor = strand.actor
+        if actor.dead:
+            return
+        if actor.paused_until > self.now:
+            self._sleep_until(strand, actor.paused_until)
+            return
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise NeverEndsError(f"no end after {STEPS_MAX} steps")
+        self.now += self.step_seconds
+        self.current = strand
+        strand.greenlet.switch()
+        self.current = None
+        if actor.dead and actor.strands:
+            self._bury(actor)
+        if self.on_step is not None:
+            self.on_step()
+
+    def _bury(self, actor: Actor) -> None:
+        self._ready = [strand for strand in self._ready if strand.actor is not actor]
+        self._sleeping = [entry for entry in self._sleeping if entry[2].actor is not actor]
+        heapq.heapify(self._sleeping)
+        before = self.current
+        for strand in tuple(actor.strands):
+            self.current = strand
+            if not strand.greenlet:  # it never ran
+                self._alive -= 1
+                actor.strands.remove(strand)
+            else:
+                strand.greenlet.throw(Killed)
+        self.current = before
+        self.notify(actor.ended)
+
+    def _sleep_until(self, strand: Strand, time: float) -> None:
+        self._sleeps += 1
+        heapq.heappush(self._sleeping, (time, self._sleeps, strand))
+
+    def _wake_sleepers(self) -> None:
+        while self._sleeping and self._sleeping[0][0] <= self.now:
+            self._ready.append(heapq.heappop(self._sleeping)[2])
+
+
+class StrandFuture:
+    """What a strand of a pool will return."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._ended = Signal()
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self, function: Callable[[], Any]) -> None:
+        """Run the function, here."""
+        try:
+            self._result = function()
+        except Killed:
+            raise
+        except BaseException as error:
+            self._error = error
+        self._scheduler.notify(self._ended)
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._ended.set_at
+
+    def result(self) -> Any:
+        """Wait for it."""
+        self._scheduler.wait(self._ended)
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class StrandPool:
+    """`magic_committer.pool.Pool` by strands of one actor."""
+
+    def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
+        self._scheduler = scheduler
+        self._actor = actor
+
+    def submit(self, function: Callable[[], Any]) -> StrandFuture:
+        """Run ``function`` in a strand."""
+        future = StrandFuture(self._scheduler)
+        self._scheduler.spawn(self._actor, lambda: future.run(function))
+        return future
+
+    def each(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        in_flight: int,
+        weigh: Callable[[T], int] | None = None,
+        weight_max: int = 0,
+    ) -> Iterator[Outcome[T, R]]:
+        """As `magic_committer.pool.Pool.each`; weights are not heeded, items here are small."""
+        scheduler, actor = self._scheduler, self._actor
+        finished: deque[Outcome[T, R]] = deque()
+        bell = Signal()
+        flying = 0
+
+        def one(item: T) -> None:
+            try:
+                outcome: Outcome[T, R] = Outcome(item, result=function(item))
+            except Killed:
+                raise
+            except BaseException as error:
+                outcome = Outcome(item, error=error)
+            finished.append(outcome)
+            scheduler.notify(bell, stays=False)
+
+        def next_finished() -> Outcome[T, R]:
+            while not finished:
+                strand = scheduler._own()
+                bell.waiters.append(strand)
+                scheduler._park(strand)
+            return finished.popleft()
+
+        source = iter(items)
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and flying < in_flight:
+                    try:
+                        item = next(source)
+                    except StopIteration:
+                        exhausted = True
+                        break
+                    flying += 1
+                    scheduler.spawn(actor, lambda item=item: one(item))  # type: ignore[misc]
+                if not flying:
+                    return
+                outcome = next_finished()
+                flying -= 1
+                yield outcome
+        finally:
+            while flying and not actor.dead:
+                next_finished()
+                flying -= 1
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Run it in a strand, if the process lives."""
+        if self._actor.dead or self._scheduler.current is None:
+            return
+        future = StrandFuture(self._scheduler)
+        self._scheduler.spawn(self._actor, lambda: future.run(function))
+
+
+class ActorClock:
+    """`magic_committer.runtime.Clock` of one actor: the true time, and a wall clock that may lie."""
+
+    def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
+        self._scheduler = scheduler
+        self._actor = actor
+
+    def now(self) -> float:
+        """Its wall clock."""
+        return self._scheduler.now + self._actor.skew
+
+    def monotonic(self) -> float:
+        """The true time."""
+        return self._scheduler.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let others run for that long."""
+        self._scheduler.sleep(seconds)

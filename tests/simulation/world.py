@@ -1,0 +1,155 @@
+"""One simulated world: a store, its shadow, its processes, and the jobs that they work on.
+
+Everything the production code needs is handed in as a `magic_committer.runtime.Runtime` of the
+actor: the store, a pool of strands, the actor's clock, ids in order. Attaching to a job is the one
+thing done here that production does in ``api.py``, where it is tied to the process's own store.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from magic_committer.commit import records
+from magic_committer.committers.magic import MagicCommitter, setup
+from magic_committer.job import StartedJob, State, TaskCommit, Terms
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Options
+from magic_committer.paths import Destination, JobPaths
+from magic_committer.runtime import Runtime
+from magic_committer.upload import BlockSource, sender
+from tests.simulation.faults import Injector
+from tests.simulation.promises import Watch
+from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
+
+DEST = Destination.parse("s3://bucket/t")
+OPTIONS = Options(commit_threads=4, checksum="off")
+
+
+@dataclass
+class JobRun:
+    """A job as its driver and its tasks share it.
+
+    Attributes:
+        unique: whether names of files hold the job's UUID.
+        files: how many files each attempt writes.
+    """
+
+    name: str
+    terms: Terms
+    job_id: str | None
+    tasks: tuple[str, ...]
+    unique: bool
+    files: int = 1
+    started: StartedJob | None = None
+    ready: Signal = field(default_factory=Signal)
+    bell: Signal = field(default_factory=Signal)
+    messages: list[TaskCommit] = field(default_factory=list)
+    working: dict[str, int] = field(default_factory=dict)
+    """How many attempts of a task may still send a message."""
+
+    def first_messages(self) -> list[TaskCommit]:
+        """The first message of each task, as Spark accepts them."""
+        first: dict[str, TaskCommit] = {}
+        for message in self.messages:
+            first.setdefault(message.task, message)
+        return list(first.values())
+
+
+class World:
+    """A store and the processes around it.
+
+    Args:
+        chance: everything that is drawn is drawn from it.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        policy = chance.choice(("random", "random", "sticky", "priority", "priority"))
+        self.scheduler = Scheduler(chance, policy, chance.choice((0.01, 0.1, 0.4)))
+        self._drawn = 0
+        self.store = MemoryStore(
+            page_keys=3 if chance.random() < 0.1 else 1000,
+            forgetful_complete=chance.random() < 0.5,
+            clock=lambda: self.scheduler.now,
+            ids=self.new_id,
+        )
+        self.watch = Watch(self.store, self.scheduler)
+        self.injector = Injector(self.store, self.scheduler, self.watch, chance)
+        self.blocks = BlockSource()
+        self.actors: list[Actor] = []
+        self.runs: list[JobRun] = []
+        setup._proved.clear()  # what a process knows of a store; this world's processes are new
+
+    def new_id(self) -> str:
+        """The next id: 32 hexadecimal digits."""
+        self._drawn += 1
+        return f"{self._drawn:016x}{0xABCDEF:016x}"
+
+    def start(self, name: str, kind: str, program: Callable[[Actor], object]) -> Actor:
+        """Start a process."""
+        actor = Actor(name, kind)
+        actor.priority = self.chance.random()
+        self.actors.append(actor)
+        self.scheduler.spawn(actor, lambda: program(actor))
+        return actor
+
+    def runtime(self, actor: Actor) -> Runtime:
+        """The components of one process."""
+        return Runtime(
+            store=self.store,
+            pool=StrandPool(self.scheduler, actor),
+            clock=ActorClock(self.scheduler, actor),
+            ids=self.new_id,
+        )
+
+    def committer(self, actor: Actor, job: StartedJob) -> MagicCommitter:
+        """A started job in a process."""
+        actor.job = job.uuid
+        return MagicCommitter(self.runtime(actor), job, OPTIONS, self.blocks)
+
+    def attach(self, actor: Actor, job_id: str) -> tuple[MagicCommitter, State] | None:
+        """A job by its name alone, as `magic_committer.attach` does it; None: there is no record."""
+        seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
+        if seen is None:
+            return None
+        record = seen.record
+        started = StartedJob(
+            id=record.id,
+            uuid=record.uuid,
+            dest=DEST.url,
+            terms=record.terms,
+            given_id=record.given_id,
+            fence_etag=seen.etag if record.state is State.RUNNING else "",
+            undisturbed=False,
+        )
+        return self.committer(actor, started), record.state
+
+    # Other programs -------------------------------------------------------------------------------
+
+    def foreign_put(self, key: str, body: bytes) -> None:
+        """Another program writes an object."""
+        self.store.put_object(key, body)
+        self.watch.foreign_object(key)
+
+    def foreign_delete(self, key: str) -> None:
+        """Another program deletes an object."""
+        self.store.delete_object(key)
+        self.watch.foreign_delete(key)
+
+    def foreign_upload(self, key: str) -> None:
+        """Another program starts an upload."""
+        self.watch.foreign_upload(self.store.start_upload(key), key)
+
+    def job_ids(self) -> Iterable[str]:
+        """The jobs whose records lie under the destination."""
+        prefix = f"{DEST.prefix}__magic_job-"
+        for key in self.store.keys(prefix):
+            if key.endswith("/job.json"):
+                yield key.removeprefix(prefix).partition("/")[0]
+
+    def close(self) -> None:
+        """End what is left of this world in the process that simulates it."""
+        self.store.before = self.store.after = None
+        sender._unsettled.clear()
