@@ -1,8 +1,8 @@
 """The command line: one round that verifies, then interleaved rounds that are measured.
 
-    python -m benchmarks
-    python -m benchmarks --mib 256 --rounds 3 magic-committer smart_open
-    python -m benchmarks --profile profile.txt
+python -m benchmarks
+python -m benchmarks --mib 256 --rounds 3 magic-committer smart_open
+python -m benchmarks --profile profile.txt
 """
 
 from __future__ import annotations

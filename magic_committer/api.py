@@ -18,6 +18,7 @@ from typing import Literal, overload
 
 from magic_committer import wiring
 from magic_committer.commit import records
+from magic_committer.commit.outcome import outcome_of
 from magic_committer.committers.magic import MagicCommitter, open_plain
 from magic_committer.errors import (
     JobNotFound,
@@ -26,7 +27,7 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.handles import Job, Writing, text_options
-from magic_committer.job import OUTCOMES, StartedJob, State, Terms
+from magic_committer.job import StartedJob, State, Terms
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.paths import Destination, JobPaths, MagicPath, parse_magic_path
 from magic_committer.runtime import ProgressFunction, no_progress
@@ -114,18 +115,14 @@ def attach(
             hint="It may have ended, either way, or never been: look at the destination",
         )
     record = seen.record
-    running = record.state is State.RUNNING
-    started = StartedJob(
-        id=record.id,
-        uuid=record.uuid,
-        dest=destination.url,
-        terms=record.terms,
-        given_id=record.given_id,
-        fence_etag=seen.etag if running else "",
-        undisturbed=False,
+    return Job(
+        StartedJob.attached(record, destination.url, seen.etag),
+        options,
+        s3,
+        state=record.state,
+        outcome=outcome_of(record),
+        progress=progress,
     )
-    outcome = record.outcome or OUTCOMES.get(record.state, "")
-    return Job(started, options, s3, state=record.state, outcome=outcome, progress=progress)
 
 
 def write(

@@ -266,6 +266,22 @@ class AbortIncomplete(JobError):
     """The job is being undone, but not all of it is gone yet: do it again."""
 
 
+class JobTooYoung(JobError):
+    """The job is running and may be alive: wait, or say that it is dead by a smaller limit.
+
+    Attributes:
+        age, limit: seconds since anything of the job changed, by the store's clock; and how many
+            it must be.
+    """
+
+    def __init__(
+        self, message: str, *, job_id: str = "", age: float = 0.0, limit: float = 0.0, hint: str = ""
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.age = age
+        self.limit = limit
+
+
 class OutcomeUnknown(JobError):
     """Whether the job was decided cannot be told: the record is absent, or cannot be read."""
 

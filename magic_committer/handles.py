@@ -16,6 +16,7 @@ from typing import Any, Literal, overload
 from magic_committer import wiring
 from magic_committer.commit.outcome import ended
 from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.magic.alive import ALIVE_SECONDS, SignOfLife
 from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
 from magic_committer.options import Options, S3Options
@@ -301,14 +302,25 @@ class Job:
             JobNotRunning: it is committed.
             OutcomeUnknown: it cannot be told.
         """
-        return self._ended("aborted") or self._reported(lambda: self._committer().abort_job())
+        return self._ended("aborted", "reverted") or self._reported(lambda: self._committer().abort_job())
 
-    def _ended(self, outcome: str) -> JobReport | None:
+    def keep_alive(self) -> Callable[[], None]:
+        """Say on the store now and then that the job is alive, so that no cleanup takes it for dead
+        while nothing else of it changes. For the process that drives a job of `start` which may be
+        silent for hours; `write` and the Spark faces do it themselves.
+
+        Returns:
+            What ends it; call it when the job has ended. Never blocks.
+        """
+        sign = SignOfLife(self._committer().runtime, self._started)
+        return wiring.pool.every(ALIVE_SECONDS, sign.give)
+
+    def _ended(self, *outcomes: str) -> JobReport | None:
         """The report of a job that this handle has seen to its end; raises if it was another end
-        than ``outcome``. None while there is something left to do."""
+        than those. None while there is something left to do."""
         if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
             return None
-        if self.report.outcome == outcome:
+        if self.report.outcome in outcomes:
             return self.report
         if self._outcome == "":
             return None
@@ -359,9 +371,13 @@ class Writing:
         self._start = start
         self._job: Job | None = None
         self._task: Task | None = None
+        self._end_life: Callable[[], None] = _nothing
 
     def __repr__(self) -> str:
         return f"<Writing {self._job!r}>"
+
+    def __del__(self) -> None:
+        self._end_life()  # one that is entered and dropped is not alive for ever
 
     @property
     def job(self) -> Job:
@@ -392,6 +408,7 @@ class Writing:
             raise MagicError("a job is used once", hint="Call write(...) again")
         self._job = self._start()
         self._task = self._job.task("0")
+        self._end_life = self._job.keep_alive()
         return self
 
     def __exit__(
@@ -400,6 +417,12 @@ class Writing:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            self._end(error)
+        finally:
+            self._end_life()
+
+    def _end(self, error: BaseException | None) -> None:
         assert self._task is not None
         if error is not None:
             self._give_up(error)
@@ -442,6 +465,10 @@ def give_up(job: Job, error: BaseException) -> None:
     if job.report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
         job.report = replace(job.report, error=reason)
+
+
+def _nothing() -> None:
+    """No sign of life is being given."""
 
 
 def text_options(

@@ -284,6 +284,19 @@ class StartedJob:
     fence_etag: str
     undisturbed: bool
 
+    @classmethod
+    def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
+        """The job as a process knows it that found its record, of this ETag, on the store."""
+        return cls(
+            id=record.id,
+            uuid=record.uuid,
+            dest=dest,
+            terms=record.terms,
+            given_id=record.given_id,
+            fence_etag=etag if record.state is State.RUNNING else "",
+            undisturbed=False,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:

@@ -5,6 +5,7 @@ The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools se
     D/_SUCCESS
     D/__magic_job-<job>/job.json                                    the job's record
     D/__magic_job-<job>/plan-<nonce>.json                           one for each try
+    D/__magic_job-<job>/alive.json                                  a long job's sign of life
     D/__magic_job-<job>/job-<job>/00/<attempt>.pendingset           one for each committed attempt
     D/__magic_job-<job>/job-<job>/00/tasks/<attempt>/__base/<name>  marker; + ``.pending``
 
@@ -56,6 +57,7 @@ PENDING_SUFFIX = ".pending"
 PENDINGSET_SUFFIX = ".pendingset"
 SUCCESS = "_SUCCESS"
 RECORD = "job.json"
+ALIVE = "alive.json"
 
 # Limits
 CONTROL_BYTES_MIN = 144
@@ -359,6 +361,10 @@ class JobPaths:
 
     def plan(self, nonce: str) -> str:
         return _check_fits(f"{self.directory}plan-{check_id('nonce', nonce)}.json")
+
+    @property
+    def alive(self) -> str:
+        return _check_fits(f"{self.directory}{ALIVE}")
 
     @property
     def job_attempt(self) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future as StdFuture
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -160,6 +160,25 @@ class ThreadPool:
         if self.threads_max:
             self._running()
 
+    def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
+        """Call ``function`` every so many seconds, in a thread of its own, until it returns False.
+        A pool without threads never calls it.
+
+        Returns:
+            What ends it: the thread at once, a call that is under way when it is done. It never
+            blocks and takes no lock: it may be called from ``__del__``, and in a forked child, where
+            no such thread runs.
+        """
+        bell: SimpleQueue[None] = SimpleQueue()
+        if self.threads_max:
+            threading.Thread(
+                target=_tick,
+                args=(bell, seconds, function),
+                name=f"{self._name}-every",
+                daemon=True,
+            ).start()
+        return lambda: bell.put(None)
+
     def close(self) -> None:
         """Wait for what runs, then stop the threads. The pool may be used again: it starts anew."""
         with self._lock:
@@ -181,6 +200,20 @@ class ThreadPool:
             return self._executor
 
 
+def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool]) -> None:
+    goes_on = True
+    while goes_on:
+        try:
+            bell.get(timeout=seconds)
+            return
+        except Empty:
+            pass
+        try:
+            goes_on = function()
+        except Exception:  # nobody waits for it; the next call may do better
+            _log_lost(function)
+
+
 def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
     while (function := queue.get()) is not None:
         try:
@@ -193,7 +226,7 @@ def _log_lost(function: Callable[[], object]) -> None:
     import logging
 
     logging.getLogger("magic_committer").warning(
-        "a late clean-up failed: %r", function, exc_info=True
+        "what ran in the background failed: %r", function, exc_info=True
     )
 
 

@@ -90,6 +90,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
 
     Raises:
         JobExists: there is another record of that name.
+        ConditionsNotSupported: the store does not know the condition.
         OutcomeUnknown: no answer came; a record of that nonce may still appear.
     """
     if record.terms.conditional_writes == "off":
@@ -108,6 +109,9 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             return Created(_stored(key, record, written), undisturbed)
         except _UNCLEAR as error:
             now = _read_back(runtime, key, error, record.id)
+        except NotSupported as error:
+            answer = f"refuses it ({error.status} {error.code})"
+            raise undecidable(runtime, "If-None-Match", answer) from error
         undisturbed = False
         if now is not None and now.record.nonce == record.nonce:
             return Created(now, undisturbed)
@@ -178,31 +182,13 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
     return False
 
 
-def prove(runtime: Runtime, seen: Seen) -> None:
-    """Prove on the job's own record that the store keeps the conditions on which a decision rests.
-
-    Sends the same bytes again, so that a store that ignores the condition changes nothing: a PUT
-    ``If-None-Match: *`` over the record, and one ``If-Match`` with an ETag that it does not have;
-    both must be refused with 412.
-
-    Raises:
-        ConditionsNotSupported: one was accepted or not understood.
-    """
-    body, metadata = seen.record.encode(), _metadata(seen.record)
-    stale = '"00000000000000000000000000000000"'
-    for condition, name in (
-        ({"if_none_match": True}, "If-None-Match"),
-        ({"if_match": stale}, "If-Match"),
-    ):
-        try:
-            runtime.store.put(seen.key, body, metadata=metadata, **condition)
-        except (PreconditionFailed, WriteConflict):
-            continue
-        except (InvalidRequest, NotSupported) as error:
-            raise _unsupported(
-                runtime, name, f"refuses it ({error.code or error.status})"
-            ) from error
-        raise _unsupported(runtime, name, "ignores it")
+def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported:
+    """The error for a store that does not keep a condition on which the decision of a job rests."""
+    return ConditionsNotSupported(
+        f"the store of bucket {runtime.store.bucket!r} does not keep {name} on PutObject: it {how}",
+        hint="No job can be decided once there, in any mode. Options(conditional_writes='off') works"
+        " all the same, with S3A's guarantees only: one driver, no recovery beside it",
+    )
 
 
 def _exists(now: Seen) -> JobExists:
@@ -210,14 +196,6 @@ def _exists(now: Seen) -> JobExists:
         f"job {now.record.id!r} exists already, it is {now.record.state}",
         job_id=now.record.id,
         hint="A job id is used once: give another, or none and one is drawn",
-    )
-
-
-def _unsupported(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported:
-    return ConditionsNotSupported(
-        f"the store of bucket {runtime.store.bucket!r} does not keep {name} on PutObject: it {how}",
-        hint="A job cannot be decided once there. Options(conditional_writes='off') works all the"
-        " same, with S3A's guarantees only: one driver, no recovery beside it",
     )
 
 

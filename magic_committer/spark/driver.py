@@ -105,6 +105,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
         return _skipped(order)
     try:
         job = order.start()
+        end_life = job.keep_alive()
         try:
             results, tasks = run_tasks(job)
             return job.commit(results, expect=tasks)
@@ -113,6 +114,8 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
         except BaseException as error:
             give_up(job, error)
             raise
+        finally:
+            end_life()
     except DestinationExists:
         if order.mode == "ignore":  # the data came after our first look
             return _skipped(order)

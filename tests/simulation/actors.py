@@ -15,11 +15,8 @@ from magic_committer.errors import (
     CommitIncomplete,
     CommitRefused,
     DestinationExists,
-    IncompleteJob,
     JobNotRunning,
     MagicError,
-    OutcomeUnknown,
-    StoreError,
 )
 from magic_committer.job import JobReport, State
 from magic_committer.store import Attributes
@@ -74,19 +71,25 @@ def _write_and_commit(
         if ending == "slow":
             world.scheduler.sleep(PAUSE_SECONDS)
         if ending == "drops":
-            world.scheduler.kill(actor)
-            world.scheduler.turn()
+            die(world, actor)
         result = attempt.commit()
     except MagicError:
         with suppress(MagicError):
             attempt.abort()
         raise
     if ending == "cut":
-        world.scheduler.kill(actor)
+        die(world, actor)
     world.scheduler.turn()
     known.told = True
     run.messages.append(result)
     world.scheduler.notify(run.bell, stays=False)
+
+
+def die(world: World, actor: Actor) -> None:
+    """The process is killed between two requests."""
+    actor.hurt = True
+    world.scheduler.kill(actor)
+    world.scheduler.turn()
 
 
 def write_file(
@@ -154,12 +157,12 @@ def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
         committer = MagicCommitter.setup(
             world.runtime(actor), DEST, run.terms, OPTIONS, world.blocks, run.job_id
         )
-    except MagicError:
-        world.scheduler.notify(run.ready)
+        run.started = committer.job
+    except MagicError as error:
+        world.watch.refused(actor.job, error)
         return
-    run.started = committer.job
-    actor.job = committer.job.uuid
-    world.scheduler.notify(run.ready)
+    finally:
+        world.scheduler.notify(run.ready)
     if patience == "hasty" and run.terms.accept == "listing":
         _commit(world, run, committer, actor)
     retried: set[str] = set()
@@ -194,19 +197,7 @@ def _all_done(run: JobRun) -> bool:
 
 def _run_again(world: World, run: JobRun, name: str) -> None:
     run.working[name] += 1
-    again = world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
-    watch_end(world, run, name, again)
-
-
-def watch_end(world: World, run: JobRun, name: str, actor: Actor) -> None:
-    """Count an attempt as ended also when its process died: engines notice that."""
-
-    def notice(noticer: Actor) -> None:
-        world.scheduler.wait(actor.ended)
-        if actor.dead:
-            world.scheduler.notify(run.bell, stays=False)
-
-    world.start(f"{actor.name}?", "engine", notice)
+    world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
 
 
 def _commit(world: World, run: JobRun, committer: MagicCommitter, actor: Actor) -> bool:

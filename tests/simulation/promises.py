@@ -143,6 +143,7 @@ class Watch:
         before = truth.note_object(key, actor)
         if what == "record":
             found = truth.note_record(key)
+            actor.job = actor.job or truth.at_record[key]
             if found is not None:
                 self._arrow(*found)
         elif what == "_SUCCESS":
@@ -156,6 +157,8 @@ class Watch:
             self.broken("I5", f"job {job.id} {how} {job.state}")
         if job.state != "committing":
             return
+        if job.refused:
+            self.broken("I10", f"job {job.id}, whose setup was refused, is committed")
         if job.unknown_plan:
             self.broken("I5", f"job {job.id} is committed, but {job.unknown_plan}")
         chosen: dict[str, str] = {}
@@ -265,6 +268,14 @@ class Watch:
                 self.broken("I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}")
         elif name != "OutcomeUnknown":
             self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
+
+    def refused(self, uuid: str, error: BaseException) -> None:
+        """A setup raised: nothing of the job will become visible."""
+        job = self.truth.jobs.get(uuid)
+        if job is not None:
+            job.refused = True
+            if job.decision == "committed":
+                self.broken("I10", f"setup of job {job.id} raised {error!r}, it is committed")
 
     def excuse(self, uuid: str, keys: Iterable[str]) -> bool:
         """Whether somebody else has meddled with all of these keys; then they are *unresolved*."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -110,7 +110,8 @@ class Scheduler:
         self._ready: list[Strand] = []
         self._sleeping: list[tuple[float, int, Strand]] = []
         self._sleeps = 0
-        self._alive = 0
+        self.waiting: Counter[str] = Counter()
+        """Strands that have not ended, by actor."""
 
     # For everybody --------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Scheduler:
             raise Killed
         strand = Strand(actor, greenlet(lambda: self._run(strand, function), self._hub))
         actor.strands.append(strand)
-        self._alive += 1
+        self.waiting[actor.name] += 1
         self._ready.append(strand)
 
     def run(self) -> None:
@@ -138,8 +139,8 @@ class Scheduler:
                 self.now = max(self.now, self._sleeping[0][0])
             elif self.on_step is None or not self.on_step():
                 break
-        if self._alive:
-            raise NeverEndsError(f"{self._alive} strands wait for ever")
+        if self.waiting:
+            raise NeverEndsError(f"these wait for ever: {self.waiting}")
 
     @property
     def busy(self) -> bool:
@@ -201,11 +202,15 @@ class Scheduler:
         except BaseException as error:
             self.crashes.append((strand.actor, error))
         finally:
-            self._alive -= 1
-            actor = strand.actor
-            actor.strands.remove(strand)
-            if not actor.strands:
-                self.notify(actor.ended)
+            self._forget(strand)
+
+    def _forget(self, strand: Strand) -> None:
+        actor = strand.actor
+        actor.strands.remove(strand)
+        self.waiting[actor.name] -= 1
+        if not actor.strands:
+            del self.waiting[actor.name]
+            self.notify(actor.ended)
 
     def _pick(self) -> Strand:
         ready = self._ready
@@ -249,12 +254,10 @@ class Scheduler:
         for strand in tuple(actor.strands):
             self.current = strand
             if not strand.greenlet:  # it never ran
-                self._alive -= 1
-                actor.strands.remove(strand)
+                self._forget(strand)
             else:
                 strand.greenlet.throw(Killed)
         self.current = before
-        self.notify(actor.ended)
 
     def _sleep_until(self, strand: Strand, time: float) -> None:
         self._sleeps += 1

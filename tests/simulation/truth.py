@@ -6,6 +6,7 @@ the formats (it reads records, plans and pendingsets as JSON), and nothing of th
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +77,8 @@ class JobTruth:
     decision: str = ""
     decided_step: int = 0
     set_up_time: float = 0.0
+    refused: bool = False
+    """Its setup raised."""
     completed_time: float | None = None
     accepted: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Of the decided plan: key, task and attempt by upload id."""
@@ -100,7 +103,7 @@ class Truth:
         self.meddled: set[str] = set()
         """Keys that somebody else wrote or deleted after a job of ours had completed them, and keys
         whose upload was taken by a lifecycle rule."""
-        self.fresh: set[str] = set()
+        self.visits: Counter[str] = Counter()
 
     @property
     def step(self) -> int:
@@ -162,6 +165,7 @@ class Truth:
         if job.nonce == record["nonce"] and job.state != "absent":
             return None
         left, job.state, job.nonce = job.state, state, record["nonce"]
+        self.visits[state] += 1
         if state in DECISIONS and not job.decision:
             job.decision = DECISIONS[state]
             job.decided_step = self.step
@@ -178,6 +182,7 @@ class Truth:
             return None
         job = self.jobs[uuid]
         job.state = "absent"
+        self.visits["absent"] += 1
         return job
 
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:

@@ -109,13 +109,23 @@ def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) 
     assert lake.data() == found == {"part-0.csv": lines(range(4))}
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions", "fail", "Append"])
+@pytest.mark.parametrize("mode", ["replace", "fail", "Append"])
 def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
-    """A mode that is not built, or that Spark does not know, is an error that names those that
-    are there; nothing is written."""
-    with pytest.raises(ValueError, match="append, error, errorifexists, ignore"):
+    """A mode that Spark does not know is an error that names those that there are; nothing is
+    written."""
+    with pytest.raises(ValueError, match="append, error, errorifexists, ignore, overwrite"):
         write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
     assert lake.is_untouched()
+
+
+def test_overwrite_replaces_what_was_there(spark: SparkSession, lake: Lake) -> None:
+    """Mode ``overwrite``: exactly the new files are there afterwards."""
+    write_partitions(spark.sparkContext.range(4, numSlices=2), lake.dest, write_lines)
+    report = write_partitions(
+        spark.sparkContext.range(9, numSlices=1), lake.dest, write_lines, mode="overwrite"
+    )
+    assert report.mode == "replace"
+    assert lake.data() == {"part-0.csv": lines(range(9))}
 
 
 def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None:

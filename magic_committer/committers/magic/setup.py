@@ -14,9 +14,10 @@ import logging
 import os
 import socket
 
-from magic_committer.commit import records
+from magic_committer.commit import probe, records
 from magic_committer.commit.conflict import (
     EXCLUDING,
+    REPLACING,
     refuse_existing_data,
     refuse_other_jobs,
 )
@@ -34,16 +35,14 @@ from magic_committer.store import KEY_BYTES_MAX
 
 logger = logging.getLogger("magic_committer")
 
-_proved: set[str] = set()
-"""Identities of the stores that this process has proved (`records.prove`)."""
-
 
 def setup_job(
     runtime: Runtime, dest: Destination, terms: Terms, job_id: str | None, in_flight: int
 ) -> StartedJob:
     """Start a job. Not repeatable with a given id: an id is used once.
 
-    Requests: 1 PUT; 2 more the first time a process meets a store; 1 LIST for a given id; in mode
+    Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 for a mode that needs
+    more of it (`probe.need`); 1 LIST for a given id; in mode
     ``fail`` a listing of the destination and of the jobs under it.
 
     Raises:
@@ -78,7 +77,7 @@ def setup_job(
         undisturbed=created.undisturbed,
     )
     try:
-        _prove_once(runtime, created.seen)
+        _prove_once(runtime, paths, created.seen)
         if terms.mode in EXCLUDING:
             refuse_other_jobs(runtime, job, dest)
         if terms.mode == "fail":
@@ -110,18 +109,24 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
         return
 
 
-def _prove_once(runtime: Runtime, seen: records.Seen) -> None:
-    identity = runtime.store.identity
-    if seen.record.terms.conditional_writes == "off":
+def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+    job_id, terms = seen.record.id, seen.record.terms
+    if terms.conditional_writes == "off":
         logger.warning(
             "job %s: conditional writes are off: it has S3A's guarantees only, one driver and no"
             " recovery beside it",
-            seen.record.id,
+            job_id,
         )
         return
-    if identity not in _proved:
-        records.prove(runtime, seen)
-        _proved.add(identity)
+    found = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    if terms.mode in REPLACING and found.conditional_delete is False:
+        logger.warning(
+            "job %s: the store of bucket %r has no conditional DELETE (%s): what somebody writes over"
+            " an object to be replaced, between the look at it and its deletion, is lost",
+            job_id,
+            runtime.store.bucket,
+            found.notes["conditional_delete"],
+        )
 
 
 def _withdraw(

@@ -1,0 +1,447 @@
+"""What a store can do, found out by asking it, verb by verb, once for each process and store.
+
+Stores accept a condition and ignore it, on one verb and not on the next, and a store that does is
+worse than one that refuses: two drivers both win (docs/stores.md). So each verb that a job will use
+is asked by itself, with a condition that cannot hold. Invariants:
+
+* Only a clear answer counts. 412, and the object as it was: kept. Carried out: ignored. Refused as
+  a request: not known there. No answer, or no permission, is an error, and nothing is learnt.
+* Nothing of anybody's is at stake. What decides a job is asked on its own record, by whoever has
+  just created it, with the bytes that it has: a store that ignores the condition changes nothing.
+  All else is asked on scratch objects in the job's directory, with the job's token.
+* The scratch goes when the probe ends, however it ends. What a killed process leaves is litter of
+  its job: invisible, and taken by its sweep or by cleanup.
+* No lock is held over a request: two threads may ask the same at once, and hear the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, fields
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, get_args
+
+from magic_committer.commit import records
+from magic_committer.commit.conflict import FAILING, REPLACING
+from magic_committer.elements import MAGIC_JOB_PREFIX
+from magic_committer.errors import (
+    ConditionsNotSupported,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import JOB_METADATA, ObjectRef
+from magic_committer.options import Mode
+from magic_committer.paths import JobPaths
+from magic_committer.runtime import Runtime
+from magic_committer.store import (
+    PAGE_KEYS_MAX,
+    Attributes,
+    Part,
+    UploadInfo,
+    same_etag,
+    uploads,
+)
+
+logger = logging.getLogger("magic_committer")
+
+Want = Literal["conditional_put", "swap", "conditional_complete", "conditional_delete"]
+"""What a job may need to know of its store before it relies on it."""
+
+STALE_ETAG = '"00000000000000000000000000000000"'
+"""An ETag that no object has."""
+REQUESTS_IN_FLIGHT = 32
+NONCE_CHARS = 8
+"""Tells apart probes of one job that run at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What is known of a store. None: not asked.
+
+    Attributes:
+        conditional_put: a PUT ``If-None-Match: *`` over an object is refused.
+        swap: a PUT ``If-Match`` another ETag than the object's is refused.
+        etag_quoting: the form of a *right* ``If-Match`` that a PUT accepts: as the store returned
+            it, in quotes, or without (Ceph RGW).
+        conditional_complete: a Complete ``If-None-Match: *`` over an object is refused.
+        conditional_delete: a DELETE ``If-Match`` another ETag is refused, and one with the right
+            ETag is not.
+        second_complete: of an upload that is completed: ``"idempotent"``: 200 again;
+            ``"forgetful"``: 404; ``"other"``: another error.
+        uploads_by_prefix: open uploads are listed by a prefix of their keys, those and no others.
+        uploads_paged: more than 1,000 of them too, each once.
+        notes: for each that is lacking, how the store answers.
+    """
+
+    conditional_put: bool | None = None
+    swap: bool | None = None
+    etag_quoting: Literal["quoted", "unquoted"] | None = None
+    conditional_complete: bool | None = None
+    conditional_delete: bool | None = None
+    second_complete: Literal["idempotent", "forgetful", "other"] | None = None
+    uploads_by_prefix: bool | None = None
+    uploads_paged: bool | None = None
+    notes: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+UNCONDITIONAL = Capabilities(
+    conditional_put=False, swap=False, conditional_complete=False, conditional_delete=False
+)
+"""What a job with ``conditional_writes="off"`` may rely on, whatever its store can do."""
+
+
+class _Finding(NamedTuple):
+    value: Any
+    note: str = ""
+
+
+_known: dict[tuple[str, str], _Finding] = {}
+"""What this process has learnt: by the store's identity and the name of the capability."""
+
+
+def known(identity: str) -> Capabilities:
+    """What this process has learnt of a store so far. No request."""
+    found = {f.name: _known.get((identity, f.name), _Finding(None)) for f in fields(Capabilities)}
+    del found["notes"]
+    return Capabilities(
+        **{name: finding.value for name, finding in found.items()},
+        notes={name: finding.note for name, finding in found.items() if finding.note},
+    )
+
+
+def wants_at_setup(mode: Mode) -> frozenset[Want]:
+    """What a job of that mode must know before it starts. Reverting one needs
+    ``conditional_delete`` as well. Pure."""
+    wants: set[Want] = {"conditional_put", "swap"}
+    if mode in FAILING:
+        wants.add("conditional_complete")
+    if mode in REPLACING:
+        wants.add("conditional_delete")
+    return frozenset(wants)
+
+
+def need(
+    runtime: Runtime, paths: JobPaths, seen: records.Seen, wants: Collection[Want]
+) -> Capabilities:
+    """Find out what is wanted and not known yet. Repeatable.
+
+    Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
+    ``conditional_complete`` 7, ``conditional_delete`` 5.
+
+    Args:
+        paths: the job in whose directory scratch objects may lie.
+        seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
+            it a moment ago: it is written again.
+        wants: what the caller will rely on.
+
+    Returns:
+        What is known. ``conditional_delete`` may be False: deletes then compare first, and what a
+        neighbour writes in between is lost (`commit.deletes`).
+
+    Raises:
+        ConditionsNotSupported: something wanted is lacking for which there is no other way.
+        StoreError: the store did not answer clearly.
+    """
+    if seen.record.terms.conditional_writes == "off":
+        return UNCONDITIONAL
+    identity = runtime.store.identity
+    for name in get_args(Want):
+        if name not in wants:
+            continue
+        found = _known.get((identity, name))
+        if found is None:
+            found = _ask_for_job(runtime, paths, seen, name)
+            _known[identity, name] = found
+        if found.value is False and name != "conditional_delete":
+            raise _refused(runtime, name, found.note)
+    return known(identity)
+
+
+def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabilities:
+    """Ask everything, whatever is known already: some 40 requests. Repeatable.
+
+    All of it happens in ``<prefix>__magic_job-<drawn id>/``: readers do not see it, and if this
+    process is killed, cleanup takes it for what it is, litter of a job without a record.
+
+    Args:
+        prefix: a directory: "" or with its closing slash.
+        paging: ask for ``uploads_paged`` as well, with 1,001 uploads: 2,000 requests more.
+
+    Raises:
+        StoreError: the store did not answer clearly; nothing is left behind.
+    """
+    if prefix and not prefix.endswith("/"):
+        raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
+    uuid = runtime.ids()
+    directory = f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/"
+    found: dict[str, _Finding] = {}
+    for name, ask in _ON_SCRATCH.items():
+        if name != "uploads_paged" or paging:
+            with _Scratch(runtime, directory, uuid) as scratch:
+                found[name] = ask(scratch)
+    if not found["swap"].value:
+        found["etag_quoting"] = _Finding(None)  # what is ignored may look anyhow
+    elif found["etag_quoting"].value is None:
+        found["swap"] = _Finding(False, found["etag_quoting"].note)
+    identity = runtime.store.identity
+    _known.update({(identity, name): finding for name, finding in found.items()})
+    return known(identity)
+
+
+def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
+    record = seen.record
+    if name in ("conditional_put", "swap"):
+        metadata = {JOB_METADATA: record.uuid}
+
+        def put(**condition: Any) -> object:
+            return runtime.store.put(seen.key, record.encode(), metadata=metadata, **condition)
+
+        if name == "swap":
+            return _must_fail(lambda: put(if_match=STALE_ETAG))
+        return _must_fail(lambda: put(if_none_match=True))
+    with _Scratch(runtime, paths.directory, record.uuid) as scratch:
+        return _ON_SCRATCH[name](scratch)
+
+
+def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
+    if name == "conditional_put":
+        return records.undecidable(runtime, "If-None-Match", how)
+    if name == "swap":
+        return records.undecidable(runtime, "If-Match", how)
+    others = " and ".join(repr(mode) for mode in get_args(Mode) if mode not in FAILING)
+    return ConditionsNotSupported(
+        f"the store of bucket {runtime.store.bucket!r} does not keep If-None-Match on"
+        f" CompleteMultipartUpload: it {how}",
+        hint="Mode 'fail' does not work there: it could write over what somebody else wrote."
+        f" Modes {others} do",
+    )
+
+
+# The questions ------------------------------------------------------------------------------------
+
+
+def _must_fail(send: Callable[[], object]) -> _Finding:
+    """What a store makes of a condition that does not hold."""
+    try:
+        send()
+    except (PreconditionFailed, WriteConflict):
+        return _Finding(True)
+    except (InvalidRequest, NotSupported) as error:
+        return _Finding(False, f"refuses it ({_answer(error)})")
+    return _Finding(False, "ignores it")
+
+
+def _answer(error: StoreError) -> str:
+    return f"{error.status or ''} {error.code}".strip()
+
+
+def _conditional_put(scratch: _Scratch) -> _Finding:
+    before = scratch.put("object")
+    found = _must_fail(lambda: scratch.store.put(before.key, b"other", if_none_match=True))
+    return scratch.untouched(found, before)
+
+
+def _swap(scratch: _Scratch) -> _Finding:
+    before = scratch.put("object")
+    found = _must_fail(lambda: scratch.store.put(before.key, b"other", if_match=STALE_ETAG))
+    return scratch.untouched(found, before)
+
+
+def _etag_quoting(scratch: _Scratch) -> _Finding:
+    before = scratch.put("object")
+    bare = before.etag.strip('"')
+    for name, form in (("quoted", f'"{bare}"'), ("unquoted", bare)):
+        try:
+            scratch.store.put(before.key, b"other", if_match=form)
+        except (PreconditionFailed, InvalidRequest):
+            continue
+        return _Finding(name)
+    return _Finding(None, "refuses the right ETag too")
+
+
+def _conditional_complete(scratch: _Scratch) -> _Finding:
+    before = scratch.put("object")
+    upload_id, parts = scratch.upload("object")
+    found = _must_fail(
+        lambda: scratch.store.complete_upload(before.key, upload_id, parts, if_none_match=True)
+    )
+    return scratch.untouched(found, before)
+
+
+def _conditional_delete(scratch: _Scratch) -> _Finding:
+    before = scratch.put("object")
+    stale = _must_fail(lambda: scratch.store.delete_one(before.key, if_match=STALE_ETAG))
+    found = scratch.untouched(stale, before)
+    if not found.value:
+        return found
+    for form in (before.etag, records.other_quoting(before.etag)):
+        try:
+            scratch.store.delete_one(before.key, if_match=form)
+        except PreconditionFailed:
+            continue
+        return found
+    return _Finding(False, "refuses the right ETag too")
+
+
+def _second_complete(scratch: _Scratch) -> _Finding:
+    upload_id, parts = scratch.upload("object")
+    key = scratch.key("object")
+    scratch.store.complete_upload(key, upload_id, parts)
+    try:
+        scratch.store.complete_upload(key, upload_id, parts)
+    except NotFound:
+        return _Finding("forgetful")
+    except StoreError as error:
+        if isinstance(error, Unanswered) and not error.status:
+            raise
+        return _Finding("other", f"answers {_answer(error)}")  # 403, 400, 500 for ever
+    return _Finding("idempotent")
+
+
+def _uploads_by_prefix(scratch: _Scratch) -> _Finding:
+    inside, _ = scratch.upload("a/object")
+    beside, _ = scratch.upload("ab")
+    listed = scratch.listed("a/")
+    if isinstance(listed, _Finding):
+        return listed
+    if beside in listed:
+        return _Finding(False, "lists uploads beside the prefix")
+    if inside not in listed:
+        return _Finding(False, "does not list an upload by a part of its key")
+    return _Finding(True)
+
+
+def _uploads_paged(scratch: _Scratch) -> _Finding:
+    # Two uploads a key but for the first: the end of the first page falls between two of one key.
+    names = [f"{(n + 1) // 2:04}" for n in range(PAGE_KEYS_MAX + 1)]
+    with closing(
+        scratch.runtime.pool.each(scratch.create, names, in_flight=REQUESTS_IN_FLIGHT)
+    ) as outcomes:
+        made = [outcome.unwrap() for outcome in outcomes]
+    listed = scratch.listed("")
+    if isinstance(listed, _Finding):
+        return listed
+    if missing := len(set(made) - set(listed)):
+        return _Finding(False, f"leaves out {missing} of {len(made)} uploads")
+    if any(times > 1 for times in listed.values()):
+        return _Finding(False, "lists uploads twice")
+    return _Finding(True)
+
+
+class _Scratch:
+    """Objects and uploads of one probe, each under a key that nobody else has. They are gone when
+    the ``with`` ends, however it ends; what cannot be removed is told to the log."""
+
+    def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
+        self.runtime = runtime
+        self.store = runtime.store
+        self._root = f"{directory}probe-{runtime.ids()[:NONCE_CHARS]}/"
+        self._uuid = uuid
+        self._metadata = {JOB_METADATA: uuid}
+        self._keys: set[str] = set()
+        self._uploads: list[UploadInfo] = []
+        self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
+
+    def key(self, name: str) -> str:
+        """Its last element names the job, so that a sweep knows an upload there as the job's."""
+        return f"{self._root}{name}-mcj{self._uuid}"
+
+    def put(self, name: str) -> ObjectRef:
+        """Write a scratch object."""
+        key = self.key(name)
+        self._keys.add(key)
+        written = self.store.put(key, b"object", metadata=self._metadata)
+        return ObjectRef(key, written.etag or self.store.head(key).etag)
+
+    def create(self, name: str) -> str:
+        """Start a scratch upload; its id."""
+        key = self.key(name)
+        self._unsure.add(key)
+        created = self.store.create_upload(key, attributes=Attributes(metadata=self._metadata))
+        self._uploads.append(UploadInfo(key, created.upload_id))
+        if created.attempts == 1:
+            self._unsure.discard(key)
+        return created.upload_id
+
+    def upload(self, name: str) -> tuple[str, tuple[Part, ...]]:
+        """A scratch upload that is ready to complete: its id and its parts."""
+        upload_id = self.create(name)
+        self._keys.add(self.key(name))
+        part = self.store.put_part(self.key(name), upload_id, 1, memoryview(b"upload"))
+        return upload_id, (part,)
+
+    def listed(self, below: str) -> Counter[str] | _Finding:
+        """How often each upload is listed; or that they cannot be."""
+        try:
+            return Counter(one.upload_id for one in uploads(self.store, self._root + below))
+        except (NotSupported, InvalidRequest) as error:
+            return _Finding(False, f"does not list uploads ({_answer(error)})")
+
+    def untouched(self, found: _Finding, before: ObjectRef) -> _Finding:
+        """What was found, but for a store that says 412 and does it all the same."""
+        if not found.value:
+            return found
+        try:
+            same = same_etag(self.store.head(before.key).etag, before.etag)
+        except NotFound:
+            same = False
+        return found if same else _Finding(False, "answers that it did not hold, and ignores it")
+
+    def __enter__(self) -> _Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        left = self._each(self._abort, self._uploads)
+        left += self._each(self._abort_all, sorted(self._unsure))
+        left += self._each(self.store.delete_one, sorted(self._keys))
+        for failure in left:
+            logger.warning(
+                "a probe of the store leaves something under %s: %s", self._root, failure
+            )
+
+    def _abort(self, upload: UploadInfo) -> None:
+        self.store.abort_upload(upload.key, upload.upload_id)
+
+    def _abort_all(self, key: str) -> None:
+        try:
+            for upload in uploads(self.store, key):
+                self._abort(upload)
+        except NotSupported:
+            return  # nothing can tell whether there is one
+
+    def _each(self, function: Callable[[Any], None], items: Iterable[Any]) -> list[StoreError]:
+        failures: list[StoreError] = []
+        with closing(
+            self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
+        ) as outcomes:
+            for outcome in outcomes:
+                if isinstance(outcome.error, StoreError):
+                    failures.append(outcome.error)
+                    continue
+                outcome.unwrap()
+        return failures
+
+
+_ON_SCRATCH: Mapping[str, Callable[[_Scratch], _Finding]] = {
+    "conditional_put": _conditional_put,
+    "swap": _swap,
+    "etag_quoting": _etag_quoting,
+    "conditional_complete": _conditional_complete,
+    "conditional_delete": _conditional_delete,
+    "second_complete": _second_complete,
+    "uploads_by_prefix": _uploads_by_prefix,
+    "uploads_paged": _uploads_paged,
+}

@@ -1,0 +1,206 @@
+"""One schedule: a world drawn from a seed, run to its end, recovered, and judged.
+
+`simulate` is all there is to call: the same seed gives the same schedule, in every process.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from magic_committer.job import Terms
+from tests.simulation import actors
+from tests.simulation.faults import Fault, draw_faults
+from tests.simulation.promises import Violation
+from tests.simulation.scheduler import NeverEndsError
+from tests.simulation.world import DEST, JobRun, World
+
+AFTERWARDS_SECONDS = 3600.0
+"""Before the last recovery: no request is late any more."""
+
+ENDINGS = ("well",) * 12 + ("slow",) * 4 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
+DEEDS = ("overwrite", "delete", "mark", "upload", "write", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a schedule came to.
+
+    Attributes:
+        trace: a hash of all calls and answers in order.
+        calls: the last of them, for people.
+        states: how often a record entered each state.
+        struck: kind of request and kind of fault.
+    """
+
+    seed: int
+    violations: tuple[Violation, ...]
+    trace: str
+    calls: tuple[str, ...]
+    shape: str
+    actors: int
+    tasks: int
+    requests: int
+    states: Counter[str]
+    struck: tuple[tuple[str, str], ...]
+
+
+def simulate(seed: int) -> Result:
+    """Run one schedule."""
+    world = World(random.Random(seed))
+    try:
+        return _simulate(world, seed)
+    finally:
+        world.close()
+
+
+def _simulate(world: World, seed: int) -> Result:
+    chance = world.chance
+    world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
+    world.foreign_upload(f"{DEST.prefix}foreign.csv")
+    world.foreign_put("t10/foreign.csv", b"foreign")
+    _main_job(world)
+    if chance.random() < 0.3:
+        _neighbour(world)
+    _others(world)
+    faults = draw_faults(chance)
+    world.injector.faults = list(faults)
+    shape = _shape(world, faults)
+    _run(world)
+    requests, processes = world.injector.requests, len(world.actors)
+    world.injector.faults = []
+    _recover(world)
+    if not world.watch.violations:
+        world.watch.end()
+    return Result(
+        seed=seed,
+        violations=tuple(world.watch.violations),
+        trace=world.injector.trace,
+        calls=tuple(map(str, world.injector.calls)),
+        shape=shape,
+        actors=processes,
+        tasks=sum(len(run.tasks) for run in world.runs),
+        requests=requests,
+        states=world.watch.truth.visits,
+        struck=tuple(world.injector.struck),
+    )
+
+
+def _run(world: World) -> None:
+    try:
+        world.scheduler.run()
+    except NeverEndsError as error:
+        world.watch.broken("I5", str(error))
+    for actor, error in world.scheduler.crashes:
+        world.watch.broken("I10", f"{actor} raised {error!r}")
+    world.scheduler.crashes.clear()
+
+
+def _recover(world: World) -> None:
+    """Everything that was left is recovered, without faults, by two who come one after the other:
+    the second finds nothing to do."""
+    world.scheduler.now += AFTERWARDS_SECONDS
+    world.start("last recovery", "recovery", partial(actors.recover_all, world))
+    _run(world)
+    left = _contents(world)
+    world.start("once more", "recovery", partial(actors.recover_all, world))
+    _run(world)
+    if not world.watch.unresolved and _contents(world) != left:
+        world.watch.broken("I5", "a second recovery changed what the first one left")
+
+
+def _contents(world: World) -> list[tuple[str, bytes]]:
+    return [(key, world.store.body(key)) for key in world.store.keys()]
+
+
+# Drawing ------------------------------------------------------------------------------------------
+
+
+def _main_job(world: World) -> None:
+    chance = world.chance
+    terms = Terms(
+        mode="fail" if chance.random() < 0.12 else "append",
+        accept=chance.choice(("results", "listing")),
+        track=chance.choice(("memory", "memory", "s3")),
+        exclusive=chance.random() < 0.04,
+        mark_success=chance.random() < 0.85,
+        checksum="off",
+    )
+    run = JobRun(
+        name="main",
+        terms=terms,
+        job_id="given" if chance.random() < 0.25 else None,
+        tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
+        unique=chance.random() < 0.6,
+        files=2 if chance.random() < 0.15 else 1,
+    )
+    _start_job(world, run)
+    if run.job_id is not None and chance.random() < 0.4:
+        again = JobRun("main", terms, run.job_id, ("0",), run.unique)
+        _start_job(world, again)
+
+
+def _neighbour(world: World) -> None:
+    chance = world.chance
+    name = "main" if chance.random() < 0.2 else "neighbour"
+    mode = "fail" if chance.random() < 0.3 else "append"
+    terms = Terms(
+        mode=mode, accept="results", track="memory", mark_success=True, checksum="off"
+    )  # fmt: skip
+    run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
+    _start_job(world, run)
+
+
+def _start_job(world: World, run: JobRun) -> None:
+    chance = world.chance
+    world.runs.append(run)
+    prefix = f"{run.name}{len(world.runs)}"
+    patience = chance.choice(("patient", "patient", "hasty", "gives up"))
+    world.start(f"{prefix}/driver", "driver", partial(actors.driver, world, run, patience))
+    small = len(run.tasks) == 1
+    for name in run.tasks:
+        twins = 1 if small or chance.random() < 0.7 else 2
+        shared = run.terms.track == "s3" and chance.random() < 0.3
+        run.working[name] = twins
+        for number in range(twins):
+            ending = "well" if small else chance.choice(ENDINGS)
+            who = f"{prefix}/{name}.{number}"
+            if shared and number == 0:
+                attempt = f"a{name}"
+                opener = world.start(
+                    f"{who}-writes", "task", partial(actors.by_path, world, run, name, attempt)
+                )
+                world.start(
+                    who, "task", partial(actors.by_name, world, run, name, attempt, opener)
+                )  # fmt: skip
+            else:
+                world.start(who, "task", partial(actors.task, world, run, name, ending))
+
+
+def _others(world: World) -> None:
+    chance = world.chance
+    main = world.runs[0]
+    for name, odds, what in (("rival", 0.22, "commit"), ("aborter", 0.13, "abort")):
+        if chance.random() < odds:
+            delay = int(chance.random() * 60)
+            world.start(name, name, partial(actors.rival, world, main, delay, what))
+    if chance.random() < 0.22:
+        delay = int(chance.random() * 120)
+        world.start("recovery", "recovery", partial(actors.recover, world, delay))
+    if chance.random() < 0.22:
+        deeds = tuple(chance.choice(DEEDS) for _ in range(1 + int(chance.random() * 2)))
+        world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds))
+
+
+def _shape(world: World, faults: Iterable[Fault]) -> str:
+    jobs = "; ".join(
+        f"{run.name}: {run.terms.mode}, {run.terms.accept}, track {run.terms.track},"
+        f" id {run.job_id or 'drawn'}, {'unique' if run.unique else 'user'} names,"
+        f" {len(run.tasks)} tasks"
+        for run in world.runs
+    )
+    who = ", ".join(actor.name for actor in world.actors)
+    return f"{jobs} | {who} | {world.scheduler.policy} | {'; '.join(map(str, faults))}"
