@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from benchmarks import report
 from benchmarks.measure import Failed, Run, measure
 from benchmarks.server import Server, running
-from benchmarks.writers import MiB, WRITERS
+from benchmarks.writers import WRITERS, MiB
 
 OURS = "magic-committer"
 VERIFY_BYTES_MAX = 128 * MiB

@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks import sampling
 from benchmarks.server import Server
-from benchmarks.writers import MiB, WRITERS, environment, pieces
+from benchmarks.writers import WRITERS, MiB, environment, pieces
 from magic_committer import checksum
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,6 +131,8 @@ def _check(name: str, size: int, crc32: str | None, facts: Mapping[str, Any]) ->
         raise Failed(f"{name} wrote {size} bytes, and the server has {facts['objects']}")
     if found[0]["crc32"] != crc32:
         raise Failed(f"{name}: CRC32 of what was written {crc32}, of what came {found[0]['crc32']}")
+    if facts["unknown"]:
+        raise Failed(f"{name} asked for what the server does not know: {facts['unknown']}")
     if facts["open_uploads"]:
         raise Failed(f"{name} left {facts['open_uploads']} uploads open")
 

@@ -2,7 +2,8 @@
 
 Python's own profilers see one thread, and slow it down. This one sees what each thread was doing
 when it looked; a thread that waits for another one, or for work, is left out. A thread that waits
-for its socket is not: that is where a client of a slow server would stand.
+for its socket is not: that is where a client of a slow server would stand. A line that holds the
+interpreter's lock is seen somewhat too often, as we need it to look.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ IDLE = frozenset(
         ("_base.py", "result"),
         ("thread.py", "_worker"),
         ("pool.py", "_drain"),
+        ("pool.py", "_tick"),
         ("sampling.py", "_look_often"),
     }
 )

@@ -127,6 +127,7 @@ class Store:
             self._part_bytes: Counter[int] = Counter()
             self._payloads: Counter[str] = Counter()
             self._checksums: Counter[str] = Counter()
+            self._unknown: set[str] = set()
             self._names = 0
 
     def facts(self) -> dict[str, Any]:
@@ -138,6 +139,7 @@ class Store:
                 "payload": "+".join(sorted(self._payloads)),
                 "checksum": "+".join(sorted(self._checksums)),
                 "open_uploads": len(self._uploads),
+                "unknown": sorted(self._unknown),
                 "objects": {
                     key: {"size": one.size, "crc32": one.crc32.value if one.crc32 else None}
                     for key, one in self._objects.items()
@@ -153,8 +155,10 @@ class Store:
         if verb == "UploadPart":
             return self._upload_part(head, wire)
         body = b"".join(bytes(p) for p in read_body(wire, head, discard=False))
-        act = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", verb).lower(), None)
+        act = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z])", "_", verb).lower(), None)
         if act is None:
+            with self._lock:
+                self._unknown.add(verb)
             return refusal(501, "NotImplemented")
         with self._lock:
             answer: Answer = act(head, key, body)

@@ -5,6 +5,7 @@ Start with `write` (one process) or `start` (many). The README tells the rest, `
 
 from magic_committer.api import attach, open_magic, start, write
 from magic_committer.errors import (
+    AbortIncomplete,
     CommitIncomplete,
     CommitRefused,
     ConditionsNotSupported,
@@ -17,6 +18,7 @@ from magic_committer.errors import (
     JobExists,
     JobNotFound,
     JobNotRunning,
+    JobTooYoung,
     MagicError,
     NotFound,
     OptionError,
@@ -30,13 +32,24 @@ from magic_committer.errors import (
 from magic_committer.handles import Job, Task, Writing
 from magic_committer.job import JobReport, TaskCommit
 from magic_committer.options import Options, S3Options
+from magic_committer.recovery import (
+    CleanupReport,
+    FoundJob,
+    Recovery,
+    abort,
+    cleanup,
+    inspect,
+    recover,
+)
 from magic_committer.runtime import Progress
 from magic_committer.store import Attributes
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbortIncomplete",
     "Attributes",
+    "CleanupReport",
     "CommitIncomplete",
     "CommitRefused",
     "ConditionsNotSupported",
@@ -44,6 +57,7 @@ __all__ = [
     "DestinationExists",
     "FileStillOpen",
     "FormatError",
+    "FoundJob",
     "IncompleteJob",
     "Job",
     "JobError",
@@ -51,6 +65,7 @@ __all__ = [
     "JobNotFound",
     "JobNotRunning",
     "JobReport",
+    "JobTooYoung",
     "MagicError",
     "NotFound",
     "OptionError",
@@ -59,6 +74,7 @@ __all__ = [
     "PathError",
     "PermissionDenied",
     "Progress",
+    "Recovery",
     "S3Options",
     "StoreError",
     "Task",
@@ -67,8 +83,12 @@ __all__ = [
     "UploadFailed",
     "Writing",
     "__version__",
+    "abort",
     "attach",
+    "cleanup",
+    "inspect",
     "open_magic",
+    "recover",
     "start",
     "write",
 ]

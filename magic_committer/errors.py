@@ -275,7 +275,13 @@ class JobTooYoung(JobError):
     """
 
     def __init__(
-        self, message: str, *, job_id: str = "", age: float = 0.0, limit: float = 0.0, hint: str = ""
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        age: float = 0.0,
+        limit: float = 0.0,
+        hint: str = "",
     ) -> None:
         super().__init__(message, job_id=job_id, hint=hint)
         self.age = age

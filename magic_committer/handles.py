@@ -120,7 +120,8 @@ class Task:
             name: relative path; Hive partitions like ``"dt=2026-11-21/a.csv"`` are fine.
             mode: ``"wb"`` for bytes, ``"w"`` for text (UTF-8 unless ``encoding`` says otherwise).
             unique: put the job's UUID into the name, before its first dot: two jobs never collide,
-                and uploads of killed tasks are recognised and swept.
+                and uploads of killed tasks are recognised and swept. Tasks of one job still need
+                names of their own.
             attributes: content type, user metadata, storage class and so on of the object.
 
         Raises:
@@ -289,7 +290,8 @@ class Job:
             CommitIncomplete: committed, but not all is visible yet; call it again.
             JobNotRunning: it was aborted.
             OutcomeUnknown: it cannot be told.
-            StoreError: a check could not be made; nothing was decided.
+            StoreError: a check could not be made; this call decided nothing, and what the job is
+                its record tells: call it again.
         """
         return self._ended("committed") or self._reported(
             lambda: self._committer().commit_job(results, expect)

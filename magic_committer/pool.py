@@ -166,8 +166,8 @@ class ThreadPool:
 
         Returns:
             What ends it: the thread at once, a call that is under way when it is done. It never
-            blocks and takes no lock: it may be called from ``__del__``, and in a forked child, where
-            no such thread runs.
+            blocks and takes no lock: it may be called from ``__del__``, and in a forked child,
+            where no such thread runs.
         """
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:

@@ -20,7 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -58,6 +58,8 @@ Want = Literal["conditional_put", "swap", "conditional_complete", "conditional_d
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 REQUESTS_IN_FLIGHT = 32
+STORES_KNOWN_MAX = 64
+"""Of how many stores a process remembers what they can do, the last ones."""
 NONCE_CHARS = 8
 """Tells apart probes of one job that run at once."""
 
@@ -101,25 +103,31 @@ UNCONDITIONAL = Capabilities(
 class _Finding(NamedTuple):
     value: Any
     note: str = ""
+    repeated: bool = False
+    """The question was sent more than once: one of them may still be under way."""
 
 
-_known: dict[tuple[str, str], _Finding] = {}
-"""What this process has learnt: by the store's identity and the name of the capability."""
+_known: dict[str, dict[str, _Finding]] = {}
+"""What this process has learnt: by the store's identity, and the name of the capability."""
 
 
 def known(identity: str) -> Capabilities:
     """What this process has learnt of a store so far. No request."""
-    found = {f.name: _known.get((identity, f.name), _Finding(None)) for f in fields(Capabilities)}
-    del found["notes"]
+    found = dict(_known.get(identity, {}))
     return Capabilities(
         **{name: finding.value for name, finding in found.items()},
         notes={name: finding.note for name, finding in found.items() if finding.note},
     )
 
 
+def _learn(identity: str, found: Mapping[str, _Finding]) -> None:
+    _known.setdefault(identity, {}).update(found)
+    for oldest in list(_known)[:-STORES_KNOWN_MAX]:
+        _known.pop(oldest, None)
+
+
 def wants_at_setup(mode: Mode) -> frozenset[Want]:
-    """What a job of that mode must know before it starts. Reverting one needs
-    ``conditional_delete`` as well. Pure."""
+    """What a job of that mode must know before it starts. Pure."""
     wants: set[Want] = {"conditional_put", "swap"}
     if mode in FAILING:
         wants.add("conditional_complete")
@@ -130,7 +138,7 @@ def wants_at_setup(mode: Mode) -> frozenset[Want]:
 
 def need(
     runtime: Runtime, paths: JobPaths, seen: records.Seen, wants: Collection[Want]
-) -> Capabilities:
+) -> tuple[Capabilities, bool]:
     """Find out what is wanted and not known yet. Repeatable.
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
@@ -144,29 +152,32 @@ def need(
 
     Returns:
         What is known. ``conditional_delete`` may be False: deletes then compare first, and what a
-        neighbour writes in between is lost (`commit.deletes`).
+        neighbour writes in between is lost (`commit.deletes`). And whether a late PUT of this
+        asking may still write the record, were it gone: then the record must not go.
 
     Raises:
         ConditionsNotSupported: something wanted is lacking for which there is no other way.
         StoreError: the store did not answer clearly.
     """
     if seen.record.terms.conditional_writes == "off":
-        return UNCONDITIONAL
+        return UNCONDITIONAL, False
     identity = runtime.store.identity
+    late = False
     for name in get_args(Want):
         if name not in wants:
             continue
-        found = _known.get((identity, name))
+        found = _known.get(identity, {}).get(name)
         if found is None:
             found = _ask_for_job(runtime, paths, seen, name)
-            _known[identity, name] = found
+            _learn(identity, {name: found})
+            late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name != "conditional_delete":
             raise _refused(runtime, name, found.note)
-    return known(identity)
+    return known(identity), late
 
 
 def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabilities:
-    """Ask everything, whatever is known already: some 40 requests. Repeatable.
+    """Ask everything, whatever is known already: 38 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``: readers do not see it, and if this
     process is killed, cleanup takes it for what it is, litter of a job without a record.
@@ -182,18 +193,18 @@ def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabil
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
     uuid = runtime.ids()
     directory = f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/"
-    found: dict[str, _Finding] = {}
+    found: dict[str, _Finding] = {"etag_quoting": _Finding(None)}
     for name, ask in _ON_SCRATCH.items():
-        if name != "uploads_paged" or paging:
-            with _Scratch(runtime, directory, uuid) as scratch:
-                found[name] = ask(scratch)
-    if not found["swap"].value:
-        found["etag_quoting"] = _Finding(None)  # what is ignored may look anyhow
-    elif found["etag_quoting"].value is None:
+        if name == "etag_quoting" and not found["swap"].value:
+            continue  # where conditions are ignored, every form is accepted
+        if name == "uploads_paged" and not paging:
+            continue
+        with _Scratch(runtime, directory, uuid) as scratch:
+            found[name] = ask(scratch)
+    if found["swap"].value and found["etag_quoting"].value is None:
         found["swap"] = _Finding(False, found["etag_quoting"].note)
-    identity = runtime.store.identity
-    _known.update({(identity, name): finding for name, finding in found.items()})
-    return known(identity)
+    _learn(runtime.store.identity, found)
+    return known(runtime.store.identity)
 
 
 def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
@@ -216,24 +227,27 @@ def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
         return records.undecidable(runtime, "If-None-Match", how)
     if name == "swap":
         return records.undecidable(runtime, "If-Match", how)
-    others = " and ".join(repr(mode) for mode in get_args(Mode) if mode not in FAILING)
+    lost = [repr(mode) for mode in get_args(Mode) if mode in FAILING]
+    left = [repr(mode) for mode in get_args(Mode) if mode not in FAILING]
     return ConditionsNotSupported(
         f"the store of bucket {runtime.store.bucket!r} does not keep If-None-Match on"
         f" CompleteMultipartUpload: it {how}",
-        hint="Mode 'fail' does not work there: it could write over what somebody else wrote."
-        f" Modes {others} do",
+        hint=f"Modes {', '.join(lost)} do not work there: they could write over what somebody else"
+        f" wrote. {', '.join(left)} do",
     )
 
 
 # The questions ------------------------------------------------------------------------------------
+
+_REFUSES_RIGHT = "refuses the right ETag too"
 
 
 def _must_fail(send: Callable[[], object]) -> _Finding:
     """What a store makes of a condition that does not hold."""
     try:
         send()
-    except (PreconditionFailed, WriteConflict):
-        return _Finding(True)
+    except (PreconditionFailed, WriteConflict) as error:
+        return _Finding(True, repeated=error.attempts > 1)
     except (InvalidRequest, NotSupported) as error:
         return _Finding(False, f"refuses it ({_answer(error)})")
     return _Finding(False, "ignores it")
@@ -245,13 +259,13 @@ def _answer(error: StoreError) -> str:
 
 def _conditional_put(scratch: _Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(lambda: scratch.store.put(before.key, b"other", if_none_match=True))
+    found = _must_fail(lambda: scratch.put_over(before.key, if_none_match=True))
     return scratch.untouched(found, before)
 
 
 def _swap(scratch: _Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(lambda: scratch.store.put(before.key, b"other", if_match=STALE_ETAG))
+    found = _must_fail(lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
     return scratch.untouched(found, before)
 
 
@@ -260,11 +274,11 @@ def _etag_quoting(scratch: _Scratch) -> _Finding:
     bare = before.etag.strip('"')
     for name, form in (("quoted", f'"{bare}"'), ("unquoted", bare)):
         try:
-            scratch.store.put(before.key, b"other", if_match=form)
+            scratch.put_over(before.key, if_match=form)
         except (PreconditionFailed, InvalidRequest):
             continue
         return _Finding(name)
-    return _Finding(None, "refuses the right ETag too")
+    return _Finding(None, _REFUSES_RIGHT)
 
 
 def _conditional_complete(scratch: _Scratch) -> _Finding:
@@ -288,7 +302,7 @@ def _conditional_delete(scratch: _Scratch) -> _Finding:
         except PreconditionFailed:
             continue
         return found
-    return _Finding(False, "refuses the right ETag too")
+    return _Finding(False, _REFUSES_RIGHT)
 
 
 def _second_complete(scratch: _Scratch) -> _Finding:
@@ -322,9 +336,7 @@ def _uploads_by_prefix(scratch: _Scratch) -> _Finding:
 def _uploads_paged(scratch: _Scratch) -> _Finding:
     # Two uploads a key but for the first: the end of the first page falls between two of one key.
     names = [f"{(n + 1) // 2:04}" for n in range(PAGE_KEYS_MAX + 1)]
-    with closing(
-        scratch.runtime.pool.each(scratch.create, names, in_flight=REQUESTS_IN_FLIGHT)
-    ) as outcomes:
+    with closing(scratch.each(scratch.create, names)) as outcomes:
         made = [outcome.unwrap() for outcome in outcomes]
     listed = scratch.listed("")
     if isinstance(listed, _Finding):
@@ -343,7 +355,7 @@ class _Scratch:
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
         self.runtime = runtime
         self.store = runtime.store
-        self._root = f"{directory}probe-{runtime.ids()[:NONCE_CHARS]}/"
+        self._root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
         self._uuid = uuid
         self._metadata = {JOB_METADATA: uuid}
         self._keys: set[str] = set()
@@ -360,6 +372,10 @@ class _Scratch:
         self._keys.add(key)
         written = self.store.put(key, b"object", metadata=self._metadata)
         return ObjectRef(key, written.etag or self.store.head(key).etag)
+
+    def put_over(self, key: str, **condition: Any) -> None:
+        """Write other bytes over a scratch object, if the condition holds."""
+        self.store.put(key, b"other", metadata=self._metadata, **condition)
 
     def create(self, name: str) -> str:
         """Start a scratch upload; its id."""
@@ -404,13 +420,24 @@ class _Scratch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        left = self._each(self._abort, self._uploads)
-        left += self._each(self._abort_all, sorted(self._unsure))
-        left += self._each(self.store.delete_one, sorted(self._keys))
-        for failure in left:
-            logger.warning(
-                "a probe of the store leaves something under %s: %s", self._root, failure
-            )
+        steps: tuple[tuple[Callable[[Any], None], Iterable[Any]], ...] = (
+            (self._abort, self._uploads),
+            (self._abort_all, sorted(self._unsure)),
+            (self.store.delete_one, sorted(self._keys)),
+        )
+        for step, items in steps:
+            with closing(self.each(step, items)) as outcomes:
+                for outcome in outcomes:
+                    if not isinstance(outcome.error, StoreError):
+                        outcome.unwrap()
+                        continue
+                    logger.warning(
+                        "a probe of the store leaves %s: %s", outcome.item, outcome.error
+                    )
+
+    def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
+        """Outcomes of many requests at once, as `Pool.each`."""
+        return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
 
     def _abort(self, upload: UploadInfo) -> None:
         self.store.abort_upload(upload.key, upload.upload_id)
@@ -421,18 +448,6 @@ class _Scratch:
                 self._abort(upload)
         except NotSupported:
             return  # nothing can tell whether there is one
-
-    def _each(self, function: Callable[[Any], None], items: Iterable[Any]) -> list[StoreError]:
-        failures: list[StoreError] = []
-        with closing(
-            self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
-        ) as outcomes:
-            for outcome in outcomes:
-                if isinstance(outcome.error, StoreError):
-                    failures.append(outcome.error)
-                    continue
-                outcome.unwrap()
-        return failures
 
 
 _ON_SCRATCH: Mapping[str, Callable[[_Scratch], _Finding]] = {

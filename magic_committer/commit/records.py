@@ -186,8 +186,8 @@ def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported
     """The error for a store that does not keep a condition on which the decision of a job rests."""
     return ConditionsNotSupported(
         f"the store of bucket {runtime.store.bucket!r} does not keep {name} on PutObject: it {how}",
-        hint="No job can be decided once there, in any mode. Options(conditional_writes='off') works"
-        " all the same, with S3A's guarantees only: one driver, no recovery beside it",
+        hint="No job can be decided once there, in any mode. Options(conditional_writes='off')"
+        " works all the same, with S3A's guarantees only: one driver, no recovery beside it",
     )
 
 

@@ -108,6 +108,8 @@ class _Sweep:
     spared: Spared
     in_flight: int
     swept: Swept
+    unread: set[str] = field(default_factory=set)
+    """Keys that could not be read: they may name uploads, so they stay for the next sweep."""
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directory but the record."""
@@ -139,6 +141,7 @@ class _Sweep:
                 except FormatError as error:
                     self.swept.warnings.append(f"its uploads are not known: {error}")
                 except StoreError as error:
+                    self.unread.add(outcome.item.key)
                     self.swept.failed(f"its uploads are not known: {error}")
         return named
 
@@ -244,7 +247,8 @@ class _Sweep:
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
-        mine = found if not self.job.given_id else self._of_this_run(found, accepted)
+        readable = [info for info in found if info.key not in self.unread]
+        mine = readable if not self.job.given_id else self._of_this_run(readable, accepted)
         prefix = f"{self.paths.directory}plan-"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]

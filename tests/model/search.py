@@ -31,8 +31,9 @@ from tests.model.store import (
     GHOST,
     NOT_OF_S3,
     READS,
+    REQUESTS,
     UNANSWERED,
-    Object,
+    Found,
     Store,
     Wait,
     execute,
@@ -98,7 +99,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Found:
+class Result:
     """What a search found: a violation with a shortest trace, or none.
 
     Attributes:
@@ -128,28 +129,30 @@ class Found:
 
 
 def shown(value: Any) -> str:
-    """A request or reply for people: names of fields that are set."""
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        defaults = getattr(value, "_field_defaults", {})
-        parts = []
-        for name, one in zip(value._fields, value, strict=True):
-            if name in defaults and one == defaults[name]:
-                continue
-            # An ETag is a body, and a body may hold bodies: its kind and nonce say enough.
-            brief = name in ("if_match", "marker", "etag") or isinstance(one, dict)
-            text = etag(one) if brief else shown(one)
-            parts.append(f"{name}={text}" if name.startswith("if_") else text)
+    """A request or a reply for people: a body in it is told by its kind, state and nonce."""
+    if isinstance(value, REQUESTS):
+        defaults = value._field_defaults
+        parts = [
+            f"{name}={_brief(one)}" if name in defaults else _brief(one)
+            for name, one in zip(value._fields, value, strict=True)
+            if name not in defaults or one != defaults[name]
+        ]
         return f"{type(value).__name__}({', '.join(parts)})"
+    return _brief(value)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, Found):
+        return _brief(value.body)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        names = ("state", "nonce", "uuid", "attempt", "content", "done", "claim")
+        told = [str(got) for name in names if (got := getattr(value, name, ""))]
+        return f"<{' '.join([type(value).__name__, *told])}>"
     if isinstance(value, tuple):
-        return "(" + ", ".join(map(shown, value)) + ")"
+        if value and all(isinstance(one, tuple) and not hasattr(one, "_fields") for one in value):
+            return "[" + ", ".join(str(one[0]) for one in value) + "]"
+        return "[" + ", ".join(map(_brief, value)) + "]"
     return str(getattr(value, "value", value))
-
-
-def etag(body: Any) -> str:
-    """The ETag of a body, for people."""
-    nonce = getattr(body, "nonce", None) or getattr(body, "attempt", None)
-    state = getattr(body, "state", "")
-    return f"<{' '.join(filter(None, (type(body).__name__, state, nonce)))}>"
 
 
 # Actors as nodes ----------------------------------------------------------------------------------
@@ -252,15 +255,15 @@ class Search:
         self._landings: dict[tuple[int, int], tuple[int, str]] = {}
         self._ends: dict[tuple[int, int], str] = {}
         self._quiet: dict[tuple[int, ...], str] = {}
-        self._uuids = {actor.name: actor.uuids for actor in self._actors}
+        self._first = tuple(self.nodes.first(n) for n in range(len(self._actors)))
 
-    def run(self, states_max: int = STATES_MAX) -> Found:
+    def run(self, states_max: int = STATES_MAX) -> Result:
         """Search until a promise is broken or every state has been seen."""
         first: State = (
             self._store(self._config.store),
             self._flight(()),
             self._faults,
-            *(self.nodes.first(n) for n in range(len(self._actors))),
+            *self._first,
         )
         numbers: dict[State, int] = {first: 0}
         order = [first]
@@ -269,7 +272,7 @@ class Search:
             for move, following, violation in self._successors(state):
                 if violation:
                     trace = self._trace(order, parents, moves, number, move)
-                    return Found(len(order), violation, trace)
+                    return Result(len(order), violation, trace)
                 if following in numbers:
                     continue
                 if len(order) >= states_max:
@@ -281,8 +284,10 @@ class Search:
                 broken = self._broken_when_quiet(following)
                 if broken:
                     trace = self._trace(order, parents, moves, number, move)
-                    return Found(len(order), broken, trace)
-        return Found(len(order), "")
+                    return Result(len(order), broken, trace)
+        if not self._quiet:
+            raise RuntimeError(f"{self._config.name}: it never comes to an end")
+        return Result(len(order), "")
 
     def check_merging(self) -> int:
         """Hold every history that was merged into a node against it: the same replies must lead to
@@ -394,10 +399,15 @@ class Search:
         return Ellipsis if waiting else None
 
     def _broken_when_quiet(self, state: State) -> str:
-        """What is broken where all actors have ended; also while a request may still land."""
+        """What is broken where all actors have ended (those of an hour later may still have to
+        begin), also while a request may still land."""
         nodes = self.nodes.nodes
         places = state[3:]
-        if not all(nodes[number].ended for number in places):
+        cleaned = all(nodes[number].ended for number in places)
+        if not cleaned and not all(
+            number == self._first[n] if self._actors[n].hour_later else nodes[number].ended
+            for n, number in enumerate(places)
+        ):
             return ""
         key = (state[0], *places)
         found = self._quiet.get(key)
@@ -406,9 +416,9 @@ class Search:
                 actor.name: nodes[number].result
                 for actor, number in zip(self._actors, places, strict=True)
             }
-            swept = any(actor.hour_later for actor in self._actors)
+            cleaned = cleaned and any(actor.hour_later for actor in self._actors)
             found = promises.when_quiet(
-                self._config.promised, self._stores[state[0]], results, swept
+                self._config.promised, self._stores[state[0]], results, cleaned
             )
             self._quiet[key] = found
         return found
@@ -467,7 +477,3 @@ class Search:
 def _at(state: State, n: int, number: int) -> State:
     return (*state[: 3 + n], number, *state[4 + n :])
 
-
-def written(**entries: Any) -> dict[str, Object]:
-    """Objects of a store that were there before anybody began."""
-    return {key: Object(body, 0, "before") for key, body in entries.items()}

@@ -105,13 +105,20 @@ class Ledger(NamedTuple):
 
 
 class Object(NamedTuple):
-    """An entry of the store. ``modified`` counts the completions of jobs before it; ``by`` is its
-    writer; ``late``: written by a request whose sender had given up or died."""
+    """An entry of the store.
+
+    Attributes:
+        modified: Last-Modified: how many seconds have passed.
+        by: its writer.
+        late: its request landed when the sender had given up or died.
+        decided: its job had left ``running`` by then.
+    """
 
     body: Any
     modified: int
     by: str
     late: bool = False
+    decided: bool = False
 
 
 # Requests -----------------------------------------------------------------------------------------
@@ -197,6 +204,7 @@ class Wait(NamedTuple):
 Store = Mapping[str, Any]
 READS = (Get, List, ListUploads, ListParts, Wait)
 NOT_OF_S3 = (Tell, Wait)
+REQUESTS = (Put, Delete, Create, Complete, Abort, Tell, *READS)
 
 
 def record_key(job_id: str) -> str:
@@ -234,11 +242,14 @@ def execute(
             held = store.get(keys[0]) if keys else None
             if if_match is not None and held is not None and held.body != if_match:
                 return store, REFUSED
-            return {k: v for k, v in store.items() if k not in keys}, OK
+            after = {k: v for k, v in store.items() if k not in keys}
+            if held is not None and isinstance(held.body, Record):
+                _in_order(after, held.body.uuid, "finished")
+            return after, OK
         case Create(key, data):
             count = store.get(f"{GHOST}count {key}", 0) + 1
             upload = f"{key}#{count}"
-            made = Object(data._replace(upload=upload), 0, by, late)
+            made = Object(data._replace(upload=upload), 0, by, late, _decided(store, data.uuid))
             return {**store, UPLOAD + upload: made, f"{GHOST}count {key}": count}, upload
         case Abort(_, upload):
             return {k: v for k, v in store.items() if k != UPLOAD + upload}, OK
@@ -258,21 +269,51 @@ def _put(
     if if_none_match and held is not None:
         return store, REFUSED
     after = dict(store)
-    clock = after.get(GHOST + "clock", 0)
     if isinstance(body, Record):
-        if body.state == "completed":
-            # A second passes with each completion, unless a configuration stops the clock.
-            clock += 0 if after.get(GHOST + "clock stands") else 1
-            after[GHOST + "clock"] = clock
-            order = after.get(GHOST + "completions", ())
-            after[GHOST + "completions"] = (*order, body.uuid)
-        fate = after.get(f"{GHOST}fate {body.uuid}", ())
-        if fate[-1:] != (body.state,):
-            after[f"{GHOST}fate {body.uuid}"] = (*fate, body.state)
-        if body.state == "committing" and body.plan is not None:
-            after[f"{GHOST}plan {body.uuid}"] = store[body.plan[0]].body
-    after[key] = Object(body, clock, by, late)
+        _remember(store, body, after)
+    uuid = getattr(body, "uuid", "")
+    modified = after.get(GHOST + "clock", 0)
+    after[key] = Object(body, modified, by, late, _decided(store, uuid))
     return after, OK
+
+
+def _remember(store: Store, record: Record, after: dict[str, Any]) -> None:
+    """Keep what a record says, for the checkers: it may be gone when they look."""
+    state = f"closed {record.outcome}" if record.state == "closed" else record.state
+    fate = fate_of(store, record.uuid)
+    if fate[-1:] == (state,):
+        return
+    after[f"{GHOST}fate {record.uuid}"] = (*fate, state)
+    if state == "committing" and record.plan is not None:
+        key, etag = record.plan
+        after[f"{GHOST}plan {record.uuid}"] = store[key].body if key in store else etag
+    if state == "completed" and not store.get(GHOST + "clock stands"):
+        after[GHOST + "clock"] = store.get(GHOST + "clock", 0) + 1
+    if state in ("running", "completed"):
+        _in_order(after, record.uuid, state)
+    elif record.state == "closed":
+        _in_order(after, record.uuid, "finished")
+
+
+def _in_order(after: dict[str, Any], uuid: str, what: str) -> None:
+    """Keep the order of jobs, where a configuration asks for it."""
+    if GHOST + "order" in after:
+        after[GHOST + "order"] = (*after[GHOST + "order"], (uuid, what))
+
+
+def fate_of(store: Store, uuid: str) -> tuple[str, ...]:
+    """The states that a job's record has been in; ``closed`` with its outcome."""
+    fate: tuple[str, ...] = store.get(f"{GHOST}fate {uuid}", ())
+    return fate
+
+
+def plan_of(store: Store, uuid: str) -> Plan | None:
+    """The plan that was decided for a job."""
+    return store.get(f"{GHOST}plan {uuid}")
+
+
+def _decided(store: Store, uuid: str) -> bool:
+    return bool(uuid) and fate_of(store, uuid)[-1:] != ("running",)
 
 
 def _complete(

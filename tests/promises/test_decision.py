@@ -420,3 +420,47 @@ def test_a_store_that_ignores_conditions_is_refused(s3: MemoryStore, ignored: st
     with pytest.raises(mc.ConditionsNotSupported, match="ignores"):
         mc.start(DEST)
     assert s3.keys() == ()
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
+    s3: MemoryStore, answered: bool
+) -> None:
+    """I5: the store's proof sends the record again; where that may land late the record is not
+    deleted but closed, so that its name stays taken."""
+    late: list[Request] = []
+
+    def slow(request: Request) -> None:
+        if request.verb == "put" and s3.requests["put"] == 2:
+            late.append(request)
+            if not answered:
+                raise Unanswered("still under way")
+            raise PreconditionFailed("412", status=412, attempts=2)
+
+    s3.before = slow
+    if answered:
+        mc.start(DEST).abort()
+    else:
+        with pytest.raises(Unanswered):
+            mc.start(DEST)
+    s3.before = None
+    with pytest.raises(PreconditionFailed):
+        late[0].effect()
+    (record,) = control(s3)
+    assert b'"closed"' in s3.body(record)
+
+
+def test_what_the_sweep_could_not_read_it_does_not_delete(s3: MemoryStore) -> None:
+    """I4: a pendingset that names uploads is kept until somebody has read it."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"users-own-name.csv": b"1"})
+
+    def down(request: Request) -> None:
+        if request.verb == "get" and request.key.endswith(".pendingset"):
+            raise Unanswered("no answer")
+
+    s3.before = down
+    assert job.abort().state == "aborting"
+    s3.before = None
+    assert mc.attach(DEST, job.id).abort().outcome == "aborted"
+    assert s3.open_uploads() == ()

@@ -97,6 +97,8 @@ def write_file(
 ) -> None:
     """One small file of an attempt."""
     name = f"{run.name}-{attempt.task}-{number}.csv"
+    if run.partitioned:
+        name = f"p={attempt.task}/{name}"
     body = f"{attempt.attempt} writes {name}".encode()[: 20 if known.cut else None]
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
     known.files[stream.key] = body
@@ -167,7 +169,7 @@ def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
         _commit(world, run, committer, actor)
     retried: set[str] = set()
     while any(run.working[name] for name in run.tasks):
-        world.scheduler.wait(run.bell)
+        world.scheduler.hear(run.bell)
         if _all_done(run):
             break
     for name in run.tasks:
@@ -175,7 +177,7 @@ def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
             retried.add(name)
             _run_again(world, run, name)
     while any(run.working[name] for name in retried):
-        world.scheduler.wait(run.bell)
+        world.scheduler.hear(run.bell)
     if not _all_done(run):
         abort(world, committer, actor)
         return
@@ -219,11 +221,11 @@ def told(
     world: World, committer: MagicCommitter, asked: str, call: Callable[[], JobReport]
 ) -> bool:
     """Make a call and report what it told; whether the job has come to an end."""
-    uuid = committer.job.uuid
+    uuid, since = committer.job.uuid, world.scheduler.steps
     try:
         report = call()
     except MagicError as error:
-        world.watch.told(uuid, asked, "", error)
+        world.watch.told(uuid, asked, "", error, since)
         return isinstance(error, CommitRefused | DestinationExists | JobNotRunning)
     world.watch.told(uuid, asked, report.outcome, None)
     return report.state in (State.ABSENT, State.CLOSED)
@@ -233,7 +235,7 @@ def rival(world: World, run: JobRun, delay: int, what: str, actor: Actor) -> Non
     """A second driver of the same job, or an operator who aborts it.
 
     Args:
-        delay: how many turns it waits. what: ``"commit"`` or ``"abort"``.
+        delay: how many turns it waits. what: ``"commit"``, ``"abort"`` or ``"revert"``.
     """
     world.scheduler.wait(run.ready)
     for _ in range(delay):
@@ -245,7 +247,9 @@ def rival(world: World, run: JobRun, delay: int, what: str, actor: Actor) -> Non
         if found is None:
             return
         committer, state = found
-        if what == "abort":
+        if what == "revert":
+            told(world, committer, f"{actor}: revert", partial(committer.abort_job, revert=True))
+        elif what == "abort":
             abort(world, committer, actor)
         elif run.terms.accept == "listing" or state is not State.RUNNING or _all_done(run):
             _commit(world, run, committer, actor)
@@ -272,18 +276,20 @@ def recover_job(world: World, job_id: str, actor: Actor) -> bool:
     asked = f"{actor}: recovery of {state}"
     if state is State.CLOSED:
         return True
-    if state in (State.RUNNING, State.ABORTING):
+    if state not in (State.COMMITTING, State.COMPLETED):
         return told(world, committer, asked, committer.abort_job)
     results = [] if committer.job.terms.accept == "results" else None
+    uuid = committer.job.uuid
     try:
-        report = committer.commit_job(results)
+        report = committer.commit_job(results, accept=world.watch.taken(uuid))
     except CommitIncomplete as error:
-        world.watch.told(committer.job.uuid, asked, "", error)
-        return world.watch.excuse(committer.job.uuid, error.unresolved)
+        world.watch.told(uuid, asked, "", error)
+        world.watch.take_as_is(uuid, error.unresolved)
+        return False
     except MagicError as error:
-        world.watch.told(committer.job.uuid, asked, "", error)
-        return isinstance(error, JobNotRunning)
-    world.watch.told(committer.job.uuid, asked, report.outcome, None)
+        world.watch.told(uuid, asked, "", error)
+        return False
+    world.watch.told(uuid, asked, report.outcome, None)
     return report.state in (State.ABSENT, State.CLOSED)
 
 
@@ -306,7 +312,7 @@ def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
         elif deed == "delete" and data:
             world.foreign_delete(world.chance.choice(data))
         elif deed == "mark":
-            world.foreign_put(DEST.success_key, b"")
+            world.foreign_put(DEST.success_key, world.new_id().encode())
         elif deed == "upload":
             world.foreign_upload(f"{DEST.prefix}foreign.csv")
         elif deed == "write":

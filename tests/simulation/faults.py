@@ -30,7 +30,7 @@ from typing import Any
 
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.memory import MemoryStore, Request
-from tests.simulation.kinds import KINDS, kind_of
+from tests.simulation.kinds import KINDS, RARE, kind_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand
 
@@ -44,7 +44,7 @@ HARMLESS = ("pause", "clock jump")
 SIGNATURE_SECONDS = 900.0
 """Signature V4: a request is executed within 15 minutes of its signing, or not at all."""
 PAUSE_SECONDS = 7200.0
-LATE_STEPS_MAX = 60
+LATE_STEPS_MAX = 300
 NEVER = 0.2
 """The part of late requests that never land."""
 CALLS_KEPT = 30
@@ -210,7 +210,7 @@ class Injector:
         if self._chance.random() < NEVER:
             return
         now = self._scheduler
-        due = now.steps + 1 + int(self._chance.random() ** 2 * LATE_STEPS_MAX)
+        due = now.steps + 1 + int(self._chance.random() ** 3 * LATE_STEPS_MAX)
         self._late.append(Late(request, actor, due, now.now + SIGNATURE_SECONDS))
 
     def _carry_out(self, request: Request, actor: Actor) -> None:
@@ -238,13 +238,26 @@ class Injector:
         return landed
 
 
+TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
+LEADS_TO = {
+    "list_parts": ("error before", "complete_upload"),
+    "head data": ("lost reply", "complete_upload"),
+    "get plan": ("crash after", "swap record"),
+}
+"""Requests that hardly occur unless something else went wrong before: fault and kind."""
+
+
 def draw_faults(chance: random.Random) -> list[Fault]:
     """One to three faults. The first strikes early enough to strike in every schedule; the others
     go for a kind of request."""
     faults = [Fault(chance.choice(FAULTS), "", 1 + int(chance.random() * 26))]
     for _ in range(int(chance.random() * 3)):
-        target = KINDS[int(chance.random() * len(KINDS))]
-        faults.append(Fault(chance.choice(FAULTS), target, 1 + int(chance.random() ** 2 * 4)))
+        target = TARGETS[int(chance.random() * len(TARGETS))]
+        nth = 1 + int(chance.random() ** 2 * 4)
+        faults.append(Fault(chance.choice(FAULTS), target, nth))
+        if target in LEADS_TO and len(faults) == 2:
+            before, kind = LEADS_TO[target]
+            faults[0] = Fault(before, kind, 1 + (kind == "swap record"))
     return faults
 
 

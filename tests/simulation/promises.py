@@ -8,7 +8,8 @@ What the protocol words as weaker promises is excused here, and nowhere else:
 
 * I4: what an actor that a fault struck wrote after the decision (it may be after the sweep); its
   uploads under names that the user chose, which nothing but their name tells of.
-* I5: keys that a foreign program overwrote, deleted, or whose uploads it took: *unresolved*.
+* I5: keys that another program or job overwrote or deleted, or whose uploads a lifecycle rule took,
+  may end *unresolved*: then an operator takes them as they are. No other key may.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ PROMISES = {
     "I8": "marked last",
     "I9": "cut input",
     "I10": "truth",
+    "record": "no promise by itself: an arrow that the job record does not have",
 }
 
 ARROWS = {
@@ -53,15 +55,16 @@ ARROWS = {
 REMOVALS = {"running", "completed", "aborting", "closed"}
 """States in which a record may be deleted."""
 
+FAILING = ("fail", "fail_partitions")
+EXCLUDING = ("fail", "replace")
+"""Modes of which two jobs never publish at once."""
+
 UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
 """A job's UUID in a file's name (decisions.md)."""
 
-NOTHING_DECIDED = {
-    "IncompleteJob", "OptionError", "Unanswered", "PermissionDenied", "NotFound", "InvalidRequest",
-    "PreconditionFailed", "WriteConflict", "NotSupported", "JobExists", "ConflictingJob",
-}  # fmt: skip
+NOT_COMMITTED = {"IncompleteJob", "OptionError", "ConflictingJob"}
 """Errors that say: not committed."""
-ABORTED = {"CommitRefused", "DestinationExists"}
+ABORTED = {"CommitRefused", "DestinationExists", "AbortIncomplete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +85,6 @@ class Watch:
     def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
         self.truth = Truth(store, scheduler)
         self.violations: list[Violation] = []
-        self.unresolved: set[str] = set()
-        """Jobs that ended with keys that a foreign program has meddled with."""
 
     def broken(self, promise: str, what: str) -> None:
         """Note a violation."""
@@ -117,14 +118,16 @@ class Watch:
             return  # once more: nothing changed
         key = request.key
         before = truth.note_object(key, actor, upload)
+        if object_of(key) != "data":
+            return  # a probe's
         token = truth.token_of(key)
         job = truth.jobs.get(token.partition(".")[0])
         attempt = truth.attempt_of(token)
         if job is None or attempt is None:
             self.broken("I6", f"{key} was completed, an upload that is no job's of ours")
             return
-        if job.decision == "aborted":
-            self.broken("I3", f"{key} became visible after job {job.id} was aborted")
+        if job.decision == "aborted" or job.state in ("reverted", "closed", "absent"):
+            self.broken("I3", f"{key} became visible after job {job.id} was {job.decision}")
         elif not job.decision:
             self.broken("I1", f"{key} became visible before job {job.id} was decided")
         elif upload not in job.accepted:
@@ -133,7 +136,7 @@ class Watch:
             self.broken("I9", f"{key} of attempt {attempt.name}, whose input was cut")
         if truth.objects[key].body != attempt.files.get(key):
             self.broken("I2", f"{key} does not hold the bytes that attempt {attempt.name} wrote")
-        if job.terms["mode"] == "fail" and before is not None:
+        if job.terms["mode"] in FAILING and before is not None:
             self.broken("I6", f"{key} was overwritten by job {job.id} of mode fail")
         job.completed[upload] = truth.step
 
@@ -142,7 +145,7 @@ class Watch:
         what = object_of(key)
         before = truth.note_object(key, actor)
         if what == "record":
-            found = truth.note_record(key)
+            found = truth.note_record(key, actor)
             actor.job = actor.job or truth.at_record[key]
             if found is not None:
                 self._arrow(*found)
@@ -153,8 +156,10 @@ class Watch:
 
     def _arrow(self, job: JobTruth, left: str) -> None:
         if job.state not in ARROWS[left]:
-            how = "was ended, and is" if left in ENDS else f"went from {left} to"
-            self.broken("I5", f"job {job.id} {how} {job.state}")
+            if left in ENDS:
+                self.broken("I4", f"job {job.id} was {left}, and is {job.state} again")
+            else:
+                self.broken("record", f"job {job.id} went from {left} to {job.state}")
         if job.state != "committing":
             return
         if job.refused:
@@ -168,13 +173,14 @@ class Watch:
             known = self.truth.attempts.get((job.uuid, attempt))
             if job.terms["accept"] == "results" and (known is None or not known.told):
                 self.broken("I9", f"job {job.id} accepts attempt {attempt}, which told nobody")
-        if job.terms["mode"] == "fail":
+        if job.terms["mode"] in EXCLUDING:
             self._look_for_others(job)
 
     def _look_for_others(self, job: JobTruth) -> None:
         for other in self.truth.jobs.values():
-            if other is not job and other.terms["mode"] == "fail" and other.completed:
-                self.broken("I6", f"jobs {other.id} and {job.id}, both of mode fail, publish")
+            mode = other.terms["mode"]
+            if other is not job and mode in EXCLUDING and other.state in ("committing", "completed"):
+                self.broken("I6", f"jobs {other.id} ({mode}) and {job.id} publish at once")
 
     def _marked(self, key: str, before: ObjectTruth | None, actor: Actor) -> None:
         job = self.truth.jobs.get(actor.job)
@@ -196,15 +202,25 @@ class Watch:
             state = next((j.state for j in truth.jobs.values() if truth.at_record.get(key) == j.uuid), "")
             job = truth.note_record_gone(key)
             if job is not None and state not in REMOVALS:
-                self.broken("I5", f"the record of job {job.id} was deleted while {state}")
+                self.broken("record", f"the record of job {job.id} was deleted while {state}")
         gone = truth.note_gone(key)
         if gone is None:
             return
         if object_of(key) in ("data", "_SUCCESS"):
-            promise = "I6" if gone.job != actor.job else "I7"
-            self.broken(promise, f"{key} of {gone.job} was deleted by {actor}")
+            self._data_deleted(key, gone, actor)
         elif gone.job != actor.job:
             self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
+
+    def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor) -> None:
+        job = self.truth.jobs.get(actor.job)
+        if job is not None and job.deletes.get(key) == gone.etag and job.decision == "committed":
+            missing = self.truth.unfinished(job)
+            if missing and object_of(key) == "data":
+                self.broken("I7", f"{key} was deleted, what replaces it is not visible: {missing}")
+        elif job is None or gone.job != job.uuid:
+            self.broken("I6", f"{key} of {gone.job}, not as it was planned, was deleted by {actor}")
+        elif job.decision != "reverted":
+            self.broken("I2", f"{key} of job {job.id}, {job.decision}, was deleted by {actor}")
 
     def _aborted(self, upload_id: str, actor: Actor) -> None:
         truth = self.truth
@@ -242,8 +258,10 @@ class Watch:
 
     # What callers are told ------------------------------------------------------------------------
 
-    def told(self, uuid: str, asked: str, outcome: str, error: BaseException | None) -> None:
-        """A call on a job returned a report, or raised."""
+    def told(
+        self, uuid: str, asked: str, outcome: str, error: BaseException | None, since: int = 0
+    ) -> None:
+        """A call on a job returned a report, or raised. ``since``: the step at which it began."""
         job = self.truth.jobs.get(uuid)
         if job is None:
             return
@@ -253,14 +271,18 @@ class Watch:
                 self.broken("I10", f"{asked} returned {outcome!r}, job {job.id} is {job.decision!r}")
             elif outcome == "committed" and (missing := self.truth.unfinished(job)):
                 self.broken("I2", f"{asked} of job {job.id} returned, not visible: {missing}")
-        elif name in NOTHING_DECIDED:
+        elif isinstance(error, StoreError):
+            # It says that the call decided nothing; of earlier or other calls it says nothing.
+            if job.decided_by == asked.partition(":")[0] and job.decided_step >= since:
+                self.broken("I10", f"{asked} raised {name}, job {job.id} was decided by it: {error}")
+        elif name in NOT_COMMITTED:
             if job.decision == "committed":
                 self.broken("I10", f"{asked} raised {name}, job {job.id} is committed: {error}")
         elif name in ABORTED:
-            if job.decision != "aborted":
+            if job.decision not in ("aborted", "reverted"):
                 self.broken("I10", f"{asked} raised {name}, job {job.id} is {job.decision!r}")
         elif name == "CommitIncomplete":
-            if job.decision != "committed":
+            if job.decision not in ("committed", "reverted"):
                 self.broken("I10", f"{asked} raised {name}, job {job.id} is {job.decision!r}")
         elif name == "JobNotRunning":
             said = getattr(error, "outcome", "")
@@ -277,23 +299,31 @@ class Watch:
             if job.decision == "committed":
                 self.broken("I10", f"setup of job {job.id} raised {error!r}, it is committed")
 
-    def excuse(self, uuid: str, keys: Iterable[str]) -> bool:
-        """Whether somebody else has meddled with all of these keys; then they are *unresolved*."""
-        keys = list(keys)
-        excused = bool(keys) and all(
-            key in self.truth.meddled or self.truth.objects.get(key) is not None for key in keys
+    def take_as_is(self, uuid: str, keys: Iterable[str]) -> bool:
+        """Whether an operator may accept these unresolved keys: somebody else has meddled with all
+        of them. Anything else is no excuse."""
+        keys = frozenset(keys)
+        meddled = bool(keys) and all(
+            key in self.truth.meddled or self._foreign_there(uuid, key) for key in keys
         )
-        if excused:
-            self.unresolved.add(uuid)
-        return excused
+        if meddled:
+            self.truth.jobs[uuid].taken_as_is |= keys
+        return meddled
+
+    def taken(self, uuid: str) -> frozenset[str]:
+        """The keys that an operator has accepted as they are."""
+        job = self.truth.jobs.get(uuid)
+        return job.taken_as_is if job is not None else frozenset()
+
+    def _foreign_there(self, uuid: str, key: str) -> bool:
+        there = self.truth.objects.get(key)
+        return there is not None and there.job != uuid
 
     # The end --------------------------------------------------------------------------------------
 
     def end(self) -> None:
         """Judge the store when nothing more will happen."""
         for job in self.truth.jobs.values():
-            if job.uuid in self.unresolved:
-                continue
             self._ended(job)
         self._objects()
         self._uploads()
@@ -301,9 +331,19 @@ class Watch:
     def _ended(self, job: JobTruth) -> None:
         if job.state not in ENDS:
             self.broken("I5", f"job {job.id} is still {job.state} after its recovery")
+        if job.decision == "reverted":
+            for key, there in self.truth.objects.items():
+                if there.upload in job.accepted:
+                    self.broken("I3", f"{key} of job {job.id}, which was reverted, is there")
         if job.decision == "committed":
+            for key, etag in job.deletes.items():
+                there = self.truth.objects.get(key)
+                if there is not None and there.etag == etag and there.step < job.decided_step:
+                    self.broken("I5", f"{key}, which job {job.id} replaces, is still there")
             for upload, (key, _, attempt) in job.accepted.items():
                 there = self.truth.objects.get(key)
+                if key in job.taken_as_is:
+                    continue
                 if upload not in job.completed:
                     self.broken("I2", f"{key} of job {job.id} never became visible")
                 elif there is not None and there.upload == upload:
@@ -322,7 +362,7 @@ class Watch:
                 continue
             if object_of(key) == "record" and truth.jobs[truth.at_record[key]].state == "closed":
                 continue
-            if there.job in self.unresolved or self._excused(there.job, there.actor, there.step):
+            if self._excused(there.job, there.actor, there.step):
                 continue
             self.broken("I4", f"{key} of job {there.job} stays")
         for key, there in truth.objects.items():
@@ -333,7 +373,7 @@ class Watch:
         truth = self.truth
         for upload_id in sorted(truth.open):
             upload = truth.uploads[upload_id]
-            if upload.job == FOREIGN or upload.job in self.unresolved:
+            if upload.job == FOREIGN:
                 continue
             named = UNIQUE.search(upload.key.rpartition("/")[2])
             hurt = upload.actor is not None and upload.actor.hurt

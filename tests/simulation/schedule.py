@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from magic_committer.job import Terms
+from magic_committer.options import Mode
 from tests.simulation import actors
 from tests.simulation.faults import Fault, draw_faults
 from tests.simulation.promises import Violation
@@ -22,6 +23,10 @@ AFTERWARDS_SECONDS = 3600.0
 """Before the last recovery: no request is late any more."""
 
 ENDINGS = ("well",) * 12 + ("slow",) * 4 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
+MODES: tuple[Mode, ...] = (
+    *("append",) * 12, *("replace",) * 3, *("fail",) * 2, *("replace_partitions",) * 2,
+    "fail_partitions",
+)  # fmt: skip
 DEEDS = ("overwrite", "delete", "mark", "upload", "write", "write")
 
 
@@ -73,8 +78,7 @@ def _simulate(world: World, seed: int) -> Result:
     requests, processes = world.injector.requests, len(world.actors)
     world.injector.faults = []
     _recover(world)
-    if not world.watch.violations:
-        world.watch.end()
+    world.watch.end()
     return Result(
         seed=seed,
         violations=tuple(world.watch.violations),
@@ -108,7 +112,7 @@ def _recover(world: World) -> None:
     left = _contents(world)
     world.start("once more", "recovery", partial(actors.recover_all, world))
     _run(world)
-    if not world.watch.unresolved and _contents(world) != left:
+    if _contents(world) != left:
         world.watch.broken("I5", "a second recovery changed what the first one left")
 
 
@@ -122,7 +126,7 @@ def _contents(world: World) -> list[tuple[str, bytes]]:
 def _main_job(world: World) -> None:
     chance = world.chance
     terms = Terms(
-        mode="fail" if chance.random() < 0.12 else "append",
+        mode=MODES[int(chance.random() * len(MODES))],
         accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")),
         exclusive=chance.random() < 0.04,
@@ -136,7 +140,14 @@ def _main_job(world: World) -> None:
         tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
         unique=chance.random() < 0.6,
         files=2 if chance.random() < 0.15 else 1,
+        partitioned=terms.mode.endswith("partitions"),
     )
+    if terms.mode != "fail":
+        world.foreign_put(f"{DEST.prefix}old.csv", b"old")
+    if terms.mode in ("replace", "replace_partitions"):
+        world.foreign_put(f"{DEST.prefix}p=0/old.csv", b"old")
+        if chance.random() < 0.5:
+            world.foreign_put(DEST.success_key, b"")
     _start_job(world, run)
     if run.job_id is not None and chance.random() < 0.4:
         again = JobRun("main", terms, run.job_id, ("0",), run.unique)
@@ -146,11 +157,12 @@ def _main_job(world: World) -> None:
 def _neighbour(world: World) -> None:
     chance = world.chance
     name = "main" if chance.random() < 0.2 else "neighbour"
-    mode = "fail" if chance.random() < 0.3 else "append"
+    mode = chance.choice(("append", "append", "fail", "replace", "replace_partitions"))
     terms = Terms(
         mode=mode, accept="results", track="memory", mark_success=True, checksum="off"
     )  # fmt: skip
     run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
+    run.partitioned = mode == "replace_partitions"
     _start_job(world, run)
 
 
@@ -183,9 +195,9 @@ def _start_job(world: World, run: JobRun) -> None:
 def _others(world: World) -> None:
     chance = world.chance
     main = world.runs[0]
-    for name, odds, what in (("rival", 0.22, "commit"), ("aborter", 0.13, "abort")):
+    for name, odds, what in (("rival", 0.22, "commit"), ("aborter", 0.1, "abort"), ("reverter", 0.1, "revert")):
         if chance.random() < odds:
-            delay = int(chance.random() * 60)
+            delay = int(chance.random() * 90)
             world.start(name, name, partial(actors.rival, world, main, delay, what))
     if chance.random() < 0.22:
         delay = int(chance.random() * 120)

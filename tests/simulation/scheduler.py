@@ -83,7 +83,7 @@ class Signal:
     """Something that strands wait for. Once set it stays set."""
 
     def __init__(self) -> None:
-        self.set_at: bool = False
+        self.is_set = False
         self.waiters: list[Strand] = []
 
 
@@ -169,14 +169,18 @@ class Scheduler:
 
     def wait(self, signal: Signal) -> None:
         """Go on when the signal is set."""
-        while not signal.set_at:
-            strand = self._own()
-            signal.waiters.append(strand)
-            self._park(strand)
+        while not signal.is_set:
+            self.hear(signal)
+
+    def hear(self, bell: Signal) -> None:
+        """Go on when the bell rings next."""
+        strand = self._own()
+        bell.waiters.append(strand)
+        self._park(strand)
 
     def notify(self, signal: Signal, *, stays: bool = True) -> None:
         """Set a signal; or only wake those who wait now."""
-        signal.set_at = stays
+        signal.is_set = stays
         waiters, signal.waiters = signal.waiters, []
         self._ready += [strand for strand in waiters if not strand.actor.dead]
 
@@ -289,7 +293,7 @@ class StrandFuture:
 
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._ended.set_at
+        return self._ended.is_set
 
     def result(self) -> Any:
         """Wait for it."""
@@ -339,9 +343,7 @@ class StrandPool:
 
         def next_finished() -> Outcome[T, R]:
             while not finished:
-                strand = scheduler._own()
-                bell.waiters.append(strand)
-                scheduler._park(strand)
+                scheduler.hear(bell)
             return finished.popleft()
 
         source = iter(items)

@@ -61,6 +61,7 @@ class ObjectTruth:
     time: float
     upload: str = ""
     body: bytes = b""
+    etag: str = ""
 
 
 @dataclass(slots=True)
@@ -76,12 +77,17 @@ class JobTruth:
     nonce: str = ""
     decision: str = ""
     decided_step: int = 0
+    decided_by: str = ""
     set_up_time: float = 0.0
     refused: bool = False
     """Its setup raised."""
     completed_time: float | None = None
     accepted: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Of the decided plan: key, task and attempt by upload id."""
+    deletes: dict[str, str] = field(default_factory=dict)
+    """Of the decided plan: ETag by key of what is to be deleted, the old marker too."""
+    taken_as_is: frozenset[str] = frozenset()
+    """Unresolved keys that the operator accepted."""
     unknown_plan: str = ""
     """Why the decided plan could not be read at its decision."""
     completed: dict[str, int] = field(default_factory=dict)
@@ -134,13 +140,14 @@ class Truth:
             self.meddled.add(key)
         if actor is None:
             job = FOREIGN
-        elif upload_id:
+        elif upload_id and object_of(key) == "data":
             job = self.token_of(key).partition(".")[0]
         else:
             job = self.store.attributes(key).metadata.get(JOB_METADATA, "") or actor.job
         self.objects[key] = ObjectTruth(
-            job, actor, self.step, self.scheduler.now, upload_id, self.store.body(key)
-        )
+            job, actor, self.step, self.scheduler.now, upload_id, self.store.body(key),
+            self.store._bucket.objects[key].etag,
+        )  # fmt: skip
         self.open.discard(upload_id)
         return before
 
@@ -151,7 +158,7 @@ class Truth:
             self.meddled.add(key)
         return gone
 
-    def note_record(self, key: str) -> tuple[JobTruth, str] | None:
+    def note_record(self, key: str, actor: Actor) -> tuple[JobTruth, str] | None:
         """A record was written: its job, and the state that it left. None: the same bytes again."""
         record = orjson.loads(self.store.body(key))
         uuid, state = record["uuid"], record["state"]
@@ -169,8 +176,11 @@ class Truth:
         if state in DECISIONS and not job.decision:
             job.decision = DECISIONS[state]
             job.decided_step = self.step
+            job.decided_by = actor.name
             if state == "committing":
                 self._read_plan(job, record["plan"])
+        if state == "reverting":
+            job.decision = "reverted"
         if state == "completed":
             job.completed_time = float(int(self.scheduler.now))
         return job, left
@@ -187,10 +197,13 @@ class Truth:
 
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:
         try:
-            sets = orjson.loads(self.store.body(plan["key"]))["sets"]
-            for name, _etag, task, attempt in sets:
-                document = orjson.loads(self.store.body(job.directory + name))
-                for commit in document["commits"]:
+            document = orjson.loads(self.store.body(plan["key"]))
+            job.deletes = dict(document["deletes"])
+            if document["marker"] is not None:
+                job.deletes.update([document["marker"]])
+            for name, _etag, task, attempt in document["sets"]:
+                pendingset = orjson.loads(self.store.body(job.directory + name))
+                for commit in pendingset["commits"]:
                     key = commit["destinationKey"]
                     job.accepted[commit["uploadId"]] = (key, task, attempt)
         except KeyError as error:
@@ -200,7 +213,11 @@ class Truth:
 
     def unfinished(self, job: JobTruth) -> list[str]:
         """Keys of a committed job that never became visible."""
-        return [key for upload, (key, _, _) in job.accepted.items() if upload not in job.completed]
+        return [
+            key
+            for upload, (key, _, _) in job.accepted.items()
+            if upload not in job.completed and key not in job.taken_as_is
+        ]
 
     def is_data(self, key: str) -> bool:
         """Whether a key is what users see."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import get_args
 
-from magic_committer.commit import records
-from magic_committer.committers.magic import MagicCommitter, setup
+from magic_committer.commit import probe, records
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.job import StartedJob, State, TaskCommit, Terms
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Options
@@ -33,7 +34,8 @@ class JobRun:
 
     Attributes:
         unique: whether names of files hold the job's UUID.
-        files: how many files each attempt writes.
+        files: how many files each attempt writes. partitioned: each task into a directory of its
+            own.
     """
 
     name: str
@@ -42,6 +44,7 @@ class JobRun:
     tasks: tuple[str, ...]
     unique: bool
     files: int = 1
+    partitioned: bool = False
     started: StartedJob | None = None
     ready: Signal = field(default_factory=Signal)
     bell: Signal = field(default_factory=Signal)
@@ -80,7 +83,10 @@ class World:
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []
-        setup._proved.clear()  # what a process knows of a store; this world's processes are new
+        probe._known.clear()  # what a process has learnt of its store
+        if chance.random() < 0.7:
+            for want in get_args(probe.Want):
+                probe._known[self.store.identity, want] = probe._Finding(True)
 
     def new_id(self) -> str:
         """The next id: 32 hexadecimal digits."""
@@ -114,17 +120,8 @@ class World:
         seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
         if seen is None:
             return None
-        record = seen.record
-        started = StartedJob(
-            id=record.id,
-            uuid=record.uuid,
-            dest=DEST.url,
-            terms=record.terms,
-            given_id=record.given_id,
-            fence_etag=seen.etag if record.state is State.RUNNING else "",
-            undisturbed=False,
-        )
-        return self.committer(actor, started), record.state
+        started = StartedJob.attached(seen.record, DEST.url, seen.etag)
+        return self.committer(actor, started), seen.record.state
 
     # Other programs -------------------------------------------------------------------------------
 

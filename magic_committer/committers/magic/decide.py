@@ -107,7 +107,8 @@ class Deciding:
             CommitIncomplete: the job is committed, not all is visible yet; repeat.
             JobNotRunning: it was aborted, or is being undone.
             OutcomeUnknown: its record is gone, or the store gives no clear answer.
-            StoreError: a check could not be made; nothing was decided.
+            StoreError: a check could not be made; this call decided nothing, and what the job is
+                its record tells: call it again.
         """
         self._follower.accept = accept
         seen = records.read(self._runtime, self._paths.record)

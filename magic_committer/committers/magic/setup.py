@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from dataclasses import replace
 
 from magic_committer.commit import probe, records
 from magic_committer.commit.conflict import (
@@ -27,6 +28,7 @@ from magic_committer.errors import (
     JobExists,
     MagicError,
     PathError,
+    Unanswered,
 )
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
 from magic_committer.paths import Destination, JobPaths, check_id
@@ -41,9 +43,9 @@ def setup_job(
 ) -> StartedJob:
     """Start a job. Not repeatable with a given id: an id is used once.
 
-    Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 for a mode that needs
-    more of it (`probe.need`); 1 LIST for a given id; in mode
-    ``fail`` a listing of the destination and of the jobs under it.
+    Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 more the first time
+    for a mode that needs more of it (`probe.need`); 1 LIST for a given id; in mode ``fail`` a
+    listing of the destination and of the jobs under it.
 
     Raises:
         JobExists, DestinationExists, ConflictingJob, ConditionsNotSupported, PathError,
@@ -77,12 +79,15 @@ def setup_job(
         undisturbed=created.undisturbed,
     )
     try:
-        _prove_once(runtime, paths, created.seen)
+        if _prove_once(runtime, paths, created.seen):
+            job = replace(job, undisturbed=False)
         if terms.mode in EXCLUDING:
             refuse_other_jobs(runtime, job, dest)
         if terms.mode == "fail":
             refuse_existing_data(runtime, job, dest)
     except BaseException as error:
+        if isinstance(error, Unanswered):  # a PUT of the proof may land late
+            job = replace(job, undisturbed=False)
         _withdraw(runtime, job, created.seen, in_flight, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
@@ -109,7 +114,8 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
         return
 
 
-def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
+    """Whether a late request of the proof may still write the record, were it gone."""
     job_id, terms = seen.record.id, seen.record.terms
     if terms.conditional_writes == "off":
         logger.warning(
@@ -117,16 +123,17 @@ def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
             " recovery beside it",
             job_id,
         )
-        return
-    found = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+        return False
+    found, late = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
     if terms.mode in REPLACING and found.conditional_delete is False:
         logger.warning(
-            "job %s: the store of bucket %r has no conditional DELETE (%s): what somebody writes over"
-            " an object to be replaced, between the look at it and its deletion, is lost",
+            "job %s: the store of bucket %r has no conditional DELETE (it %s): what somebody writes"
+            " over an object to be replaced, between the look at it and its deletion, is lost",
             job_id,
             runtime.store.bucket,
             found.notes["conditional_delete"],
         )
+    return late
 
 
 def _withdraw(

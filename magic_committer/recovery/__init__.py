@@ -1,0 +1,179 @@
+"""For operators: `inspect`, `recover`, `abort`, `cleanup`. By anyone, from any machine, repeatable.
+
+::
+
+    for job in mc.inspect("s3://bucket/table"):
+        print(job.id, job.state, job.would)
+    mc.recover("s3://bucket/table", job.id)      # finish what was decided, abort what was not
+    mc.cleanup("s3://bucket/table")              # from cron: dead jobs, and what is left of others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from magic_committer import wiring
+from magic_committer.commit import records
+from magic_committer.errors import JobNotFound
+from magic_committer.job import JobReport
+from magic_committer.options import Options, S3Options
+from magic_committer.paths import Destination, JobPaths
+from magic_committer.recovery.finish import abort_job, recover_job
+from magic_committer.recovery.look import inspect_all
+from magic_committer.recovery.tidy import Cleaning, Limits
+from magic_committer.recovery.values import (
+    CLOSED_SECONDS,
+    DEAD_SECONDS,
+    LEFTOVER_SECONDS,
+    Age,
+    CleanupReport,
+    FoundJob,
+    Recovery,
+    seconds,
+)
+from magic_committer.runtime import ProgressFunction, Runtime, no_progress
+
+__all__ = ["CleanupReport", "FoundJob", "Recovery", "abort", "cleanup", "inspect", "recover"]
+
+
+def inspect(
+    dest: str, *, older_than: Age = DEAD_SECONDS, s3: S3Options | None = None
+) -> list[FoundJob]:
+    """Look at every job that has a directory under a destination; changes nothing.
+
+    Args:
+        dest: ``s3://bucket/prefix``, as for `start`; jobs of destinations below are not seen.
+        older_than: from which age ``would`` takes a running job for dead.
+
+    Raises:
+        StoreError: the directories could not be listed. What cannot be read of one of them is in
+            its ``problem``.
+    """
+    runtime, destination = _reach(dest, s3, no_progress)
+    return list(inspect_all(runtime, destination, seconds("older_than", older_than)))
+
+
+def recover(
+    dest: str,
+    job_id: str,
+    *,
+    older_than: Age = DEAD_SECONDS,
+    accept: Collection[str] = (),
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> Recovery:
+    """Finish a job whose driver is dead: roll forward what was decided, back what was not.
+
+    ``running``: aborted, if nothing of it has changed for ``older_than``. ``committing`` and
+    ``completed``: its files are completed, the destination is marked, the rest swept.
+    ``reverting``, ``reverted`` and ``aborting``: undone. ``closed``: nothing is left to do.
+    No record: nothing is done, and the outcome is "" (it cannot be told), unless `_SUCCESS` tells
+    that the job has committed; that is no error, so that recovering twice is none.
+
+    Args:
+        older_than: a `timedelta` or seconds, by the store's clock. 0 is your word that the driver
+            is dead; should it live all the same, it is told that its job was aborted.
+        accept: keys that an earlier call named as unresolved: what is there now is right.
+        dry_run: change nothing; say in ``did`` what would be done.
+
+    Raises:
+        JobTooYoung: it is running and may be alive: wait.
+        CommitIncomplete: not all is visible yet. ``unfinished``: recover again. ``unresolved``:
+            nobody can tell whether these files were published: see ``accept``, or
+            `abort` with ``revert=True``.
+        AbortIncomplete: not all is undone yet: recover again.
+        OutcomeUnknown: the store gives no clear answer: recover again.
+        FormatError: a newer version wrote the record.
+    """
+    runtime, destination = _reach(dest, s3, progress)
+    return recover_job(
+        runtime,
+        destination,
+        job_id,
+        older_than=seconds("older_than", older_than),
+        accept=accept,
+        dry_run=dry_run,
+        options=options,
+    )
+
+
+def abort(
+    dest: str,
+    job_id: str,
+    *,
+    revert: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> JobReport:
+    """Make sure that nothing of a job is visible, now or later, however old it is. Repeatable.
+
+    Args:
+        revert: also if it was decided to commit but has not completed: its uploads are aborted, and
+            what is visible of it is deleted. Refused once it has completed, for then it may have
+            deleted what it replaces.
+
+    Raises:
+        JobNotFound: there is no record: it may have committed, been aborted, or never been.
+        JobNotRunning: it is committed, or is committing and ``revert`` is not given.
+        AbortIncomplete: not all is undone yet: call it again.
+        OutcomeUnknown: the store gives no clear answer.
+    """
+    runtime, destination = _reach(dest, s3, progress)
+    seen = records.read(runtime, JobPaths(destination, job_id).record)
+    if seen is None:
+        raise JobNotFound(
+            f"there is no job {job_id!r} under {destination.url}",
+            job_id=job_id,
+            hint="It may have ended, either way, or never been: look at the destination",
+        )
+    return abort_job(runtime, destination, seen, revert=revert, options=options)
+
+
+def cleanup(
+    dest: str,
+    *,
+    older_than: Age = DEAD_SECONDS,
+    leftover_older_than: Age = LEFTOVER_SECONDS,
+    closed_older_than: Age = CLOSED_SECONDS,
+    forget_given: bool = False,
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> CleanupReport:
+    """Take away what dead jobs left under a destination. For cron: harmless beside live jobs,
+    beside other programs' files and uploads, and beside itself. Repeatable.
+
+    Args:
+        older_than: a running job of which nothing has changed for so long is aborted.
+        leftover_older_than: from which age decided jobs are finished, and uploads and control
+            objects are taken whose job is over. Uploads without an age stay.
+        closed_older_than: from which age closed records are deleted.
+        forget_given: also those of jobs whose id was given. It is your word that no process of
+            these jobs lives: their ids can be used again, and a process that was paused since the
+            first use would write into the second.
+        dry_run: change nothing, and report what would be done.
+
+    Raises:
+        StoreError: the jobs could not be listed. All else that fails is in ``report.errors``.
+    """
+    runtime, destination = _reach(dest, s3, progress)
+    limits = Limits(
+        dead=seconds("older_than", older_than),
+        leftover=seconds("leftover_older_than", leftover_older_than),
+        closed=seconds("closed_older_than", closed_older_than),
+        forget_given=forget_given,
+    )
+    options = options if options is not None else Options()
+    return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
+
+
+def _reach(
+    dest: str, s3: S3Options | None, progress: ProgressFunction
+) -> tuple[Runtime, Destination]:
+    destination = Destination.parse(dest)
+    s3 = s3 if s3 is not None else S3Options()
+    return wiring.runtime_for(destination.bucket, s3, progress), destination

@@ -1,0 +1,373 @@
+"""Looking at a job's directory: its record, its age, and what is pending in it. Reads only.
+
+Record first, listing second: what the listing shows is not older than the record, so an age is
+never too great for the state that it goes with. Memory does not grow with the job: the directory is
+read as a stream, and of its files only hashes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+
+import orjson
+
+from magic_committer.commit import records
+from magic_committer.commit.complete import became
+from magic_committer.commit.execute import StoredSource
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.plan import load_plan
+from magic_committer.commit.ready import ReadyUpload, upload_name
+from magic_committer.elements import MAGIC
+from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
+from magic_committer.formats import (
+    PENDINGSET_BYTES_MAX,
+    Pending,
+    decode_pending,
+    decode_pendingset,
+)
+from magic_committer.job import JOB_METADATA, TASK_METADATA, JobRecord, State
+from magic_committer.paths import (
+    ALIVE,
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    Destination,
+    JobPaths,
+)
+from magic_committer.recovery.values import NAMED_MAX, FoundJob, Kind, words
+from magic_committer.runtime import Runtime
+from magic_committer.store import ObjectInfo
+
+SIGN_BYTES_MAX = 64 * 1024
+
+
+class Listing:
+    """The objects of a directory, as they are listed; its age, once all were."""
+
+    def __init__(self, runtime: Runtime, directory: str) -> None:
+        self._pages = runtime.store.list(directory)
+        self._newest = float("-inf")
+        self._seen_at = 0.0
+        self.objects = 0
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        for page in self._pages:
+            for info in page.objects:
+                self.objects += 1
+                self._newest = max(self._newest, info.last_modified)
+                self._seen_at = max(self._seen_at, info.seen_at)
+                yield info
+
+    def to_end(self) -> Listing:
+        """List the rest."""
+        for _ in self:
+            continue
+        return self
+
+    @property
+    def age(self) -> float:
+        """Seconds since anything changed."""
+        return max(0.0, self._seen_at - self._newest) if self.objects else 0.0
+
+
+def job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The directories of all jobs directly under a destination."""
+    for page in runtime.store.list(dest.jobs_prefix, delimiter="/"):
+        yield from page.prefixes
+
+
+def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
+    """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata. One GET.
+
+    Raises:
+        FormatError, StoreError.
+    """
+    stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
+    metadata = dict(stored.info.metadata or {})
+    if info.key.endswith(PENDING_SUFFIX):
+        return [decode_pending(stored.body, info.key)], metadata
+    return list(decode_pendingset(stored.body, info.key).commits), metadata
+
+
+# Measuring ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is pending in a directory."""
+
+    tasks: KeySet = field(default_factory=KeySet)
+    files: int = 0
+    bytes: int = 0
+    ours: bool = False
+    problems: int = 0
+    problem: str = ""
+    sign: ObjectInfo | None = None
+
+
+def measure(runtime: Runtime, listing: Listing, uuid: str) -> Measured:
+    """Count what the tasks left: all of one job, or of whomever if there is no record."""
+    measured = Measured()
+
+    def worth_reading() -> Iterator[ObjectInfo]:
+        for info in listing:
+            if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                yield info
+            elif info.key.endswith(f"/{ALIVE}"):
+                measured.sign = info
+
+    outcomes = runtime.pool.each(
+        lambda info: pendings_of(runtime, info),
+        worth_reading(),
+        in_flight=LOADING_SETS_MAX,
+        weigh=lambda info: info.size,
+        weight_max=LOADING_BYTES_MAX,
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            try:
+                pendings, metadata = outcome.unwrap()
+            except NotFound:
+                continue
+            except (FormatError, StoreError) as error:
+                measured.problems += 1
+                measured.problem = measured.problem or str(error)
+                continue
+            token = metadata.get(JOB_METADATA, "")
+            if uuid and token != uuid:
+                continue
+            measured.ours = measured.ours or bool(token)
+            if outcome.item.key.endswith(PENDINGSET_SUFFIX):
+                measured.tasks.add(metadata.get(TASK_METADATA) or outcome.item.key)
+            measured.files += len(pendings)
+            measured.bytes += sum(pending.length for pending in pendings)
+    return measured
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the plan of a ``committing`` job is executed."""
+
+    files: int = 0
+    visible: int = 0
+    missing: int = 0
+    missing_keys: list[str] = field(default_factory=list)
+
+
+def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Progress:
+    """Look for each upload of the plan: open, visible, or neither.
+
+    A listing of the uploads under the destination; for each that it does not show a HEAD, and a
+    ListParts if the object is not it: the listing is a hint only.
+
+    Raises:
+        StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on.
+    """
+    assert seen.record.plan is not None
+    plan = load_plan(runtime, seen.record.plan)
+    source = StoredSource(runtime, JobPaths(dest, seen.record.id), plan, missing_is_fine=False)
+    shown = KeySet(plan.files)
+    with suppress(NotSupported):
+        for page in runtime.store.list_uploads(dest.prefix):
+            for upload in page.uploads:
+                shown.add(upload_name(upload.key, upload.upload_id))
+
+    def unlisted() -> Iterator[ReadyUpload]:
+        for uploads, _ in source.uploads():
+            yield from (upload for upload in uploads if upload.name not in shown)
+
+    progress = Progress(plan.files)
+    outcomes = runtime.pool.each(
+        lambda upload: _fate(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            fate = outcome.unwrap()
+            progress.visible += fate == "visible"
+            if fate == "missing":
+                progress.missing += 1
+                if len(progress.missing_keys) < NAMED_MAX:
+                    progress.missing_keys.append(outcome.item.key)
+    return progress
+
+
+def _fate(runtime: Runtime, upload: ReadyUpload) -> str:
+    def visible() -> bool:
+        try:
+            return became(upload, runtime.store.head(upload.key))
+        except NotFound:
+            return False
+
+    if visible():
+        return "visible"
+    try:
+        runtime.store.list_parts(upload.key, upload.upload_id)
+    except NotFound:
+        return "visible" if visible() else "missing"  # it may have been completed in between
+    return "open"
+
+
+# Inspecting ---------------------------------------------------------------------------------------
+
+
+def inspect_all(runtime: Runtime, dest: Destination, dead_seconds: float) -> Iterator[FoundJob]:
+    """Every job directory under a destination, ours and Hadoop's of either layout."""
+    for directory in job_directories(runtime, dest):
+        yield inspect_one(runtime, dest, directory, dead_seconds)
+    older = f"{dest.prefix}{MAGIC}/job-"  # Hadoop up to 3.3
+    for page in runtime.store.list(older, delimiter="/"):
+        for directory in page.prefixes:
+            job_id = directory[len(older) : -1]
+            yield _without_record(runtime, FoundJob(job_id, dest.url, "hadoop"), directory)
+
+
+def inspect_one(
+    runtime: Runtime, dest: Destination, directory: str, dead_seconds: float
+) -> FoundJob:
+    """One directory. What cannot be read is told in ``problem``, not raised."""
+    found = FoundJob(directory[len(dest.jobs_prefix) : -1], dest.url, "unreadable")
+    try:
+        seen = records.read(runtime, f"{directory}{RECORD}")
+        if seen is None:
+            return _without_record(runtime, found, directory)
+        return _with_record(runtime, dest, found, directory, seen, dead_seconds)
+    except MagicError as error:
+        with suppress(StoreError):
+            listing = Listing(runtime, directory).to_end()
+            found = replace(found, age=listing.age, objects=listing.objects)
+        return replace(found, problem=str(error), would="nothing: it cannot be read")
+
+
+def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
+    listing = Listing(runtime, directory)
+    measured = measure(runtime, listing, "")
+    ours = measured.ours or _has_token(runtime, directory)
+    kind: Kind = "litter" if ours else "hadoop"
+    would = (
+        "nothing: its job is over; cleanup takes what it left"
+        if ours
+        else "nothing: it is not a job of this library"
+    )
+    return replace(_measured(found, listing, measured), kind=kind, would=would)
+
+
+def _has_token(runtime: Runtime, directory: str) -> bool:
+    """Whether any object carries a job's token. Those whose metadata `measure` has read do not."""
+    for info in Listing(runtime, directory):
+        if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+            with suppress(NotFound):
+                if JOB_METADATA in (runtime.store.head(info.key).metadata or {}):
+                    return True
+    return False
+
+
+def _with_record(
+    runtime: Runtime,
+    dest: Destination,
+    found: FoundJob,
+    directory: str,
+    seen: records.Seen,
+    dead_seconds: float,
+) -> FoundJob:
+    record = seen.record
+    listing = Listing(runtime, directory)
+    measured = measure(runtime, listing, record.uuid)
+    found = replace(
+        _measured(found, listing, measured),
+        id=record.id,
+        kind="ours",
+        uuid=record.uuid,
+        state=str(record.state),
+        outcome=outcome_of(record),
+        mode=record.terms.mode,
+        accept=record.terms.accept,
+        track=record.terms.track,
+        given_id=record.given_id,
+        started=record.started,
+    )
+    if record.decider is not None:
+        who = record.decider
+        found = replace(found, role=who.role, host=who.host, pid=who.pid)
+    elif measured.sign is not None:
+        found = _signed(runtime, found, measured.sign)
+    progress: Progress | None = None
+    try:
+        if record.plan is not None and record.state is not State.CLOSED:
+            found = _planned(runtime, found, record)
+        if record.state is State.COMMITTING:
+            progress = progress_of(runtime, dest, seen)
+            found = replace(found, visible=progress.visible, missing=progress.missing)
+    except (StoreError, FormatError) as error:
+        if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
+            found = replace(found, problem=str(error))
+    return replace(found, would=would_do(record, found.age, dead_seconds, progress))
+
+
+def _measured(found: FoundJob, listing: Listing, measured: Measured) -> FoundJob:
+    problem = f"{measured.problems} unreadable, e.g. {measured.problem}" if measured.problem else ""
+    return replace(
+        found,
+        age=listing.age,
+        objects=listing.objects,
+        tasks=len(measured.tasks),
+        files=measured.files,
+        bytes=measured.bytes,
+        problem=problem,
+    )
+
+
+def _planned(runtime: Runtime, found: FoundJob, record: JobRecord) -> FoundJob:
+    assert record.plan is not None
+    plan = load_plan(runtime, record.plan)
+    return replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
+
+
+def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
+    """Who said last that the job lives; a sign that says nothing is none."""
+    try:
+        told = orjson.loads(runtime.store.get(sign.key, max_bytes=SIGN_BYTES_MAX).body)
+        return replace(found, role=str(told["role"]), host=str(told["host"]), pid=int(told["pid"]))
+    except (StoreError, ValueError, TypeError, KeyError):
+        return found
+
+
+def would_do(
+    record: JobRecord, age: float, dead_seconds: float, progress: Progress | None = None
+) -> str:
+    """What `recover` does with a record, in one sentence. Pure."""
+    match record.state:
+        case State.RUNNING if age < dead_seconds:
+            return (
+                f"nothing yet: it may be alive, it changed {words(age)} ago; after"
+                f" {words(dead_seconds)} abort it"
+            )
+        case State.RUNNING:
+            return "abort it: its uploads are aborted, nothing of it becomes visible"
+        case State.COMMITTING:
+            return _would_complete(progress)
+        case State.COMPLETED:
+            return "finish it: all is visible; mark the destination, sweep and close the job"
+        case State.REVERTING:
+            return "undo it: abort its uploads, delete what is visible of it, sweep, close"
+        case State.CLOSED:
+            return f"nothing: it was {record.outcome}"
+        case _:
+            return "sweep what it left, and close it"
+
+
+def _would_complete(progress: Progress | None) -> str:
+    if progress is None:
+        return "complete its files, mark the destination, sweep and close the job"
+    left = progress.files - progress.visible - progress.missing
+    if progress.missing:
+        return (
+            f"complete {left} files of {progress.files}, then stop: {progress.missing} are"
+            " unresolved, their uploads are gone and the objects there are not theirs"
+        )
+    return (
+        f"complete {left} files of {progress.files}, mark the destination, sweep and close the job"
+    )

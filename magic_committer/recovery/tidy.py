@@ -1,0 +1,356 @@
+"""Cleaning up under a destination: dead jobs, jobs half finished, and what jobs that are over left.
+
+It may run at any time, beside live jobs and beside itself: every decision is a swap of a record,
+everything deleted is deleted as it was looked at, what is aborted belongs to jobs that are over.
+
+Whose something is, is read, never inferred (protocol.md, "Whose upload is it?"):
+
+* an upload: by the UUID in its name, or by its id in a `.pending` or `.pendingset` with our token;
+* a control object: by the token in its metadata.
+
+That a job is over says its record: closed, or absent. **Uploads are listed, then records are read,
+then uploads are listed again**: a job that was set up in between shows its record, and what a job
+completed in between shows no upload any more. The record may lie under any directory above the
+upload, also above the destination; where it cannot be looked for, the upload stays.
+
+An upload of a job that is over can never be published. It is left for an hour all the same, and
+where its age is not known for good: some program may be copying a file of that very name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from magic_committer.commit import records
+from magic_committer.commit.complete import became
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.ready import from_pending
+from magic_committer.commit.sweep import job_records
+from magic_committer.errors import (
+    FormatError,
+    JobTooYoung,
+    MagicError,
+    NotFound,
+    NotSupported,
+    PathError,
+    StoreError,
+)
+from magic_committer.job import JOB_METADATA, State
+from magic_committer.options import Options
+from magic_committer.paths import (
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    Destination,
+    uuid_in_name,
+)
+from magic_committer.recovery.finish import recover_job
+from magic_committer.recovery.look import Listing, job_directories, pendings_of
+from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, words
+from magic_committer.runtime import Runtime
+from magic_committer.store import ObjectInfo, UploadInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ages in seconds from which things are taken away; see `magic_committer.cleanup`."""
+
+    dead: float
+    leftover: float
+    closed: float
+    forget_given: bool
+
+
+class Cleaning:
+    """One cleanup of one destination."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        dest: Destination,
+        limits: Limits,
+        *,
+        dry_run: bool,
+        options: Options,
+    ) -> None:
+        self._runtime = runtime
+        self._dest = dest
+        self._limits = limits
+        self._dry_run = dry_run
+        self._options = options
+        self._in_flight = options.commit_threads
+        self._recovered: list[Recovery] = []
+        self._left_ages: dict[str, float] = {}
+        self._above: dict[str, _Records] = {}
+        self._counts = dict.fromkeys(
+            ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
+        )
+        self._did: list[str] = []
+        self._errors: list[str] = []
+
+    def run(self) -> CleanupReport:
+        """Clean up. Errors on one thing do not stop the others.
+
+        Raises:
+            StoreError: the jobs could not be listed.
+        """
+        owned = {(_directory(u.key), uuid) for u, uuid, _ in self._named_uploads()}
+        for directory in job_directories(self._runtime, self._dest):
+            try:
+                self._job(directory)
+            except MagicError as error:
+                self._errors.append(f"{directory}: {error}")
+        if owned:
+            self._abort_named({one: self._is_over(*one) for one in owned})
+        counts = self._counts
+        return CleanupReport(
+            dest=self._dest.url,
+            dry_run=self._dry_run,
+            recovered=tuple(self._recovered),
+            jobs_left=counts["jobs_left"],
+            uploads_aborted=counts["uploads_aborted"],
+            uploads_left=counts["uploads_left"],
+            objects_deleted=counts["objects"],
+            records_deleted=counts["records"],
+            did=tuple(self._did),
+            errors=tuple(self._errors),
+        )
+
+    def _note(self, what: str, line: str) -> None:
+        self._counts[what] += 1
+        if self._counts[what] <= NAMED_MAX:
+            self._did.append(line)
+
+    # Jobs -----------------------------------------------------------------------------------------
+
+    def _job(self, directory: str) -> None:
+        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        if seen is None:
+            self._litter(directory, known_over="")
+        elif seen.record.state is State.CLOSED:
+            self._litter(directory, known_over=seen.record.uuid)
+            self._forget(seen)
+        else:
+            self._recover(directory, seen)
+
+    def _recover(self, directory: str, seen: records.Seen) -> None:
+        running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
+        if not running and self._age(directory) < self._limits.leftover:
+            self._counts["jobs_left"] += 1
+            return
+        try:
+            recovery = recover_job(
+                self._runtime,
+                self._dest,
+                seen.record.id,
+                older_than=self._limits.dead,
+                dry_run=self._dry_run,
+                options=self._options,
+            )
+        except JobTooYoung:
+            self._counts["jobs_left"] += 1
+            return
+        self._recovered.append(recovery)
+        if len(self._recovered) <= NAMED_MAX:
+            self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
+
+    def _age(self, directory: str) -> float:
+        return Listing(self._runtime, directory).to_end().age
+
+    def _forget(self, seen: records.Seen) -> None:
+        """Delete a closed record that is old, if nobody goes by its id any more."""
+        age = max(0.0, seen.seen_at - seen.last_modified)
+        self._left_ages.setdefault(seen.record.uuid, age)
+        if age < self._limits.closed:
+            return
+        if seen.record.given_id and not self._limits.forget_given:
+            return
+        # The second deletes where the store knows no conditional delete.
+        if (
+            self._dry_run
+            or records.remove(self._runtime, seen)
+            or delete_if_same(self._runtime, seen.key, seen.etag)
+        ):
+            self._note("records", f"job {seen.record.id}: its closed record, {words(age)} old")
+
+    # Litter ---------------------------------------------------------------------------------------
+
+    def _litter(self, directory: str, known_over: str) -> None:
+        """What jobs that are over left in a directory: by token, each old enough by itself.
+
+        Args:
+            known_over: the UUID of the closed record there; "": there is no record.
+        """
+        seen_any = False
+
+        def candidates() -> Iterator[ObjectInfo]:
+            nonlocal seen_any
+            for info in Listing(self._runtime, directory):
+                seen_any = seen_any or info.key != f"{directory}{RECORD}"
+                if info.key != f"{directory}{RECORD}" and self._old(info):
+                    yield info
+
+        taken = 0
+        for info, outcome in self._each(lambda i: self._take(i, known_over), candidates()):
+            if isinstance(outcome, MagicError):
+                self._errors.append(f"{info.key}: {outcome}")
+            elif outcome is not None:
+                taken += 1
+                self._counts["uploads_aborted"] += outcome
+                self._note("objects", f"{info.key}: a job that is over left it")
+        if seen_any and not taken and not known_over:
+            self._counts["jobs_left"] += 1
+
+    def _old(self, info: ObjectInfo) -> bool:
+        return info.seen_at - info.last_modified >= self._limits.leftover
+
+    def _take(self, info: ObjectInfo, known_over: str) -> int | None:
+        """Delete one control object of a job that is over, after aborting the uploads that it
+        names. None: it is not ours, or not over; else the number of uploads."""
+        try:
+            now = self._runtime.store.head(info.key)
+        except NotFound:
+            return None
+        token = (now.metadata or {}).get(JOB_METADATA, "")
+        if not token or (known_over and token != known_over) or not self._old(now):
+            return None
+        self._left_ages[token] = max(
+            self._left_ages.get(token, 0.0), max(0.0, now.seen_at - now.last_modified)
+        )
+        aborted = 0
+        if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+            aborted = self._abort_pendings(now)
+        if not self._dry_run:
+            delete_if_same(self._runtime, now.key, now.etag)
+        return aborted
+
+    def _abort_pendings(self, info: ObjectInfo) -> int:
+        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
+        were completed: aborting these costs the object on some stores (docs/stores.md)."""
+        try:
+            pendings, _ = pendings_of(self._runtime, info)
+        except NotFound:
+            return 0
+        except FormatError as error:
+            self._errors.append(f"its uploads are not known: {error}")
+            return 0
+        aborted = 0
+        for number, pending in enumerate(pendings):
+            if not self._dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            upload = from_pending(pending, f"{info.key}: {number}")
+            try:
+                if became(upload, self._runtime.store.head(upload.key)):
+                    continue
+            except NotFound:
+                pass
+            if not self._dry_run:
+                self._runtime.store.abort_upload(upload.key, upload.upload_id)
+            aborted += 1
+        return aborted
+
+    # Uploads by name ------------------------------------------------------------------------------
+
+    def _named_uploads(self) -> Iterator[tuple[UploadInfo, str, float | None]]:
+        """Open uploads whose names tell a job: with its UUID, and the upload's age where the store
+        gives one."""
+        try:
+            for page in self._runtime.store.list_uploads(self._dest.prefix):
+                for upload in page.uploads:
+                    uuid = uuid_in_name(upload.key)
+                    if uuid is None or not self._dest.contains(upload.key):
+                        continue
+                    began = upload.initiated
+                    yield upload, uuid, None if began is None else max(0.0, page.seen_at - began)
+        except NotSupported:
+            self._errors.append("the store cannot list uploads: those that nothing names stay open")
+        except StoreError as error:
+            self._errors.append(f"uploads could not be listed: {error}")
+
+    def _abort_named(self, over: Mapping[tuple[str, str], bool | None]) -> None:
+        """Abort old uploads of jobs that are over, by directory and UUID."""
+
+        def doomed() -> Iterator[UploadInfo]:
+            for upload, uuid, age in self._named_uploads():
+                age = age if age is not None else self._left_ages.get(uuid)
+                is_over = over.get((_directory(upload.key), uuid), False)
+                if is_over and age is not None and age >= self._limits.leftover:
+                    yield upload
+                elif is_over is not False:
+                    self._counts["uploads_left"] += 1
+
+        def abort(upload: UploadInfo) -> None:
+            if not self._dry_run:
+                self._runtime.store.abort_upload(upload.key, upload.upload_id)
+
+        for upload, outcome in self._each(abort, doomed()):
+            if isinstance(outcome, MagicError):
+                self._errors.append(f"{upload.key}: {outcome}")
+            else:
+                line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
+                self._note("uploads_aborted", line)
+
+    def _is_over(self, directory: str, uuid: str) -> bool | None:
+        """Whether the job with an upload in a directory is over. None: it cannot be told."""
+        told: bool | None = True
+        for prefix in _and_above(directory):
+            if prefix not in self._above:
+                self._above[prefix] = self._read_records(prefix)
+            there = self._above[prefix]
+            if uuid in there.live:
+                return False
+            if there.unknown:
+                told = None
+        return told
+
+    def _read_records(self, prefix: str) -> _Records:
+        """The jobs that have their record directly under a directory, and are not over."""
+        live: set[str] = set()
+        try:
+            dest = Destination(self._runtime.store.bucket, prefix)
+        except PathError:
+            return _Records(live, False)  # no job can be there
+        try:
+            for key in job_records(self._runtime, dest):
+                seen = records.read(self._runtime, key)
+                if seen is None or seen.record.state is State.CLOSED:
+                    continue
+                live.add(seen.record.uuid)
+        except MagicError as error:
+            self._errors.append(f"the jobs under {dest.url} cannot be told: {error}")
+            return _Records(live, True)
+        return _Records(live, False)
+
+    def _each(
+        self, function: Callable[[Any], Any], items: Iterable[Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Items with what the function returned, or with the error of ours that it raised."""
+        outcomes: Any = self._runtime.pool.each(function, items, in_flight=self._in_flight)
+        with closing(outcomes):
+            for outcome in outcomes:
+                failed = isinstance(outcome.error, MagicError)
+                yield outcome.item, outcome.error if failed else outcome.unwrap()
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """UUIDs of the jobs under one directory that are not over; ``unknown``: there may be more."""
+
+    live: set[str]
+    unknown: bool
+
+
+def _directory(key: str) -> str:
+    """``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def _and_above(directory: str) -> Iterator[str]:
+    """``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for index, character in enumerate(directory):
+        if character == "/":
+            yield directory[: index + 1]

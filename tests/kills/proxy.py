@@ -1,0 +1,180 @@
+"""A small HTTP proxy between a process and its store, which kills the process at the n-th request.
+
+The victim dies by SIGKILL while its request is on the way: before it is passed on, or after it took
+effect and before it is answered. Phases are told by the job's record: each PUT of it that the store
+accepts begins another one. Nothing that arrives once the victim is dead is passed on, and `settle`
+waits for what was, so that nothing of the victim executes later.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """When to kill.
+
+    Attributes:
+        phase: counted are requests while the store has accepted so many versions of the record;
+            None: all requests.
+        number: at which request, from 1.
+        after: once it took effect, instead of before.
+    """
+
+    phase: int | None
+    number: int
+    after: bool
+
+
+class Killer:
+    """The proxy of one process.
+
+    Attributes:
+        url: what the process takes for its store.
+        seen: how many requests came in each phase.
+        killed: whether it was killed.
+    """
+
+    def __init__(self, upstream: str, trigger: Trigger | None) -> None:
+        self._upstream = urlsplit(upstream).netloc
+        self._trigger = trigger
+        self._lock = threading.Condition()
+        self._victim = 0
+        self._passing = 0
+        self._phase = 0
+        self.seen: Counter[int] = Counter()
+        self.killed = False
+        self.url = ""
+
+    def aim(self, pid: int) -> None:
+        """Say whom to kill: a process that the caller has started. Requests wait for it."""
+        with self._lock:
+            self._victim = pid
+            self._lock.notify_all()
+
+    def settle(self) -> None:
+        """Wait until nothing that was passed on is still under way."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._passing == 0, timeout=60)
+
+    def handle(self, handler: BaseHTTPRequestHandler, upstream: http.client.HTTPConnection) -> bool:
+        """Pass one request on and answer it. False if the victim is dead."""
+        length = int(handler.headers.get("Content-Length") or 0)
+        body = handler.rfile.read(length)
+        fatal = self._count()
+        if self.killed or (fatal and self._kill_unless(after=True)):
+            return False
+        with self._lock:
+            self._passing += 1
+        try:
+            upstream.request(handler.command, handler.path, body, dict(handler.headers.items()))
+            reply = upstream.getresponse()
+            content = reply.read()
+        finally:
+            with self._lock:
+                self._passing -= 1
+                self._lock.notify_all()
+        put_record = handler.command == "PUT" and handler.path.split("?")[0].endswith("/job.json")
+        with self._lock:
+            self._phase += put_record and reply.status == 200
+        if self.killed or (fatal and self._kill_unless(after=False)):
+            return False
+        handler.send_response_only(reply.status)
+        for name, value in reply.getheaders():
+            if name.lower() not in HOP_BY_HOP:
+                handler.send_header(name, value)
+        length_header = reply.getheader("Content-Length") if handler.command == "HEAD" else None
+        handler.send_header("Content-Length", length_header or str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+        return True
+
+    def _count(self) -> bool:
+        """Count a request; whether it is the one."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._victim, timeout=60)
+            self.seen[self._phase] += 1
+            wanted = self._trigger
+            if wanted is None:
+                return False
+            if wanted.phase is None:
+                return self.seen.total() == wanted.number
+            return wanted.phase == self._phase and self.seen[self._phase] == wanted.number
+
+    def _kill_unless(self, *, after: bool) -> bool:
+        assert self._trigger is not None
+        if self._trigger.after is after:
+            return False
+        with self._lock:
+            self.killed = True
+        os.kill(self._victim, signal.SIGKILL)
+        return True
+
+
+@contextmanager
+def killer(upstream: str, trigger: Trigger | None = None) -> Iterator[Killer]:
+    """Run a proxy in threads of this process. Without a trigger it only counts."""
+    proxy = Killer(upstream, trigger)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1
+
+        def setup(self) -> None:
+            super().setup()
+            self.upstream = http.client.HTTPConnection(proxy._upstream, timeout=60)
+
+        def finish(self) -> None:
+            self.upstream.close()
+            try:
+                super().finish()
+            except OSError:
+                self.close_connection = True  # the victim is gone
+
+        def answer(self) -> None:
+            try:
+                alive = proxy.handle(self, self.upstream)
+                self.wfile.flush()
+            except (BrokenPipeError, ConnectionResetError):
+                alive = False
+            if not alive:
+                self.close_connection = True
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 64
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A victim that hung up is the point."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    proxy.url = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

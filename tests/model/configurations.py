@@ -1,0 +1,558 @@
+"""What is searched: small separate configurations, each around one part of the protocol.
+
+Each is made for a set of rules to leave out; with none left out it must be without violation. Most
+start from a store where the job is running and its tasks are done: what leads there is searched in
+``attempts`` and ``setup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from tests.model.actors import (
+    LEDGER,
+    Job,
+    adopter,
+    alive,
+    attempt,
+    batch,
+    cleanup,
+    closer,
+    commit,
+    driver,
+    operator,
+    overwriter,
+    recovery,
+    sweep,
+    uploader,
+)
+from tests.model.actors import abort as abort_job
+from tests.model.promises import Promised
+from tests.model.search import Actor, Configuration, Program
+from tests.model.store import (
+    GHOST,
+    SUCCESS,
+    UPLOAD,
+    Data,
+    File,
+    Ledger,
+    Marker,
+    Object,
+    PendingSet,
+    Plan,
+    Record,
+)
+
+Without = frozenset[str]
+Entries = dict[str, Any]
+Accepted = tuple[tuple[str, PendingSet], ...]
+
+CONFIGURATIONS: dict[str, Callable[[Without], Configuration]] = {}
+
+
+def configuration(
+    function: Callable[[Without], Configuration],
+) -> Callable[[Without], Configuration]:
+    """Enter a configuration under its function's name."""
+    CONFIGURATIONS[function.__name__.replace("_", " ")] = function
+    return function
+
+
+# Stores and actors that many of them share --------------------------------------------------------
+
+
+def objects(entries: Mapping[str, Hashable]) -> Entries:
+    """Objects that were there before anybody began."""
+    return {key: Object(body, 0, "before") for key, body in entries.items()}
+
+
+def started(job: Job) -> Entries:
+    """A job that is running."""
+    return {**objects({job.record: job.first}), f"{GHOST}fate {job.uuid}": ("running",)}
+
+
+def task_done(
+    job: Job, name: str = "a0", task: str = "t", file: str = "x", content: str = "whole"
+) -> tuple[Entries, tuple[str, PendingSet]]:
+    """An attempt that is committed; and its message."""
+    key = job.key(file)
+    upload = f"{key}#{name}"
+    data = Data(job.uuid, name, content, upload)
+    body = PendingSet(job.uuid, task, name, (File(key, upload, data.token),))
+    entries = objects({job.set(name): body, UPLOAD + upload: data})
+    return entries, (job.set(name), body)
+
+
+def tasks_done(job: Job, files: tuple[str, ...] = ("x",)) -> tuple[Entries, Accepted]:
+    """A running job with one committed task for each file."""
+    entries = started(job)
+    accepted: Accepted = ()
+    for number, file in enumerate(files):
+        more, message = task_done(job, f"a{number}", f"t{number}", file)
+        entries |= more
+        accepted = (*accepted, message)
+    return entries, accepted
+
+
+def actor(name: str, job: Job, program: Program, **options: Any) -> Actor:
+    """An actor that works for one job."""
+    return Actor(name, program, (job.uuid,), **options)
+
+
+def in_the_end(*jobs: Job) -> tuple[Actor, ...]:
+    """A recovery of each job when everybody has ended, and a cleanup an hour later."""
+    recoveries = tuple(
+        actor(f"end {job.id}", job, lambda job=job: recovery(job, "end"), after=True, faulty=False)
+        for job in jobs
+    )
+    cleanups = tuple(
+        actor(f"clean {job.id}", job, lambda job=job: cleanup(job), after=True, hour_later=True,
+              faulty=False)
+        for job in jobs
+    )  # fmt: skip
+    return recoveries + cleanups
+
+
+def committer(name: str, job: Job, accepted: Accepted, **options: Any) -> Actor:
+    """A driver whose tasks are done."""
+    return actor(name, job, lambda: commit(job, name, accepted), **options)
+
+
+# One job ------------------------------------------------------------------------------------------
+
+
+@configuration
+def attempts(without: Without) -> Configuration:
+    """A whole job with two attempts of its task, and a recovery in the end."""
+    job = Job(without=without)
+    return Configuration(
+        "attempts",
+        (
+            actor("driver", job, lambda: driver(job, "driver", (("a0", "a1"),))),
+            *(
+                actor(name, job, lambda name=name: attempt(job, name, driver="driver"))
+                for name in ("a0", "a1")
+            ),
+            *in_the_end(job),
+        ),
+        forgetful=True,
+    )
+
+
+@configuration
+def attempts_beside_recovery(without: Without) -> Configuration:
+    """A driver of messages with two attempts of its task, beside a recovery that takes it for
+    dead."""
+    job = Job(marks=False, without=without)
+    return Configuration(
+        "attempts beside recovery",
+        (
+            actor("driver", job, lambda: driver(job, "driver", (("a0", "a1"),), starts=False)),
+            *(actor(name, job, lambda name=name: attempt(job, name)) for name in ("a0", "a1")),
+            actor("recovery", job, lambda: recovery(job, "recovery")),
+            *in_the_end(job),
+        ),
+        started(job),
+        forgetful=True,
+    )
+
+
+@configuration
+def setup(without: Without) -> Configuration:
+    """A whole job that is aborted, beside a recovery that takes it for dead."""
+    job = Job(without=without)
+    return Configuration(
+        "setup",
+        (
+            actor("driver", job, lambda: driver(job, "driver", (), ends="abort")),
+            actor("a0", job, lambda: attempt(job, "a0", driver="driver")),
+            actor("recovery", job, lambda: recovery(job, "recovery")),
+            *in_the_end(job),
+        ),
+    )
+
+
+@configuration
+def two_drivers(without: Without) -> Configuration:
+    """Two drivers on one job that is committed from a listing, and two attempts of its task."""
+    job = Job(accept="listing", marks=False, without=without)
+    done, _ = task_done(job, "a0")
+    return Configuration(
+        "two drivers",
+        (
+            *(
+                actor(name, job, lambda name=name: commit(job, name, ()))
+                for name in ("d1", "d2")
+            ),
+            actor("a1", job, lambda: attempt(job, "a1")),
+            *in_the_end(job),
+        ),
+        {**started(job), **done},
+        faults=0,
+    )
+
+
+@configuration
+def rivals(without: Without) -> Configuration:
+    """Two drivers that have the same messages."""
+    job = Job(without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "rivals",
+        (committer("d1", job, accepted), committer("d2", job, accepted), *in_the_end(job)),
+        store,
+    )
+
+
+@configuration
+def recoveries(without: Without) -> Configuration:
+    """A driver, and a recovery that may begin at any moment."""
+    job = Job(without=without)
+    store, accepted = tasks_done(job, ("x", "y"))
+    return Configuration(
+        "recoveries",
+        (
+            committer("driver", job, accepted),
+            actor("recovery", job, lambda: recovery(job, "recovery")),
+            *in_the_end(job),
+        ),
+        store,
+        forgetful=True,
+    )
+
+
+@configuration
+def other_attempt(without: Without) -> Configuration:
+    """A driver of messages, where another attempt is committed that it did not accept: its input
+    was cut short, or it was slower."""
+    job = Job(without=without)
+    done, message = task_done(job, "a0")
+    other, _ = task_done(job, "a1", content="cut")
+    return Configuration(
+        "other attempt",
+        (
+            committer("driver", job, (message,)),
+            actor("recovery", job, lambda: recovery(job, "recovery")),
+            *in_the_end(job),
+        ),
+        {**started(job), **done, **other},
+    )
+
+
+@configuration
+def abort(without: Without) -> Configuration:
+    """A driver that commits beside one that aborts."""
+    job = Job(without=without)
+    store, accepted = tasks_done(job, ("x", "y"))
+    return Configuration(
+        "abort",
+        (
+            committer("driver", job, accepted),
+            actor("aborter", job, lambda: abort_job(job, "aborter", may_remove=False)),
+            *in_the_end(job),
+        ),
+        store,
+    )
+
+
+@configuration
+def opened_by_path(without: Without) -> Configuration:
+    """A process that only closes a file, and one that only says that the driver lives, beside an
+    abort."""
+    job = Job(accept="listing", without=without)
+    return Configuration(
+        "opened by path",
+        (
+            actor("driver", job, lambda: abort_job(job, "driver")),
+            actor("closer", job, lambda: closer(job, "a0")),
+            actor("alive", job, lambda: alive(job)),
+            *in_the_end(job),
+        ),
+        started(job),
+    )
+
+
+# Conflict modes and reverts -----------------------------------------------------------------------
+
+
+@configuration
+def replace(without: Without) -> Configuration:
+    """A job that replaces data, an operator who reverts it, another program that rewrites a key."""
+    job = Job(mode="replace", without=without)
+    store, accepted = tasks_done(job)
+    old = objects({"old": Data("", "", "old"), SUCCESS: Marker("", 0, "old")})
+    return Configuration(
+        "replace",
+        (
+            committer("driver", job, accepted),
+            actor("operator", job, lambda: operator(job, "operator")),
+            Actor("neighbour", lambda: overwriter("old"), faulty=False),
+            *in_the_end(job),
+        ),
+        {**store, **old},
+    )
+
+
+@configuration
+def revert(without: Without) -> Configuration:
+    """A job committed from a listing, its slow attempt, and an operator who reverts it."""
+    job = Job(accept="listing", without=without)
+    done, _ = task_done(job, "a0", "t0", "y")
+    return Configuration(
+        "revert",
+        (
+            actor("driver", job, lambda: commit(job, "driver", ())),
+            actor("operator", job, lambda: operator(job, "operator")),
+            actor("a1", job, lambda: attempt(job, "a1")),
+            *in_the_end(job),
+        ),
+        {**started(job), **done},
+    )
+
+
+@configuration
+def conflict(without: Without) -> Configuration:
+    """A job of mode `fail`, and another program that writes one of its two keys."""
+    job = Job(mode="fail", named=False, without=without)
+    store, accepted = tasks_done(job, ("x", "y"))
+    return Configuration(
+        "conflict",
+        (
+            committer("driver", job, accepted),
+            Actor("neighbour", lambda: overwriter("y"), faulty=False),
+            *in_the_end(job),
+        ),
+        store,
+        promised=Promised(contested=True, overwrites=False),
+    )
+
+
+def _two_of(mode: str, without: Without) -> Configuration:
+    jobs = tuple(Job(name, name, mode=mode, without=without) for name in ("j1", "j2"))
+    actors: tuple[Actor, ...] = ()
+    store: Entries = {}
+    for job in jobs:
+        done, message = task_done(job)
+        store |= done
+
+        def program(job: Job = job, message: tuple[str, PendingSet] = message) -> Any:
+            return _start_and_commit(job, message)
+
+        actors = (*actors, actor(f"d{job.id[1:]}", job, program))
+    if mode == "replace":
+        store |= objects({"old": Data("", "", "old")})
+    # A job that yields to the other leaves the tasks' work, which was there before it: no I4 here.
+    return Configuration(f"two {mode} jobs", actors, store, 1, False, _alone(jobs))
+
+
+def _alone(jobs: tuple[Job, ...]) -> Promised:
+    return Promised(jobs=(), alone=tuple(job.uuid for job in jobs))
+
+
+def _start_and_commit(job: Job, message: tuple[str, PendingSet]) -> Any:
+    from tests.model.actors import setup
+
+    begun = yield from setup(job, job.id)
+    if begun not in ("started", "retried"):
+        return begun
+    return (yield from commit(job, job.id, (message,), may_remove=begun == "started"))
+
+
+@configuration
+def two_fail_jobs(without: Without) -> Configuration:
+    """Two jobs of mode `fail` that start at once."""
+    return _two_of("fail", without)
+
+
+@configuration
+def two_replace_jobs(without: Without) -> Configuration:
+    """Two jobs of mode `replace` that start at once."""
+    return _two_of("replace", without)
+
+
+@configuration
+def withdrawn(without: Without) -> Configuration:
+    """A `fail` job of a given id that finds data, and an attempt that attached to it by name."""
+    job = Job(mode="fail", given=True, without=without)
+    return Configuration(
+        "withdrawn",
+        (
+            actor("driver", job, lambda: driver(job, "driver", ())),
+            actor("a0", job, lambda: _attached(job)),
+            *in_the_end(job),
+        ),
+        objects({"old": Data("", "", "old")}),
+    )
+
+
+def _attached(job: Job) -> Any:
+    from tests.model.actors import read
+
+    record = yield from read(job.record)
+    if record != job.first:
+        return "not running"
+    return (yield from attempt(job, "a0"))
+
+
+# Neighbours ---------------------------------------------------------------------------------------
+
+
+def _two_markers(name: str, without: Without, *, clock_stands: bool) -> Configuration:
+    first = Job("j1", "j1", without=without)
+    second = Job("j2", "j2", without=without)
+    store, one = tasks_done(first)
+    done, other = task_done(second)
+    order = {GHOST + "order": (("j1", "running"),), GHOST + "clock stands": clock_stands}
+    return Configuration(
+        name,
+        (
+            committer("d1", first, one),
+            actor("d2", second, lambda: _start_and_commit(second, other)),
+            *in_the_end(first, second),
+        ),
+        {**store, **done, **order},
+        promised=Promised(jobs=("j1", "j2")),
+    )
+
+
+@configuration
+def two_markers(without: Without) -> Configuration:
+    """A job beside one that is started before or after it completes; a second passes with each."""
+    return _two_markers("two markers", without, clock_stands=False)
+
+
+@configuration
+def two_markers_in_a_second(without: Without) -> Configuration:
+    """The same within one second."""
+    return _two_markers("two markers in a second", without, clock_stands=True)
+
+
+@configuration
+def foreign_upload(without: Without) -> Configuration:
+    """Another program uploads into the directory while a job is swept."""
+    job = Job(named=False, without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "foreign upload",
+        (
+            committer("driver", job, accepted),
+            Actor("neighbour", lambda: uploader("z"), faulty=False),
+            *in_the_end(job),
+        ),
+        store,
+    )
+
+
+@configuration
+def adoption(without: Without) -> Configuration:
+    """A job whose files have names of the user's is aborted; a zombie of it; an operator who takes
+    what lies there for a Hadoop job's."""
+    job = Job(accept="listing", named=False, without=without)
+    return Configuration(
+        "adoption",
+        (
+            actor("driver", job, lambda: abort_job(job, "driver")),
+            actor("zombie", job, lambda: attempt(job, "zombie", content="cut"), faulty=False),
+            Actor(
+                "adopter",
+                lambda: adopter(job, "adopter", without),
+                (job.uuid, "adopted"),
+                faulty=False,
+            ),
+        ),
+        started(job),
+        faults=0,
+        # Its uploads have names that nobody can attribute: I4 is not promised of them.
+        promised=Promised(jobs=()),
+    )
+
+
+# One id, two runs ---------------------------------------------------------------------------------
+
+
+@configuration
+def id_used_again(without: Without) -> Configuration:
+    """An id is given to a second run when the first is aborted and its closed record was taken away
+    by an operator who was wrong: a zombie of it lives."""
+    without |= {"a given id stays closed"}
+    first = Job("j", "run1", accept="listing", given=True, without=without)
+    second = Job("j", "run2", accept="listing", given=True, without=without)
+    return Configuration(
+        "id used again",
+        (
+            actor("abort", first, lambda: abort_job(first, "abort")),
+            actor("zombie", first, lambda: attempt(first, "zombie", content="cut")),
+            actor("driver", second, lambda: driver(second, "driver", ())),
+            *in_the_end(first, second),
+        ),
+        started(first),
+        promised=Promised(jobs=("run1", "run2")),
+    )
+
+
+@configuration
+def id_swept_twice(without: Without) -> Configuration:
+    """An aborted run of a given id is swept by two; then the id is given to a second run, whose
+    task has the name that the first one's had."""
+    first = Job("j", "run1", accept="listing", given=True, without=without)
+    second = Job("j", "run2", accept="listing", given=True, without=without)
+    done, _ = task_done(first, "a0")
+    return Configuration(
+        "id swept twice",
+        (
+            actor("s1", first, lambda: abort_job(first, "s1", may_remove=_gone(first))),
+            actor("s2", first, lambda: abort_job(first, "s2", may_remove=_gone(first))),
+            actor("driver", second, lambda: driver(second, "driver", (("a0",),))),
+            actor("a0", second, lambda: attempt(second, "a0", driver="driver")),
+            *in_the_end(first, second),
+        ),
+        {**started(first), **done},
+        promised=Promised(jobs=("run1", "run2")),
+    )
+
+
+def _gone(job: Job) -> bool:
+    return not job.keeps("a given id stays closed")
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+
+@configuration
+def stream(without: Without) -> Configuration:
+    """Two runs of one batch of a streaming query."""
+    return _stream("stream", without, recovered=False)
+
+
+@configuration
+def stream_recovered(without: Without) -> Configuration:
+    """The same, and a recovery of the first run beside them."""
+    return _stream("stream recovered", without, recovered=True)
+
+
+def _stream(name: str, without: Without, *, recovered: bool) -> Configuration:
+    first = Job("j1", "j1", batch=1, marks=False, without=without)
+    second = Job("j2", "j2", batch=1, marks=False, without=without)
+    jobs = (first, second)
+    store: Entries = objects({LEDGER: Ledger(0)})
+    messages = []
+    for job in jobs:
+        done, message = task_done(job)
+        store |= done
+        messages.append(message)
+    one, two = messages
+    uuids = ("j1", "j2")
+    beside = (actor("recovery", first, lambda: recovery(first, "recovery")),) if recovered else ()
+    return Configuration(
+        name,
+        (
+            Actor("run1", lambda: batch(first, "run1", (second,), (one,)), uuids),
+            Actor("run2", lambda: batch(second, "run2", (first,), (two,)), uuids),
+            *beside,
+            *in_the_end(*jobs),
+        ),
+        store,
+        faults=0 if recovered else 1,
+        promised=Promised(jobs=uuids, once=uuids),
+    )

@@ -1,0 +1,256 @@
+"""The promises I1 to I10 of protocol.md, as checks on stores, steps, results and endings.
+
+They know the protocol's states and what a file is, and nothing of how the actors go about it. What a
+job has decided, and in what order, they take from the store's memory (`store.fate_of`, `plan_of`),
+not from what the actors believe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.store import (
+    GHOST,
+    SUCCESS,
+    UPLOAD,
+    Data,
+    File,
+    Ledger,
+    Marker,
+    Object,
+    Record,
+    Store,
+    fate_of,
+    is_data,
+    plan_of,
+)
+
+UNDONE = ("aborting", "reverted", "closed aborted", "closed reverted")
+"""States from which on nothing of a job is visible."""
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What a configuration promises more, or less.
+
+    Attributes:
+        jobs: the UUIDs of its jobs.
+        contested: another program writes the jobs' keys: they need not stay visible, and a recovery
+            may report a key as unresolved.
+        once: jobs of which only one may be decided to commit (runs of one batch).
+        alone: jobs of which no two may be visible, unless one deletes the other's files (modes
+            ``fail`` and ``replace``).
+        overwrites: a job may write over another program's key. Not in mode ``fail``.
+    """
+
+    jobs: tuple[str, ...] = ("j1",)
+    contested: bool = False
+    once: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    overwrites: bool = True
+
+
+def files_of(store: Store, uuid: str) -> tuple[File, ...]:
+    """The files that were decided for a job."""
+    plan = plan_of(store, uuid)
+    return tuple(file for _, one in plan.sets for file in one.files) if plan else ()
+
+
+def is_visible(store: Store, file: File) -> bool:
+    held = store.get(file.key)
+    return held is not None and held.body.token == file.token
+
+
+def hidden(store: Store, uuid: str) -> list[str]:
+    """The decided files of a job that are not visible."""
+    return [file.key for file in files_of(store, uuid) if not is_visible(store, file)]
+
+
+# After each step ----------------------------------------------------------------------------------
+
+
+def of_step(
+    promised: Promised, before: Store, after: Store, request: Any, uuids: tuple[str, ...]
+) -> str:
+    """What a request broke; ``uuids`` are the jobs of its sender."""
+    return (
+        _data(promised, after)
+        or _records(promised, before, after)
+        or _neighbours(promised, before, after, uuids)
+        or _marker(promised, before, after)
+    )
+
+
+def _data(promised: Promised, store: Store) -> str:
+    """I1, I2 (exclusive), I3, I9: of what is visible."""
+    seen = set()
+    plans = [plan for uuid in promised.alone if (plan := plan_of(store, uuid)) is not None]
+    for key, held in store.items():
+        if not is_data(key) or not held.body.uuid:
+            continue
+        data: Data = held.body
+        fate = fate_of(store, data.uuid)
+        if "committing" not in fate:
+            return f"I1: {key} is visible, job {data.uuid} has not decided"
+        if any(state in fate for state in UNDONE):
+            return f"I3: {key} is visible, job {data.uuid} is undone"
+        if data.content == "cut":
+            return f"I9: {key} is visible, its input was cut short"
+        if data.token not in {file.token for file in files_of(store, data.uuid)}:
+            return f"I2: {key} of attempt {data.attempt} is visible, which was not decided"
+        if not any((key, data) in plan.deletes for plan in plans):
+            seen.add(data.uuid)
+    if len(seen.intersection(promised.alone)) > 1:
+        return f"I2: files of jobs that exclude each other are visible: {', '.join(sorted(seen))}"
+    return ""
+
+
+def _records(promised: Promised, before: Store, after: Store) -> str:
+    """I2, I5, I7: of what is decided."""
+    committed = [uuid for uuid in promised.once if "committing" in fate_of(after, uuid)]
+    if len(committed) > 1:
+        return f"I2: one batch is decided by jobs {' and '.join(committed)}"
+    for uuid in promised.jobs:
+        fate = fate_of(after, uuid)
+        if "running" in fate[1:]:
+            return f"I5: job {uuid} was decided and is running again: {' '.join(fate)}"
+        if promised.contested:
+            continue
+        completed = "completed" in fate and "completed" not in fate_of(before, uuid)
+        if completed and (missing := hidden(after, uuid)):
+            return f"I2: job {uuid} is completed without {missing[0]}"
+        plan = plan_of(after, uuid)
+        if plan is None or uuid in promised.alone:
+            continue
+        gone = [key for key, _ in plan.deletes if key not in after]
+        if gone and (missing := hidden(after, uuid)):
+            return f"I7: {gone[0]} is deleted, and what replaces it, {missing[0]}, is not there"
+    return ""
+
+
+def _neighbours(promised: Promised, before: Store, after: Store, uuids: tuple[str, ...]) -> str:
+    """I6: nobody takes what is another's."""
+    if not uuids:
+        return ""
+    for key, held in before.items():
+        if not isinstance(held, Object) or isinstance(held.body, Ledger | Marker):
+            continue
+        if held.body.uuid in uuids or after.get(key) == held:
+            continue
+        if key in after:
+            if is_data(key) and not promised.overwrites:
+                return f"I6: {key} of another program is overwritten"
+            continue
+        plans = [plan for uuid in uuids if (plan := plan_of(before, uuid)) is not None]
+        if any((key, held.body) in plan.deletes for plan in plans):
+            continue
+        return f"I6: {key} of {held.body.uuid or 'another program'} is taken away"
+    return ""
+
+
+def _marker(promised: Promised, before: Store, after: Store) -> str:
+    """I8: marked last, and never over the marker of a job that ran after ours. A marker that lands
+    late may stand for a moment where a `replace` has just deleted the one that was there; the
+    `replace` then writes its own (`when_quiet`)."""
+    was, now = before.get(SUCCESS), after.get(SUCCESS)
+    if now is None or now == was or not now.body.uuid:
+        return ""
+    uuid = now.body.uuid
+    if not promised.contested and not now.late and (missing := hidden(after, uuid)):
+        return f"I8: job {uuid} is marked without {missing[0]}"
+    if was is not None and _ran_after(after, was.body.uuid, uuid, "completed"):
+        return f"I8: job {uuid} marks over job {was.body.uuid}, which ran after it"
+    return ""
+
+
+def _ran_after(store: Store, later: str, earlier: str, ended: str) -> bool:
+    """Whether a job was started when another had ended: was ``completed``, or ``finished``."""
+    order = store.get(GHOST + "order", ())
+    return (
+        (later, "running") in order
+        and (earlier, ended) in order
+        and order.index((earlier, ended)) < order.index((later, "running"))
+    )
+
+
+# When an actor or all have ended ------------------------------------------------------------------
+
+
+def of_result(promised: Promised, store: Store, result: str, uuids: tuple[str, ...]) -> str:
+    """What an actor's last word broke."""
+    if result == "robbed":
+        return "I6: another program's upload was taken away"
+    if result == "stuck" or (result == "unresolved" and not promised.contested):
+        return f"I5: job {uuids[0]} can neither be finished nor undone"
+    if len(uuids) != 1:
+        return ""
+    uuid = uuids[0]
+    fate = fate_of(store, uuid)
+    if result == "committed":
+        if "committing" not in fate:
+            return f"I10: job {uuid} is reported committed: {' '.join(fate)}"
+        if not promised.contested and not promised.alone and (missing := hidden(store, uuid)):
+            return f"I2: job {uuid} is reported committed without {missing[0]}"
+    if result in ("aborted", "conflict") and "committing" in fate and "reverting" not in fate:
+        return f"I10: job {uuid} is reported {result}: {' '.join(fate)}"
+    return ""
+
+
+def when_quiet(
+    promised: Promised, store: Store, results: Mapping[str, Any], cleaned: bool
+) -> str:
+    """What is broken when nobody acts any more. ``cleaned``: `cleanup` has run, an hour later."""
+    for uuid in promised.jobs:
+        fate = fate_of(store, uuid)
+        undone = any(state in fate for state in UNDONE)
+        if "committing" not in fate or undone or promised.contested or uuid in promised.alone:
+            continue
+        if missing := hidden(store, uuid):
+            return f"I2: job {uuid} is committed without {missing[0]}"
+    return _leaks(promised, store, results, cleaned) or _wrong_marker(store)
+
+
+def _leaks(promised: Promised, store: Store, results: Mapping[str, Any], cleaned: bool) -> str:
+    """I4, with its exceptions: a `closed` record; until `cleanup`, what landed late and what a
+    killed process wrote after the decision."""
+    live = {
+        held.body.uuid
+        for held in store.values()
+        if isinstance(held, Object)
+        and isinstance(held.body, Record)
+        and held.body.state != "closed"
+    }
+    for key, held in store.items():
+        if key.startswith(GHOST) or is_data(key) or not isinstance(held, Object):
+            continue
+        uuid = getattr(held.body, "uuid", "")
+        if uuid not in promised.jobs or isinstance(held.body, Marker):
+            continue
+        if not fate_of(store, uuid):
+            continue  # it was never started: the configuration put it there
+        if isinstance(held.body, Record):
+            if held.body.state == "closed":
+                continue
+            if "unresolved" in results.values():
+                continue  # reported, never guessed
+            return f"I5: job {uuid} is left {held.body.state}"
+        late = held.late or (held.decided and results.get(held.by) == "crashed")
+        if uuid in live or (late and not cleaned):
+            continue
+        what = "upload" if key.startswith(UPLOAD) else "control object"
+        return f"I4: {what} {key.removeprefix(UPLOAD)} of job {uuid} is left"
+    return ""
+
+
+def _wrong_marker(store: Store) -> str:
+    """I8: the marker that stays is not of a job that had ended before another was started."""
+    held = store.get(SUCCESS)
+    if held is None or not held.body.uuid:
+        return ""
+    completed = [uuid for uuid, state in store.get(GHOST + "order", ()) if state == "completed"]
+    for uuid in completed:
+        if _ran_after(store, uuid, held.body.uuid, "finished"):
+            return f"I8: job {held.body.uuid}'s marker stays, job {uuid} ran after it"
+    return ""

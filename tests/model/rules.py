@@ -1,0 +1,84 @@
+"""The rules that can be taken away, in tests only, and the promise that breaks without each.
+
+`RULES` is the registry: a test searches each rule's configuration without the rule and wants the
+named promise broken, and searches every configuration with all rules in place and wants nothing
+broken. The docs' table is printed from it (`python -m tests.model --table`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.model.configurations import CONFIGURATIONS
+from tests.model.search import Result, Search
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the protocol.
+
+    Attributes:
+        name: by which the actors ask for it (`Job.keeps`).
+        section: of protocol.md.
+        promise: the one that is broken without it.
+        configuration: where.
+        faults: that this takes at least; 0: a pause is enough.
+        requests: of the shortest trace.
+    """
+
+    name: str
+    section: str
+    promise: str
+    configuration: str
+    faults: int
+    requests: int
+
+    def search(self) -> Result:
+        """Search its configuration without it."""
+        made = CONFIGURATIONS[self.configuration](frozenset({self.name}))
+        return Search(made, self.faults).run()
+
+
+RULES = (
+    # Objects, the job record
+    Rule("a plan for each try", "Objects", "I2", "two drivers", 0, 0),
+    Rule("the decision is a swap", "The job record", "I3", "abort", 0, 0),
+    Rule("a UUID for each run", "The job record", "I9", "id used again", 0, 0),
+    Rule("a given id stays closed", "The job record", "I6", "id swept twice", 0, 0),
+    Rule("a withdrawn given id is swept", "The job record", "I4", "withdrawn", 0, 0),
+    Rule("a state `completed`", "The job record", "I5", "recoveries", 1, 0),
+    Rule("a state `reverted`", "The job record", "I4", "revert", 0, 0),
+    Rule("all others leave `closed`", "The job record", "I5", "setup", 1, 0),
+    Rule("a retried setup is closed", "The job record", "I5", "setup", 1, 0),
+    Rule("absent means unknown", "The job record", "I10", "two drivers", 0, 0),
+    Rule("an unanswered swap is unknown", "The job record", "I10", "recoveries", 1, 0),
+    # The fence
+    Rule("a second read of the fence", "The fence", "I4", "attempts", 0, 0),
+    Rule("hands off while committing", "The fence", "I2", "two drivers", 0, 0),
+    Rule("hands off while reverting", "The fence", "I5", "revert", 0, 0),
+    Rule("a read after each .pending", "The fence", "I4", "opened by path", 0, 0),
+    Rule("a read after each sign of life", "decisions.md: Liveness", "I4", "opened by path", 0, 0),
+    Rule("a retried Create looks for its twin", "The fence", "I4", "attempts", 1, 0),
+    # Job commit
+    Rule("a job of messages is never listed", "Task commit and abort", "I9", "other attempt", 0, 0),
+    Rule("the loser deletes its plan", "Job commit, 3", "I4", "two drivers", 0, 0),
+    Rule("complete before delete", "Job commit, 5 and 6", "I7", "replace", 0, 0),
+    Rule("completing is repeatable", "Completing an upload", "I5", "recoveries", 1, 0),
+    Rule("recovery reads the plan", "Recovery", "I2", "other attempt", 1, 0),
+    Rule("If-Match on deletes", "Job commit, 6", "I6", "replace", 0, 0),
+    Rule("a later marker is left", "Job commit, 7", "I8", "two markers", 0, 0),
+    Rule("`completed` names the marker", "Job commit, 7", "I8", "two markers in a second", 0, 0),
+    Rule("set up, then look", "Conflict modes", "I2", "two replace jobs", 0, 0),
+    Rule("`fail` never overwrites", "Conflict modes", "I6", "conflict", 0, 0),
+    Rule("a conflict reverts", "Conflict modes", "I5", "conflict", 0, 0),
+    Rule("never by inference", "Whose upload is it?", "I6", "foreign upload", 0, 0),
+    # Recovery
+    Rule("revert has its own state", "Recovery", "I7", "replace", 0, 0),
+    Rule("abort, then HEAD, then delete", "Recovery", "I3", "replace", 0, 0),
+    Rule("no adoption of our tokens", "Recovery", "I9", "adoption", 0, 0),
+    # Streams
+    Rule("a claim in the ledger", "Streams", "I2", "stream", 0, 0),
+    Rule("the record before the claim", "Streams", "I2", "stream", 0, 0),
+    Rule("a settled run stays closed", "Streams", "I2", "stream", 1, 0),
+    Rule("the ledger before finish", "Streams", "I2", "stream recovered", 0, 0),
+)

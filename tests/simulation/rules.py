@@ -1,0 +1,229 @@
+"""The protocol's rules, each with a way to take it away. The patches live in tests only.
+
+A rule is worth its price if a promise breaks without it. `bite` runs schedules with one rule
+removed until that happens. Rules that these schedules cannot show are told with the reason; the
+search of the protocol's model (tests/model) is for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+
+from magic_committer.commit import complete, execute, marker, records, sweep, undo
+from magic_committer.commit.complete import Completion
+from magic_committer.commit.plan import Plan, PlannedSet
+from magic_committer.committers.magic import attempt, decide, fence, follow, pendingset, setup
+from magic_committer.errors import NotFound
+from magic_committer.job import JobRecord, State
+from magic_committer.paths import JobPaths
+
+Replacement = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        words: as protocol.md says it. promise: one that breaks without it; others may as well.
+        seeds_max: within so many seeds.
+    """
+
+    name: str
+    words: str
+    promises: tuple[str, ...]
+    seeds_max: int
+    replacements: Callable[[], list[Replacement]]
+
+    @contextmanager
+    def removed(self) -> Iterator[None]:
+        """The library without the rule."""
+        with ExitStack() as stack:
+            for target, name, value in self.replacements():
+                put: AbstractContextManager[Any] = patch.object(target, name, value)
+                stack.enter_context(put)
+            yield
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _plain_put(runtime: Any, leaves: Any, record: Any) -> records.Swapped:
+    written = runtime.store.put(leaves.key, record.encode(), metadata=records._metadata(record))
+    return records.Swapped(True, records._stored(leaves.key, record, written))
+
+
+def _not_repeatable(runtime: Any, upload: Any, error: Any) -> Any:
+    return Completion.UNRESOLVED, error
+
+
+def _one_plan() -> list[Replacement]:
+    return [(JobPaths, "plan", lambda self, nonce: f"{self.directory}plan-of-all.json")]
+
+
+def _no_completed() -> list[Replacement]:
+    def step(self: JobRecord, state: State, nonce: str, **changes: Any) -> JobRecord:
+        return replace(self, state=state, nonce=nonce, **changes)
+
+    return [
+        (execute.Execution, "_swap_to_completed", lambda self, seen: records.Swapped(True, seen)),
+        (JobRecord, "step", step),
+    ]
+
+
+def _plan_by_listing(self: Any, seen: Any) -> Plan:
+    """What lies there, the newest of each task, in place of the plan that was decided."""
+    newest: dict[str, tuple[float, PlannedSet]] = {}
+    files = 0
+    for page in self.runtime.store.list(self.paths.job_attempt, delimiter="/"):
+        for info in page.objects:
+            try:
+                stored = self.runtime.store.get(info.key, max_bytes=10**6)
+            except NotFound:
+                continue
+            document = orjson.loads(stored.body)
+            extra = document["extraData"]
+            task, name = extra["magic-committer.task"], extra["magic-committer.attempt"]
+            found = PlannedSet(info.key[len(self.paths.directory) :], info.etag, task, name)
+            if task not in newest or newest[task][0] <= info.last_modified:
+                newest[task] = info.last_modified, found
+                files += len(document["commits"])
+    sets = tuple(found for _, found in newest.values())
+    return Plan(self.job.id, self.job.uuid, "0" * 32, files, 0, sets)
+
+
+def _take_all(self: Any) -> list[Any]:
+    pages = self.runtime.store.list_uploads(self.dest.prefix)
+    return [u for page in pages for u in page.uploads if not self.spared(f"{u.key}\0{u.upload_id}")]
+
+
+def _delete_by_name(runtime: Any, key: str, etag: str, version_id: Any = None) -> bool:
+    runtime.store.delete_one(key)
+    return True
+
+
+def _delete_first() -> list[Replacement]:
+    real = execute.Execution._complete_all
+
+    def complete_all(self: Any, seen: Any) -> bool:
+        self._delete_replaced()
+        return real(self, seen)
+
+    return [(execute.Execution, "_complete_all", complete_all)]
+
+
+def _look_first() -> list[Replacement]:
+    real = undo.delete_if_same
+
+    def each(runtime: Any, job: Any, uploads: Any, in_flight: int) -> Any:
+        def one(upload: Any) -> None:
+            try:
+                info = runtime.store.head(upload.key)
+            except NotFound:
+                info = None
+            runtime.store.abort_upload(upload.key, upload.upload_id)
+            if info is not None and complete.became(upload, info):
+                real(runtime, info.key, info.etag, info.version_id)
+
+        return runtime.pool.each(one, uploads, in_flight=in_flight)
+
+    return [(undo, "_each", each)]
+
+
+def _ids_again() -> list[Replacement]:
+    return [
+        (follow.Follower, "may_remove", property(lambda self: True)),
+        (setup, "_refuse_used_directory", _nothing),
+    ]
+
+
+def _no_second_read_by_path() -> list[Replacement]:
+    real = attempt.Attempt._closed
+
+    def closed(self: Any, *arguments: Any) -> None:
+        self._shared = False
+        real(self, *arguments)
+
+    return [(attempt.Attempt, "_closed", closed)]
+
+
+def _hands_on(*states: State) -> Callable[[], list[Replacement]]:
+    left = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING} - set(states))
+    return lambda: [(fence, "HANDS_OFF", left), (pendingset, "HANDS_OFF", left)]
+
+
+def _withdraw_simply() -> list[Replacement]:
+    def withdraw(runtime: Any, job: Any, seen: Any, in_flight: int, why: Any) -> None:
+        records.remove(runtime, seen)
+
+    return [(setup, "_withdraw", withdraw)]
+
+
+RULES = (
+    Rule("swap", "every arrow is a PUT If-Match; the decision is no plain PUT",
+         ("I1", "I2", "I3", "I5", "I10"), 2000, lambda: [(records, "swap", _plain_put)]),
+    Rule("plan of one try †", "plan-<nonce>.json, one for each try, immutable",
+         ("I2", "I5", "I10"), 3000, _one_plan),
+    Rule("completed †", "`completed` by swap before plan and pendingsets are deleted",
+         ("I5", "I2", "I8"), 2000, _no_completed),
+    Rule("fence", "a task reads the record after its Creates were answered",
+         ("I4",), 2000,
+         lambda: [(fence.Fence, "check", _nothing), (fence.Fence, "check_if_due", _nothing),
+                  (fence.Fence, "must_undo", _nothing)]),
+    Rule("second read †", "and once after its pendingset is stored",
+         ("I4",), 2000, lambda: [(fence.Fence, "must_undo", _nothing)]),
+    Rule("second read by path", "whoever only closes files reads the fence after each .pending",
+         ("I4",), 6000, _no_second_read_by_path),
+    Rule("hands off †", "the second read leaves what a driver may have accepted",
+         ("I2", "I5"), 3000, _hands_on(State.COMMITTING)),
+    Rule("retried Create †", "fenced after a retried Create: list the key, abort what is ours",
+         ("I4",), 20000, lambda: [(attempt.Attempt, "_abort_retried_creates", _nothing)]),
+    Rule("repeatable Complete", "a final error is settled by the object's token",
+         ("I5", "I2"), 2000, lambda: [(complete, "_settle", _not_repeatable)]),
+    Rule("recovery by the plan", "recovery executes the plan, it does not list",
+         ("I2", "I3", "I5", "I9"), 6000,
+         lambda: [(follow.Follower, "_stored_plan", _plan_by_listing)]),
+    Rule("marker of a later job †", "_SUCCESS never over the marker of a job that ran after ours",
+         ("I8",), 6000, lambda: [(marker, "may_replace", lambda *_: True)]),
+    Rule("never by inference †", "uploads are swept by id or by our UUID in their names only",
+         ("I6",), 200, lambda: [(sweep._Sweep, "_list_mine", _take_all)]),
+    Rule("set up, then look †", "fail and replace jobs look for others after their setup",
+         ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
+    Rule("delete If-Match †", "what is replaced is deleted only as it was planned",
+         ("I6",), 20000, lambda: [(execute, "delete_if_same", _delete_by_name)]),
+    Rule("complete, then delete", "old data goes after all that replaces it is visible",
+         ("I7",), 500, _delete_first),
+    Rule("fail by If-None-Match", "mode fail completes only where nothing is",
+         ("I6",), 10000, lambda: [(execute, "FAILING", frozenset())]),
+    Rule("abort, HEAD, delete †", "revert looks after it aborted the upload",
+         ("I3",), 40000, _look_first),
+    Rule("an id is used once †", "a given id ends in `closed`, and its directory must be empty",
+         ("I2", "I3", "I4", "I5", "I6", "I10"), 6000, _ids_again),
+    Rule("messages, not listings", "a job of results is never committed from a listing",
+         ("I9",), 1000, lambda: [(decide.Deciding, "_wanted", _nothing)]),
+    Rule("the loser's plan", "a driver whose swap loses deletes its plan",
+         ("I4",), 10000, lambda: [(decide.Deciding, "_drop_plan", _nothing)]),
+    Rule("withdraw by aborting", "a setup that was sent twice is withdrawn through `aborting`",
+         ("I4",), 20000, _withdraw_simply),
+)  # fmt: skip
+
+NOT_SEEN_HERE = {
+    "closed for all but the undisturbed decider †": (
+        "who finds no record is told \"unknown\" in either case, which is true; that a rerun then"
+        " doubles the data is beyond one job"
+    ),
+    "an unanswered swap is unknown": (
+        "the late PUT lands on another ETag unless the driver stops for good; the model shows it"
+    ),
+    "reverted †": "needs a listing task between two steps of a revert; the model shows it",
+    "claim in the ledger, record first, done before finish †": "streams are not built yet",
+    "adopt never where our tokens lie †": "adoption is not built yet",
+}
+"""Rules that these schedules do not show, and why."""

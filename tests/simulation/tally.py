@@ -1,0 +1,166 @@
+"""Counts over many schedules, and how they are printed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from tests.simulation.faults import FAULTS
+from tests.simulation.kinds import KINDS
+from tests.simulation.schedule import Result, simulate
+
+CHUNK = 250
+"""Schedules that a process runs at once."""
+FAILURES_KEPT = 5
+COLLECT_EVERY = 50
+STATES = (
+    "running", "committing", "completed", "reverting", "reverted", "aborting", "closed", "absent",
+)  # fmt: skip
+
+
+@dataclass
+class Tally:
+    """What schedules came to, added up.
+
+    Attributes:
+        seconds: of all processes together. failures: the first results with violations.
+    """
+
+    schedules: int = 0
+    requests: int = 0
+    violations: int = 0
+    faults: int = 0
+    late_landed: int = 0
+    seconds: float = 0.0
+    states: Counter[str] = field(default_factory=Counter)
+    struck: Counter[tuple[str, str]] = field(default_factory=Counter)
+    promises: Counter[str] = field(default_factory=Counter)
+    failures: list[Result] = field(default_factory=list)
+
+    def count(self, result: Result) -> None:
+        """Add one schedule."""
+        self.schedules += 1
+        self.requests += result.requests
+        self.faults += len(result.struck)
+        self.states.update(result.states)
+        self.struck.update(result.struck)
+        if result.violations:
+            self.violations += 1
+            self.promises[result.violations[0].promise] += 1
+            if len(self.failures) < FAILURES_KEPT:
+                self.failures.append(result)
+
+    def add(self, other: Tally) -> None:
+        """Add another tally."""
+        self.schedules += other.schedules
+        self.requests += other.requests
+        self.violations += other.violations
+        self.faults += other.faults
+        self.seconds += other.seconds
+        self.states += other.states
+        self.struck += other.struck
+        self.promises += other.promises
+        self.failures = sorted((*self.failures, *other.failures), key=lambda r: r.seed)
+        del self.failures[FAILURES_KEPT:]
+
+    @property
+    def never_struck(self) -> list[tuple[str, str]]:
+        """Cells of the table that are zero."""
+        return [(kind, fault) for kind in KINDS for fault in FAULTS if not self.struck[kind, fault]]
+
+
+def run_seeds(first: int, count: int) -> Tally:
+    """Run schedules in this process."""
+    tally = Tally()
+    started = time.perf_counter()
+    for result in quietly(first, count):
+        tally.count(result)
+    tally.seconds = time.perf_counter() - started
+    return tally
+
+
+def quietly(first: int, count: int) -> Iterator[Result]:
+    """Schedules without their log, and with garbage collected between them only: a finalizer that
+    ran at some moment of its own would be chance that no seed controls."""
+    disabled, enabled = logging.root.manager.disable, gc.isenabled()
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        for seed in range(first, first + count):
+            yield simulate(seed)
+            if seed % COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        logging.disable(disabled)
+        if enabled:
+            gc.enable()
+
+
+def run_many(first: int, count: int, processes: int, seconds_max: float | None) -> Tally:
+    """Run schedules in several processes, until they are done or the time is up."""
+    tally = Tally()
+    deadline = None if seconds_max is None else time.monotonic() + seconds_max
+    chunks = iter(range(first, first + count, CHUNK))
+    with ProcessPoolExecutor(processes) as pool:
+        running: set[Future[Tally]] = set()
+        while True:
+            while len(running) <= processes:
+                late = deadline is not None and time.monotonic() > deadline
+                start = None if late else next(chunks, None)
+                if start is None:
+                    break
+                running.add(pool.submit(run_seeds, start, min(CHUNK, first + count - start)))
+            if not running:
+                return tally
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                tally.add(future.result())
+
+
+# Printing -----------------------------------------------------------------------------------------
+
+
+def table(tally: Tally) -> str:
+    """Requests × faults."""
+    width = max(map(len, KINDS)) + 1
+    heads = [fault.split() for fault in FAULTS]
+    height = max(map(len, heads))
+    lines = []
+    for row in range(height):
+        words = [head[row] if row < len(head) else "" for head in heads]
+        lines.append(" " * width + "".join(f"{word:>9}" for word in words))
+    for kind in KINDS:
+        cells = "".join(f"{tally.struck[kind, fault]:>9,}" for fault in FAULTS)
+        lines.append(f"{kind:<{width}}{cells}")
+    return "\n".join(lines)
+
+
+def closing(tally: Tally, seconds: float) -> str:
+    """The closing line."""
+    mean = tally.requests / max(1, tally.schedules)
+    states = ", ".join(f"{state} {tally.states[state]:,}" for state in STATES)
+    return (
+        f"{tally.schedules:,} schedules, {tally.violations:,} violations, mean {mean:.1f} requests,"
+        f" {tally.faults:,} faults | states: {states} |"
+        f" {tally.schedules / max(seconds, 1e-9):,.0f} seeds a second"
+        f" | cells of request × fault never struck: {len(tally.never_struck)}"
+        f" of {len(KINDS) * len(FAULTS)}"
+    )
+
+
+def story(result: Result) -> str:
+    """A failure, for people."""
+    return "\n".join(
+        (
+            f"seed {result.seed}: {result.shape}",
+            *(f"  {violation}" for violation in result.violations),
+            f"  the last {len(result.calls)} calls:",
+            *(f"    {call}" for call in result.calls),
+            f"  replay: make simulate SEED={result.seed}",
+        )
+    )

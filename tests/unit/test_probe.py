@@ -1,0 +1,501 @@
+"""`commit.probe`: what each real server does is found out, once; what lacks is refused for what
+depends on it; nothing is left behind. The servers' ways are those of docs/stores.md, here over the
+in-memory store."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit import probe, records
+from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
+from magic_committer.errors import (
+    ConditionsNotSupported,
+    InvalidRequest,
+    NotSupported,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.job import JOB_METADATA, JobRecord, State, Terms
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import ConditionalWrites, Mode
+from magic_committer.paths import Destination, JobPaths, uuid_in_name
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import Runtime
+from magic_committer.store import Checksum, Part, UploadPage, Written
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import register_store, unregister_store
+
+DEST = "s3://bucket/t"
+UUID = "5" * 32
+
+
+class Server(MemoryStore):
+    """The in-memory store with the ways of a real server.
+
+    Args:
+        ignores: verbs that take a condition and do not look at it.
+        refuses: verbs that do not know the condition's header, and with which status.
+        pretends: verbs that answer that a condition did not hold, and do it all the same.
+        unquoted: PUT understands an ``If-Match`` only without its quotes; "never": not at all.
+        again: a second Complete's error.
+        listing: ``"keys"``: uploads are listed by whole keys only; ``"all"``: whatever the prefix;
+            ``"none"``: there is no such call; ``"page"``: the first page only.
+    """
+
+    def __init__(
+        self,
+        *,
+        ignores: Sequence[str] = (),
+        refuses: Mapping[str, int] | None = None,
+        pretends: Sequence[str] = (),
+        unquoted: bool | str = False,
+        again: StoreError | None = None,
+        listing: str = "",
+        **rules: Any,
+    ) -> None:
+        super().__init__(**rules)
+        self.ignores = ignores
+        self.refuses = refuses or {}
+        self.pretends = pretends
+        self.unquoted = unquoted
+        self.again = again
+        self.listing = listing
+        self.completed: set[str] = set()
+
+    def _drops(self, verb: str, conditional: bool) -> bool:
+        if conditional and verb in self.refuses:
+            status = self.refuses[verb]
+            error = NotSupported if status == 501 else InvalidRequest
+            code = "NotImplemented" if status == 501 else "InvalidArgument"
+            raise error(f"{verb}: {code}", operation=verb, status=status, code=code)
+        return verb in self.ignores
+
+    def put(
+        self,
+        key: str,
+        body: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        if_none_match: bool = False,
+        if_match: str | None = None,
+    ) -> Written:
+        if self._drops("put", if_none_match or if_match is not None):
+            if_none_match, if_match = False, None
+        if "put" in self.pretends and (if_none_match or if_match):
+            super().put(key, body, metadata=metadata)
+            raise PreconditionFailed("put: no", status=412)
+        if if_match and (self.unquoted == "never" or (self.unquoted and if_match[0] == '"')):
+            raise PreconditionFailed("put: no", status=412)
+        return super().put(
+            key,
+            body,
+            metadata=metadata,
+            content_type=content_type,
+            if_none_match=if_none_match,
+            if_match=if_match,
+        )
+
+    def delete_one(
+        self, key: str, *, if_match: str | None = None, version_id: str | None = None
+    ) -> None:
+        if self._drops("delete_one", if_match is not None):
+            if_match = None
+        if if_match and "delete_one" in self.pretends:
+            super().delete_one(key)
+            raise PreconditionFailed("delete_one: no", status=412)
+        super().delete_one(key, if_match=if_match, version_id=version_id)
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        length: int | None = None,
+        checksum: Checksum | None = None,
+        if_none_match: bool = False,
+    ) -> Written:
+        if self.again is not None and upload_id in self.completed:
+            raise self.again
+        if self._drops("complete_upload", if_none_match):
+            if_none_match = False
+        if "complete_upload" in self.pretends and if_none_match:
+            super().complete_upload(key, upload_id, parts)
+            raise PreconditionFailed("complete_upload: no", status=412)
+        written = super().complete_upload(
+            key, upload_id, parts, length=length, checksum=checksum, if_none_match=if_none_match
+        )
+        self.completed.add(upload_id)
+        return written
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
+        if self.listing == "none":
+            raise NotSupported("list_uploads: no such call", status=501, code="NotImplemented")
+        pages = super().list_uploads("" if self.listing == "all" else prefix)
+        if self.listing == "page":
+            yield next(pages)
+            return
+        for page in pages:
+            whole = tuple(u for u in page.uploads if u.key == prefix)
+            yield UploadPage(whole, page.seen_at) if self.listing == "keys" else page
+
+
+EVERYTHING = Capabilities(
+    conditional_put=True,
+    swap=True,
+    etag_quoting="quoted",
+    conditional_complete=True,
+    conditional_delete=True,
+    second_complete="idempotent",
+    uploads_by_prefix=True,
+)
+ALL_VERBS = ("put", "complete_upload", "delete_one")
+DENIED = PermissionDenied("complete_upload: no", status=403, code="AccessDenied")
+BROKEN = Unanswered("complete_upload: no", status=500, code="InternalError")
+
+SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
+    "aws, moto, versitygw, s3proxy": ({}, EVERYTHING),
+    "minio": (
+        {"ignores": ["delete_one"], "forgetful_complete": True, "listing": "keys"},
+        Capabilities(True, True, "quoted", True, False, "forgetful", False),
+    ),
+    "ceph rgw": (
+        {"ignores": ["complete_upload", "delete_one"], "unquoted": True},
+        Capabilities(True, True, "unquoted", False, False, "idempotent", True),
+    ),
+    "localstack": (
+        {"refuses": {"delete_one": 501}, "forgetful_complete": True},
+        Capabilities(True, True, "quoted", True, False, "forgetful", True),
+    ),
+    "gofakes3": (
+        {"ignores": ["complete_upload", "delete_one"], "forgetful_complete": True},
+        Capabilities(True, True, "quoted", False, False, "forgetful", True),
+    ),
+    "s3s-fs": (
+        {"ignores": ["delete_one"], "again": DENIED, "listing": "none"},
+        Capabilities(True, True, "quoted", True, False, "other", False),
+    ),
+    "nanio": (
+        {"ignores": ALL_VERBS, "forgetful_complete": True, "listing": "all"},
+        Capabilities(False, False, None, False, False, "forgetful", False),
+    ),
+    "garage": (
+        {"ignores": ALL_VERBS, "forgetful_complete": True},
+        Capabilities(False, False, None, False, False, "forgetful", True),
+    ),
+    "knows no conditions": (
+        {"refuses": dict.fromkeys(ALL_VERBS, 501), "again": BROKEN},
+        Capabilities(False, False, None, False, False, "other", True),
+    ),
+    "takes no right ETag": (
+        {"unquoted": "never"},
+        Capabilities(True, False, None, True, True, "idempotent", True),
+    ),
+    "pretends": (
+        {"pretends": ALL_VERBS},
+        Capabilities(False, False, None, False, False, "idempotent", True),
+    ),
+}
+"""A name: how the server behaves, and what a probe finds."""
+
+
+def runtime_of(store: MemoryStore) -> Runtime:
+    """All requests in this thread, one after the other."""
+    return Runtime(store, pool=ThreadPool(0), clock=PatientClock())
+
+
+def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobPaths, records.Seen]:
+    """A job whose record was just written."""
+    paths = JobPaths(Destination.parse(DEST), UUID)
+    record = JobRecord(
+        UUID, UUID, State.RUNNING, "n", Terms(conditional_writes=how), given_id=False, started=0.0
+    )
+    etag = store.put_object(paths.record, record.encode())
+    return paths, records.Seen(paths.record, record, etag, 0.0, 0.0)
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server of the test's parameter, behind the public calls."""
+    store = Server(**SERVERS[request.param][0])
+    register_store(store, PatientClock())
+    yield store
+    unregister_store(store)
+
+
+def server(name: str) -> pytest.MarkDecorator:
+    """Run the test on this server."""
+    return pytest.mark.parametrize("served", [name], indirect=True)
+
+
+# What is found --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_every_way_of_a_server_is_found_and_nothing_is_left(name: str) -> None:
+    """Each verb is asked by itself; a neighbour's object and upload stay, and nothing else does."""
+    ways, expected = SERVERS[name]
+    store = Server(**ways)
+    store.put_object("t/data.csv")
+    store.start_upload("t/other.csv")
+    assert probe.probe_all(runtime_of(store), "t/") == expected
+    assert store.keys() == ("t/data.csv",)
+    assert [upload.key for upload in store.open_uploads()] == ["t/other.csv"]
+
+
+def test_a_lack_comes_with_the_stores_answer() -> None:
+    """`notes` tell what is ignored, what is refused and how; they are empty for a store that has
+    everything."""
+    store = Server(ignores=["complete_upload"], refuses={"delete_one": 501}, listing="none")
+    assert probe.probe_all(runtime_of(store), "t/").notes == {
+        "conditional_complete": "ignores it",
+        "conditional_delete": "refuses it (501 NotImplemented)",
+        "uploads_by_prefix": "does not list uploads (501 NotImplemented)",
+    }
+    assert probe.probe_all(runtime_of(MemoryStore()), "").notes == {}
+
+
+def test_a_refusal_is_believed_when_the_object_is_as_it_was() -> None:
+    """A store that answers 412 and does it all the same is found out on every verb."""
+    notes = probe.probe_all(runtime_of(Server(pretends=ALL_VERBS)), "t/").notes
+    verbs = ("conditional_put", "swap", "conditional_complete", "conditional_delete")
+    assert notes == dict.fromkeys(verbs, "answers that it did not hold, and ignores it")
+
+
+def test_scratch_is_hidden_from_readers_and_marked_as_the_jobs() -> None:
+    """All of a probe lies in a job's directory, at every moment: each object carries that job's
+    token, and the key of each upload its UUID, as a sweep wants them."""
+    store = Server(ignores=ALL_VERBS)
+    uuids: set[str | None] = set()
+
+    def look(request: Request, reply: object) -> None:
+        for key in store.keys():
+            uuids.add(store.attributes(key).metadata[JOB_METADATA])
+            uuids.add(Destination.parse(DEST).job_id_of(key))
+        uuids.update(uuid_in_name(upload.key) for upload in store.open_uploads())
+
+    store.after = look
+    probe.probe_all(runtime_of(store), "t/")
+    assert len(uuids) == 1
+    assert None not in uuids
+
+
+@pytest.mark.parametrize(("listing", "expected"), [("", True), ("page", False), ("none", False)])
+def test_paging_is_asked_when_wanted(listing: str, expected: bool) -> None:
+    """1,001 uploads show whether the second page comes; all of them are aborted."""
+    store = Server(listing=listing)
+    assert probe.probe_all(runtime_of(store), "t/", paging=True).uploads_paged is expected
+    assert store.open_uploads() == ()
+
+
+def test_a_directory_is_wanted() -> None:
+    """A prefix without its slash would be another directory's, too."""
+    with pytest.raises(ValueError, match="closing slash"):
+        probe.probe_all(runtime_of(MemoryStore()), "t")
+
+
+# What a job needs -----------------------------------------------------------------------------
+
+
+def test_a_job_is_asked_for_two_puts_once() -> None:
+    """What every job needs costs 2 PUTs, with the record's own bytes; asked again, nothing."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+    wants = probe.wants_at_setup("append")
+    found = probe.need(runtime_of(store), paths, seen, wants)[0]
+    assert found == Capabilities(conditional_put=True, swap=True)
+    assert store.requests == Counter(put=2)
+    assert probe.need(runtime_of(store), paths, seen, wants)[0] == found
+    assert store.requests == Counter(put=2)
+
+
+@pytest.mark.parametrize(("mode", "requests"), [("fail", 7), ("replace_partitions", 5)])
+def test_a_mode_pays_for_what_it_needs_once(mode: Mode, requests: int) -> None:
+    """Conditional Complete and Delete are asked for the modes that use them, the first time."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+    probe.need(runtime_of(store), paths, seen, probe.wants_at_setup("append"))
+    store.requests.clear()
+    for _ in range(2):
+        probe.need(runtime_of(store), paths, seen, probe.wants_at_setup(mode))
+        assert store.requests.total() == requests
+    assert store.keys() == (seen.key,)
+    assert store.open_uploads() == ()
+
+
+def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
+    """The question that an ignoring store carries out writes the bytes that are there."""
+    store = Server(ignores=ALL_VERBS)
+    paths, seen = created_job(store)
+    for _ in range(2):  # the refusal is remembered too
+        with pytest.raises(ConditionsNotSupported, match="If-None-Match on PutObject: it ignores"):
+            probe.need(runtime_of(store), paths, seen, {"conditional_put"})
+    with pytest.raises(ConditionsNotSupported, match="If-Match on PutObject: it ignores"):
+        probe.need(runtime_of(store), paths, seen, {"swap"})
+    assert store.requests == Counter(put=2)
+    assert store.body(seen.key) == seen.record.encode()
+    assert store.head(seen.key).etag == seen.etag
+
+
+def test_what_is_not_answered_is_not_learnt() -> None:
+    """No answer and no permission are errors; the next job asks again."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+
+    def fail(request: Request) -> None:
+        raise Unanswered("no answer")
+
+    store.before = fail
+    with pytest.raises(Unanswered):
+        probe.need(runtime_of(store), paths, seen, {"conditional_delete"})
+    assert probe.known(store.identity) == Capabilities()
+    store.before = None
+    found = probe.need(runtime_of(store), paths, seen, {"conditional_delete"})[0]
+    assert found.conditional_delete is True
+
+
+def test_a_job_that_wants_no_conditions_asks_for_none() -> None:
+    """With ``conditional_writes="off"`` no request is made, and nothing is relied on."""
+    store = MemoryStore()
+    paths, seen = created_job(store, "off")
+    wants = probe.wants_at_setup("fail")
+    assert probe.need(runtime_of(store), paths, seen, wants)[0] == UNCONDITIONAL
+    assert not store.requests
+
+
+def test_of_many_stores_the_last_are_remembered() -> None:
+    """What a process remembers is bounded: old stores are asked again."""
+    stores = [MemoryStore() for _ in range(probe.STORES_KNOWN_MAX + 1)]
+    for store in stores:
+        probe.need(runtime_of(store), *created_job(store), {"swap"})
+    assert probe.known(stores[0].identity).swap is None
+    assert all(probe.known(store.identity).swap for store in stores[1:])
+
+
+# What a job is told ---------------------------------------------------------------------------
+
+
+@server("ceph rgw")
+def test_mode_fail_is_refused_where_complete_ignores_its_condition(served: Server) -> None:
+    """The error names the verb and what works all the same; nothing is left; append works."""
+    with pytest.raises(mc.ConditionsNotSupported) as caught:
+        mc.start(DEST, mode="fail")
+    assert "If-None-Match on CompleteMultipartUpload: it ignores it" in str(caught.value)
+    assert "Modes 'fail', 'fail_partitions' do not work there" in str(caught.value)
+    assert "'append', 'replace', 'replace_partitions' do" in str(caught.value)
+    assert served.keys() == ()
+    assert served.open_uploads() == ()
+    assert mc.start(DEST, mode="append").state == State.RUNNING
+
+
+@pytest.mark.parametrize(
+    "served", ["minio", "ceph rgw", "localstack", "gofakes3", "s3s-fs"], indirect=True
+)
+def test_mode_replace_warns_where_delete_knows_no_condition(
+    served: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Replacing works there; the log says what may be lost."""
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        job = mc.start(DEST, mode="replace")
+    assert "has no conditional DELETE" in caplog.text
+    assert served.keys() == (f"t/__magic_job-{job.id}/job.json",)
+
+
+@server("knows no conditions")
+def test_a_store_that_refuses_the_header_is_refused_at_the_first_put(served: Server) -> None:
+    """A store that answers 501 to the condition is one that has none; nothing is left."""
+    with pytest.raises(mc.ConditionsNotSupported, match=r"refuses it \(501 NotImplemented\)"):
+        mc.start(DEST)
+    assert served.keys() == ()
+
+
+# Failures -------------------------------------------------------------------------------------
+
+
+def requests_of_a_probe() -> list[Request]:
+    """Every request of `probe_all`, in order."""
+    store, seen = MemoryStore(), list[Request]()
+    store.before = seen.append
+    probe.probe_all(runtime_of(store), "t/")
+    return seen
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["before", "after"])
+def test_nothing_is_left_whichever_request_fails(
+    lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error before or after any one request took effect leaves nothing, a Create whose reply was
+    lost included; only where the removal itself fails, the log names what stays."""
+    for number in range(len(requests_of_a_probe())):
+        store = MemoryStore()
+        removals = ("abort_upload", "delete_one")
+        sent: list[str] = []
+
+        def fail(
+            request: Request,
+            reply: object = None,
+            sent: list[str] = sent,
+            number: int = number,
+        ) -> None:
+            sent.append(request.verb)
+            if len(sent) == number + 1:
+                raise Unanswered("no answer")
+
+        if lost:
+            store.after = fail
+        else:
+            store.before = fail
+        caplog.clear()
+        failed = False
+        try:
+            probe.probe_all(runtime_of(store), "t/")
+        except Unanswered:
+            failed = True
+        left = [*store.keys(), *(upload.key for upload in store.open_uploads())]
+        warned = "a probe of the store leaves" in caplog.text
+        assert failed or (warned and sent[number] in removals), (number, sent[number])
+        assert not left or (warned and all(key in caplog.text for key in left)), (number, left)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def test_what_a_killed_probe_leaves_is_swept_with_its_job() -> None:
+    """Killed at any request of its setup, a job of mode fail is aborted by another process, and
+    objects and uploads of the probe go with it."""
+    number = reached = 0
+    while reached >= number:
+        number, reached = number + 1, 0
+        store = MemoryStore()
+
+        def die(request: Request, number: int = number) -> None:
+            nonlocal reached
+            reached += 1
+            if reached >= number:
+                raise Killed
+
+        store.before = die
+        register_store(store, PatientClock())
+        try:
+            try:
+                mc.start(DEST, mode="fail", job_id="j")
+            except Killed:
+                store.before = None
+                if any(key.endswith("job.json") for key in store.keys()):
+                    mc.attach(DEST, "j").abort()
+                    assert store.keys() == ("t/__magic_job-j/job.json",)
+        finally:
+            unregister_store(store)
+        if reached >= number:
+            assert store.open_uploads() == ()
+    assert number > 10  # the setup's own requests and the probe's
