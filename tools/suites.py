@@ -34,6 +34,10 @@ CHECK = (
 )
 
 
+VERSITYGW = (sys.executable, "-m", "tests.real_servers.versitygw")
+"""Builds the real server, with Go, where it is not built yet."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """Commands that run one after the other.
@@ -65,8 +69,10 @@ SUITES = (
     Suite("contract", 60, ("contract",)),
     Suite("fuzz", 60, ("fuzz",)),
     Suite("promises", 90, ("promises",)),
-    Suite("spark", 360, ("spark",)),
+    Suite("spark", 270, ("spark",)),
     Suite("scale", 240, ("scale",), slow=True),
+    Suite("kills", 240, ("kills",), slow=True),
+    Suite("real", 300, ("real_servers",), (VERSITYGW,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 

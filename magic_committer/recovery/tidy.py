@@ -261,7 +261,7 @@ class Cleaning:
             for page in self._runtime.store.list_uploads(self._dest.prefix):
                 for upload in page.uploads:
                     uuid = uuid_in_name(upload.key)
-                    if uuid is None or not self._dest.contains(upload.key):
+                    if uuid is None:
                         continue
                     began = upload.initiated
                     yield upload, uuid, None if began is None else max(0.0, page.seen_at - began)

@@ -93,6 +93,10 @@ class Job:
         return f"_{self.id}/plan-{me if self.keeps('a plan for each try') else 'v1'}"
 
     @property
+    def tree(self) -> str:
+        return f"_{self.id}/tree/"
+
+    @property
     def sets(self) -> str:
         return f"_{self.id}/sets/"
 
@@ -239,7 +243,7 @@ def _undo(
 def closer(job: Job, name: str) -> Steps:
     """A process that opens a path by name, closes the file, and commits nothing."""
     files, retried = yield from _write(job, name, ("x",), "whole")
-    pending = f"{job.directory}tree/{name}/x.pending"
+    pending = f"{job.tree}{name}/x.pending"
     yield from sent(Put(pending, PendingSet(job.uuid, "", name, files)))
     if not job.keeps("a read after each .pending"):
         return "closed"
@@ -377,10 +381,8 @@ def commit(
         good = yield from _loaded(accepted)
     files = tuple(file for _, loaded in accepted for file in loaded.files)
     # 2. Check
-    if good:
-        open_uploads = yield ListUploads("")
-        good = all((file.key, file.upload) in open_uploads for file in files)
-        del open_uploads
+    if good and files:
+        good = yield from _all_open(files)
     deletes: tuple[tuple[str, Hashable], ...] = ()
     marker = None
     if good and job.mode in EXCLUDING:
@@ -433,6 +435,17 @@ def _loaded(accepted: tuple[tuple[str, PendingSet], ...]) -> Steps:
         found = yield from read(key)
         good = good and found == told
     return good
+
+
+def _all_open(files: Files) -> Steps:
+    """Whether every upload is still open. The listing is a hint: what it does not show is asked."""
+    listed = yield ListUploads("")
+    unseen = tuple(file for file in files if (file.key, file.upload) not in listed)
+    for file in unseen:
+        reply = yield ListParts(file.key, file.upload)
+        if reply is not OK:
+            return False
+    return True
 
 
 def _refuse(job: Job, me: str, seen: Record, may_remove: bool) -> Steps:
@@ -512,7 +525,9 @@ def execute(
         done = yield from _complete_all(job, files)
         if done != "done":
             return (yield from _not_completed(job, me, seen, done))
-        marker = yield from read(SUCCESS)
+        marker = None
+        if job.marks:
+            marker = yield from read(SUCCESS)
         if job.keeps("a state `completed`"):
             completed = seen._replace(
                 state="completed",
@@ -555,7 +570,7 @@ def _stored_plan(job: Job, me: str, seen: Record) -> Steps:
 
 
 def _complete_all(job: Job, files: Files) -> Steps:
-    """Step 5, past single failures: "done", "conflict" or "unresolved"."""
+    """Step 5, past single failures: "done", or the last of "unfinished", "unresolved", "conflict"."""
     answer = "done"
     for file in files:
         one = yield from _complete(job, file)
@@ -566,21 +581,20 @@ def _complete_all(job: Job, files: Files) -> Steps:
 
 def _complete(job: Job, file: File) -> Steps:
     """ "Completing an upload is repeatable"."""
-    reply = yield from sent(
-        Complete(file.key, file.upload, if_none_match=job.mode == "fail" and _refuses(job))
-    )
+    reply = yield Complete(file.key, file.upload, if_none_match=job.mode == "fail" and _refuses(job))
     if reply is OK:
         return "done"
     if not job.keeps("completing is repeatable"):
-        return "unresolved"
+        return "stuck"
     ours = yield from _is_there(file)
     if ours:
         return "done"
     if reply is REFUSED:
         return "conflict"
     still_open = yield ListParts(file.key, file.upload)
-    assert still_open is not OK, "the model's store has no other error for an open upload"
-    ours = yield from _is_there(file)
+    if still_open is OK:
+        return "unfinished"
+    ours = yield from _is_there(file)  # another executor may have completed it since
     return "done" if ours else "unresolved"
 
 
@@ -599,7 +613,7 @@ def _not_completed(job: Job, me: str, seen: Record, why: str) -> Steps:
         return (yield from obey(job, me, now))
     if why == "conflict" and job.keeps("a conflict reverts"):
         return (yield from revert(job, me, seen))
-    return "unresolved" if why == "unresolved" else "stuck"
+    return "stuck" if why == "conflict" else why
 
 
 def _delete_old(job: Job, plan: Plan) -> Steps:
@@ -634,22 +648,10 @@ def _mark(job: Job, me: str, state: str) -> Steps:
 def sweep(job: Job, spared: Files, accepted: tuple[str, ...]) -> Steps:
     """Step 8, all but the record. Whose an upload is, is never inferred."""
     listed = yield List(job.directory)
-    keys = tuple(key for key, _ in listed if key != job.record)
+    found = tuple(key for key, _ in listed if key != job.record)
     del listed
     planned = tuple(file.upload for file in spared)
-    mine: tuple[str, ...] = ()
-    for key in keys:
-        known = key in accepted or key.startswith(f"{job.directory}plan-")
-        if known and not job.given:
-            mine = (*mine, key)
-            continue
-        found = yield from read(key)
-        if found is None or not job.owns(found):
-            continue
-        mine = (*mine, key)
-        doomed = tuple(f for f in getattr(found, "files", ()) if f.upload not in planned)
-        for file in doomed:
-            yield from sent(Abort(file.key, file.upload))
+    yield from _abort_left(job, found, planned, accepted)
     while True:
         open_uploads = yield ListUploads("")
         named = tuple(
@@ -662,11 +664,42 @@ def sweep(job: Job, spared: Files, accepted: tuple[str, ...]) -> Steps:
             break
         for key, upload in named:
             yield from sent(Abort(key, upload))
+    mine = found
+    if job.given:  # the directory may hold another run's
+        mine = yield from _of_this_run(job, found, accepted)
     plans = tuple(key for key in mine if key.startswith(f"{job.directory}plan-"))
     others = tuple(key for key in mine if key not in plans)
     for keys in (plans, others):
         if keys:
             yield from sent(Delete(keys))
+
+
+def _abort_left(
+    job: Job, found: tuple[str, ...], planned: tuple[str, ...], accepted: tuple[str, ...]
+) -> Steps:
+    """Abort by id what leftover `.pending`s and pendingsets of ours name."""
+    left = tuple(
+        key for key in found if key.startswith((job.sets, job.tree)) and key not in accepted
+    )
+    doomed: Files = ()
+    for key in left:
+        body = yield from read(key)
+        if body is not None and job.owns(body):
+            doomed = (*doomed, *(file for file in body.files if file.upload not in planned))
+    for file in doomed:
+        yield from sent(Abort(file.key, file.upload))
+
+
+def _of_this_run(job: Job, found: tuple[str, ...], accepted: tuple[str, ...]) -> Steps:
+    mine: tuple[str, ...] = ()
+    for key in found:
+        if key in accepted:
+            mine = (*mine, key)
+            continue
+        body = yield from read(key)
+        if body is not None and job.owns(body):
+            mine = (*mine, key)
+    return mine
 
 
 def _attributed(job: Job, key: str) -> bool:
@@ -679,6 +712,9 @@ def finish(job: Job, me: str, seen: Record, outcome: str, *, may_remove: bool) -
     if may_remove or not job.keeps("all others leave `closed`"):
         reply = yield from sent(Delete((job.record,), if_match=seen))
         if reply is OK:
+            return
+        now = yield from read(job.record)
+        if now is None:
             return
     closed = seen._replace(state="closed", nonce=f"{me} closed", marker=None, outcome=outcome)
     yield from swap(job, seen, closed)
@@ -699,11 +735,11 @@ def recovery(job: Job, me: str, *, may_remove: bool = False) -> Steps:
             continue
         if seen.state in ("committing", "completed"):
             ended = yield from execute(job, me, seen, None, None, may_remove=may_remove)
-            if ended in ("stuck", "unresolved"):
+            if ended in ("stuck", "unresolved", "unfinished"):
                 return ended
         elif seen.state == "reverting":
             ended = yield from _undo_plan(job, me, seen)
-            if ended in ("stuck", "unresolved"):
+            if ended in ("stuck", "unresolved", "unfinished"):
                 return ended
         else:
             yield from sweep(job, (), ())
@@ -820,6 +856,8 @@ def batch(
     claimed = yield from _claim(job, me, others)
     if not job.keeps("the record before the claim"):
         yield from _create(job)
+    if claimed is None:
+        return "unsettled"
     if not claimed:
         yield from abort(job, me, may_remove=False)
         return "done before"
@@ -827,7 +865,7 @@ def batch(
 
 
 def _claim(job: Job, me: str, others: tuple[Job, ...]) -> Steps:
-    """Whether the batch is this job's to publish."""
+    """Whether the batch is this job's to publish; None: the run before it cannot be settled now."""
     while True:
         ledger = yield from read(LEDGER)
         if ledger.done >= job.batch:
@@ -837,7 +875,9 @@ def _claim(job: Job, me: str, others: tuple[Job, ...]) -> Steps:
         claimant = tuple(other for other in others if other.uuid == ledger.claim)
         for other in claimant:
             removes = not job.keeps("a settled run stays closed")
-            yield from recovery(other, me, may_remove=removes)
+            ended = yield from recovery(other, me, may_remove=removes)
+            if ended != "nothing" and job.keeps("an unsettled run stops the next"):
+                return None
         if claimant:
             now = yield from read(LEDGER)
             if now != ledger:

@@ -142,18 +142,30 @@ def attempts(without: Without) -> Configuration:
 
 @configuration
 def attempts_beside_recovery(without: Without) -> Configuration:
-    """A driver of messages with two attempts of its task, beside a recovery that takes it for
-    dead."""
+    """Two attempts of a task, and a recovery that takes the job for dead at any moment."""
+    return _beside_recovery("attempts beside recovery", ("a0", "a1"), 0, without)
+
+
+@configuration
+def attempt_beside_recovery(without: Without) -> Configuration:
+    """The same with one attempt, and faults."""
+    return _beside_recovery("attempt beside recovery", ("a0",), 1, without)
+
+
+def _beside_recovery(
+    name: str, names: tuple[str, ...], faults: int, without: Without
+) -> Configuration:
     job = Job(marks=False, without=without)
     return Configuration(
-        "attempts beside recovery",
+        name,
         (
-            actor("driver", job, lambda: driver(job, "driver", (("a0", "a1"),), starts=False)),
-            *(actor(name, job, lambda name=name: attempt(job, name)) for name in ("a0", "a1")),
+            actor("driver", job, lambda: driver(job, "driver", (names,), starts=False)),
+            *(actor(one, job, lambda one=one: attempt(job, one)) for one in names),
             actor("recovery", job, lambda: recovery(job, "recovery")),
             *in_the_end(job),
         ),
         started(job),
+        faults=faults,
         forgetful=True,
     )
 

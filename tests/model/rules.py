@@ -80,5 +80,6 @@ RULES = (
     Rule("a claim in the ledger", "Streams", "I2", "stream", 0, 0),
     Rule("the record before the claim", "Streams", "I2", "stream", 0, 0),
     Rule("a settled run stays closed", "Streams", "I2", "stream", 1, 0),
+    Rule("an unsettled run stops the next", "Streams", "I2", "stream", 1, 0),
     Rule("the ledger before finish", "Streams", "I2", "stream recovered", 0, 0),
 )

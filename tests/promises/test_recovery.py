@@ -19,6 +19,7 @@ from magic_committer.committers.magic.alive import ALIVE_SECONDS
 from magic_committer.errors import PermissionDenied
 from magic_committer.job import JOB_METADATA, State
 from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
 from magic_committer.pool import ThreadPool
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
@@ -53,10 +54,10 @@ class Machine:
         self.s3 = s3
         self.clock = clock
 
-    def job(self, state: str, *, job_id: str | None = None, crash_at: str = "") -> mc.Job:
+    def job(self, state: str, *, job_id: str | None = None, mode: Mode = "append") -> mc.Job:
         """A job whose driver died while its record said ``state``: two tasks are committed, one was
-        killed. ``crash_at``: the key's end at whose PUT the driver dies, within that state."""
-        job = mc.start(DEST, job_id=job_id)
+        killed."""
+        job = mc.start(DEST, job_id=job_id, mode=mode)
         for name in ("1", "2"):
             committed_task(job, name, {f"{name}.csv": name.encode() * int(name)})
         killed(job, "3", "3.csv", unique=True)
@@ -231,6 +232,18 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
         mc.recover(DEST, job.id, accept="t/2.csv")
     assert mc.recover(DEST, job.id, accept=["t/2.csv"]).outcome == "committed"
     assert set(visible(machine.s3)) == {"t/1.csv"}
+
+
+def test_a_job_of_mode_fail_that_meets_others_data_is_undone(machine: Machine) -> None:
+    """I5, I6: nothing is overwritten: what the job published goes, what the neighbour wrote stays."""
+    job = machine.job("committing", mode="fail")
+    machine.s3.put_object("t/2.csv", b"theirs")
+    for found in ("committing", "closed"):
+        recovery = mc.recover(DEST, job.id)
+        assert (recovery.found, recovery.state, recovery.outcome) == (found, "closed", "reverted")
+    assert visible(machine.s3) == {"t/2.csv": b"theirs"}
+    assert machine.s3.open_uploads() == ()
+    assert left(machine.s3) == ["job.json"]
 
 
 def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -> None:
@@ -487,9 +500,21 @@ def test_uploads_of_jobs_that_are_over_go_by_name_after_an_hour(machine: Machine
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 2)
     machine.later(HOUR)
+    _same_without_doing(s3)
     assert mc.cleanup(DEST).uploads_aborted == 2
     assert s3.open_uploads() == ()
     assert set(visible(s3)) == {"t/a.csv"}
+
+
+def _same_without_doing(s3: MemoryStore) -> None:
+    """A dry run counts what there is to do, and does none of it."""
+    before = s3.keys(), s3.open_uploads()
+    s3.requests.clear()
+    report = mc.cleanup(DEST, dry_run=True)
+    assert report.uploads_aborted + report.objects_deleted >= 2
+    assert len(report.did) >= 2
+    assert set(s3.requests) <= READS
+    assert (s3.keys(), s3.open_uploads()) == before
 
 
 def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
@@ -594,6 +619,7 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     s3.before = lambda r: aborts.append(r.key) if r.verb == "abort_upload" else None
     assert mc.cleanup(DEST).objects_deleted == 0
     machine.later(HOUR)
+    _same_without_doing(s3)
     report = mc.cleanup(DEST)
     assert (report.objects_deleted, report.uploads_aborted, report.errors) == (2, 1, ())
     assert aborts == ["t/zombie.csv"]

@@ -26,6 +26,7 @@ from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
 COMMIT_TRIES_MAX = 3
 RECOVERY_TRIES_MAX = 4
+POLLS_MAX = 6
 PLAIN = Attributes()
 PAUSE_SECONDS = 2.0
 
@@ -152,8 +153,8 @@ def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
     """Starts a job, waits for its tasks, runs failed ones again, commits or aborts.
 
     Args:
-        patience: ``"patient"``; ``"hasty"``: tries to commit before all tasks are done;
-            ``"gives up"``: aborts after the first failure of a commit, as Spark does.
+        patience: ``"patient"``; ``"polls"``: goes by the listing alone, tries until all tasks are
+            there; ``"gives up"``: aborts after the first failure of a commit, as Spark does.
     """
     try:
         committer = MagicCommitter.setup(
@@ -165,8 +166,11 @@ def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
         return
     finally:
         world.scheduler.notify(run.ready)
-    if patience == "hasty" and run.terms.accept == "listing":
-        _commit(world, run, committer, actor)
+    if patience == "polls" and run.terms.accept == "listing":
+        for _ in range(POLLS_MAX):
+            world.wait_turns(1 + int(world.chance.random() * 20))
+            if _commit(world, run, committer, actor):
+                return
     retried: set[str] = set()
     while any(run.working[name] for name in run.tasks):
         world.scheduler.hear(run.bell)
@@ -231,17 +235,20 @@ def told(
     return report.state in (State.ABSENT, State.CLOSED)
 
 
-def rival(world: World, run: JobRun, delay: int, what: str, actor: Actor) -> None:
+def rival(
+    world: World, run: JobRun, after: str, delay: int, what: str, actor: Actor
+) -> None:
     """A second driver of the same job, or an operator who aborts it.
 
     Args:
-        delay: how many turns it waits. what: ``"commit"``, ``"abort"`` or ``"revert"``.
+        after: the record's state that it waits for, "" for none. delay: how many turns it then
+            waits. what: ``"commit"``, ``"abort"`` or ``"revert"``.
     """
     world.scheduler.wait(run.ready)
-    for _ in range(delay):
-        world.scheduler.turn()
     if run.started is None:
         return
+    world.wait_for_state(run.started.uuid, after)
+    world.wait_turns(delay)
     with suppress(MagicError):
         found = world.attach(actor, run.started.id)
         if found is None:
@@ -260,8 +267,7 @@ def rival(world: World, run: JobRun, delay: int, what: str, actor: Actor) -> Non
 
 def recover(world: World, delay: int, actor: Actor) -> None:
     """Finishes or undoes every job that it finds, once: forward what was decided, back what not."""
-    for _ in range(delay):
-        world.scheduler.turn()
+    world.wait_turns(delay)
     for job_id in list(world.job_ids()):
         with suppress(MagicError):
             recover_job(world, job_id, actor)
@@ -304,13 +310,14 @@ def recover_all(world: World, actor: Actor) -> None:
 def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
     """Another program in the same directory."""
     for deed in deeds:
-        for _ in range(1 + int(world.chance.random() * 30)):
-            world.scheduler.turn()
+        world.wait_turns(1 + int(world.chance.random() * 60))
         data = [k for k, o in world.watch.truth.objects.items() if o.upload]
         if deed == "overwrite" and data:
             world.foreign_put(world.chance.choice(data), b"foreign")
         elif deed == "delete" and data:
             world.foreign_delete(world.chance.choice(data))
+        elif deed == "ahead" and (open_keys := world.open_keys()):
+            world.foreign_put(world.chance.choice(open_keys), b"foreign")
         elif deed == "mark":
             world.foreign_put(DEST.success_key, world.new_id().encode())
         elif deed == "upload":

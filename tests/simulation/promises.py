@@ -213,7 +213,7 @@ class Watch:
 
     def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor) -> None:
         job = self.truth.jobs.get(actor.job)
-        if job is not None and job.deletes.get(key) == gone.etag and job.decision == "committed":
+        if job is not None and job.deletes.get(key) == gone.etag and self._may_go(job, key):
             missing = self.truth.unfinished(job)
             if missing and object_of(key) == "data":
                 self.broken("I7", f"{key} was deleted, what replaces it is not visible: {missing}")
@@ -221,6 +221,13 @@ class Watch:
             self.broken("I6", f"{key} of {gone.job}, not as it was planned, was deleted by {actor}")
         elif job.decision != "reverted":
             self.broken("I2", f"{key} of job {job.id}, {job.decision}, was deleted by {actor}")
+
+    @staticmethod
+    def _may_go(job: JobTruth, key: str) -> bool:
+        # The old marker goes before anything is visible: a revert that comes after does not bring
+        # it back.
+        marker = object_of(key) == "_SUCCESS"
+        return job.decision == "committed" or (marker and job.decision == "reverted")
 
     def _aborted(self, upload_id: str, actor: Actor) -> None:
         truth = self.truth

@@ -23,11 +23,17 @@ AFTERWARDS_SECONDS = 3600.0
 """Before the last recovery: no request is late any more."""
 
 ENDINGS = ("well",) * 12 + ("slow",) * 4 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
+AFTER = {
+    "commit": ("", "", "committing", "completed"),
+    "abort": ("", "", "committing"),
+    "revert": ("committing", "committing", "completed", ""),
+}
+"""What a rival waits for."""
 MODES: tuple[Mode, ...] = (
     *("append",) * 12, *("replace",) * 3, *("fail",) * 2, *("replace_partitions",) * 2,
     "fail_partitions",
 )  # fmt: skip
-DEEDS = ("overwrite", "delete", "mark", "upload", "write", "write")
+DEEDS = ("overwrite", "ahead", "ahead", "delete", "mark", "upload", "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ def _start_job(world: World, run: JobRun) -> None:
     chance = world.chance
     world.runs.append(run)
     prefix = f"{run.name}{len(world.runs)}"
-    patience = chance.choice(("patient", "patient", "hasty", "gives up"))
+    patience = chance.choice(("patient", "patient", "polls", "gives up"))
     world.start(f"{prefix}/driver", "driver", partial(actors.driver, world, run, patience))
     small = len(run.tasks) == 1
     for name in run.tasks:
@@ -197,8 +203,9 @@ def _others(world: World) -> None:
     main = world.runs[0]
     for name, odds, what in (("rival", 0.22, "commit"), ("aborter", 0.1, "abort"), ("reverter", 0.1, "revert")):
         if chance.random() < odds:
-            delay = int(chance.random() * 90)
-            world.start(name, name, partial(actors.rival, world, main, delay, what))
+            after = chance.choice(AFTER[what])
+            delay = int(chance.random() * (12 if after else 90))
+            world.start(name, name, partial(actors.rival, world, main, after, delay, what))
     if chance.random() < 0.22:
         delay = int(chance.random() * 120)
         world.start("recovery", "recovery", partial(actors.recover, world, delay))

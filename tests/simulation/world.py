@@ -25,6 +25,7 @@ from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
 
 DEST = Destination.parse("s3://bucket/t")
+STATE_TURNS_MAX = 250
 OPTIONS = Options(commit_threads=4, checksum="off")
 
 
@@ -123,6 +124,21 @@ class World:
         started = StartedJob.attached(seen.record, DEST.url, seen.etag)
         return self.committer(actor, started), seen.record.state
 
+    # Waiting --------------------------------------------------------------------------------------
+
+    def wait_turns(self, count: int) -> None:
+        """Let others go first, so many times."""
+        for _ in range(count):
+            self.scheduler.turn()
+
+    def wait_for_state(self, uuid: str, state: str) -> None:
+        """Wait until a job's record says so, but not for ever."""
+        job = self.watch.truth.jobs[uuid]
+        for _ in range(STATE_TURNS_MAX):
+            if not state or job.state == state:
+                return
+            self.scheduler.turn()
+
     # Other programs -------------------------------------------------------------------------------
 
     def foreign_put(self, key: str, body: bytes) -> None:
@@ -138,6 +154,12 @@ class World:
     def foreign_upload(self, key: str) -> None:
         """Another program starts an upload."""
         self.watch.foreign_upload(self.store.start_upload(key), key)
+
+    def open_keys(self) -> list[str]:
+        """Keys of data that jobs of ours are writing."""
+        truth = self.watch.truth
+        keys = {truth.uploads[upload].key for upload in truth.open}
+        return sorted(key for key in keys if truth.is_data(key))
 
     def job_ids(self) -> Iterable[str]:
         """The jobs whose records lie under the destination."""
