@@ -59,3 +59,15 @@ def abort(url: str, dest: str, job_id: str) -> None:
         mc.abort(dest, job_id, revert=True, s3=moto_options(url))
     except mc.JobNotRunning:
         recover(url, dest, job_id)
+
+
+def cleanup(url: str, dest: str, job_id: str) -> None:
+    """A cron job for which everything is old."""
+    report = mc.cleanup(
+        dest,
+        older_than=0,
+        leftover_older_than=0,
+        closed_older_than=0,
+        s3=moto_options(url),
+    )
+    assert report.errors == ()

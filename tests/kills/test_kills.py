@@ -75,8 +75,8 @@ class Field:
         return found[0] if found else None
 
     def finish(self, dest: str, job_id: str) -> None:
-        """End a job from another process: recover it, or have it undone."""
-        work = self.chance.choice([drivers.recover, drivers.recover, drivers.abort])
+        """End a job from another process: recover it, clean up, or have it undone."""
+        work = self.chance.choice([drivers.recover, drivers.cleanup, drivers.abort])
         assert not self.run(work, dest, job_id, trigger=None).killed
 
     def check(self, dest: str) -> None:

@@ -581,7 +581,9 @@ def _complete_all(job: Job, files: Files) -> Steps:
 
 def _complete(job: Job, file: File) -> Steps:
     """ "Completing an upload is repeatable"."""
-    reply = yield Complete(file.key, file.upload, if_none_match=job.mode == "fail" and _refuses(job))
+    reply = yield Complete(
+        file.key, file.upload, if_none_match=job.mode == "fail" and _refuses(job)
+    )
     if reply is OK:
         return "done"
     if not job.keeps("completing is repeatable"):
@@ -812,14 +814,14 @@ def cleanup(job: Job) -> Steps:
 def adopter(job: Job, me: str, without: frozenset[str]) -> Steps:
     """The operator's word that a Hadoop job is dead: write a record, commit from a listing. Never
     where our tokens lie."""
-    adopted = Job(
-        job.id, "adopted", accept="listing", named=False, adopted=True, without=without
-    )
+    adopted = Job(job.id, "adopted", accept="listing", named=False, adopted=True, without=without)
     record = yield from read(job.record)
     if record is not None:
         return "refused"
     listed = yield List(job.directory)
-    if not listed or (adopted.keeps("no adoption of our tokens") and any(b.uuid for _, b in listed)):
+    if not listed or (
+        adopted.keeps("no adoption of our tokens") and any(b.uuid for _, b in listed)
+    ):
         return "refused"
     del listed
     started = yield from _create(adopted)

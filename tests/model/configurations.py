@@ -193,10 +193,7 @@ def two_drivers(without: Without) -> Configuration:
     return Configuration(
         "two drivers",
         (
-            *(
-                actor(name, job, lambda name=name: commit(job, name, ()))
-                for name in ("d1", "d2")
-            ),
+            *(actor(name, job, lambda name=name: commit(job, name, ())) for name in ("d1", "d2")),
             actor("a1", job, lambda: attempt(job, "a1")),
             *in_the_end(job),
         ),

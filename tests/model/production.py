@@ -35,7 +35,7 @@ from magic_committer.job import (
     StartedJob,
     TaskCommit,
 )
-from magic_committer.paths import PENDINGSET_SUFFIX, Destination, JobPaths
+from magic_committer.paths import PENDINGSET_SUFFIX, Destination, JobPaths, uuid_in_name
 from magic_committer.store import ObjectStore
 from tests.model import actors
 from tests.model.actors import Steps
@@ -174,6 +174,7 @@ class _Translator:
 
     def __init__(self, job: StartedJob, trace: Sequence[Sent]) -> None:
         self._job = job
+        self._trace = trace
         self._dest = Destination.parse(job.dest)
         self._paths = JobPaths(self._dest, job.id)
         terms = job.terms
@@ -188,7 +189,9 @@ class _Translator:
         )
         self._own: dict[str, Record] = {}  # by production's nonce
         self._written: set[bytes] = set()  # records whose PUT took effect
-        self._own_plan = next((s.key for s in trace if s.verb == "put" and self._is_plan(s.key)), "")
+        self._own_plan = next(
+            (s.key for s in trace if s.verb == "put" and self._is_plan(s.key)), ""
+        )
         self._by_etag: dict[str, Any] = {}  # bodies of plans and pendingsets
         for step in trace:
             if step.verb == "get" and not isinstance(step.answer, StoreError):
@@ -205,9 +208,8 @@ class _Translator:
             case "setup":
                 return actors.setup(self.model, "me")
             case "attempt":
-                return actors.attempt(
-                    self.model, name, files=self._files(name), tells=False
-                )
+                files = tuple(self.key(s.key) for s in self._trace if s.verb == "create_upload")
+                return actors.attempt(self.model, name, files=files, tells=False)
             case "commit":
                 accepted = tuple(
                     (self.key(one.key), self._by_etag.get(one.etag, _unread(one)))
@@ -238,7 +240,9 @@ class _Translator:
             return self.model.tree + key.removeprefix(self._paths.directory)
         if key == self._dest.success_key:
             return SUCCESS
-        return self._dest.relative(key)
+        name = self._dest.relative(key)
+        uuid = uuid_in_name(name)
+        return f"{name}-{uuid}" if uuid else name
 
     def is_left_out(self, step: Sent) -> bool:
         """Whether a request is none of the model's."""
@@ -267,16 +271,17 @@ class _Translator:
                     and bool(step.options.get("if_none_match")) == if_none_match
                 )
             case Delete(keys, if_match):
-                sent = step.keys if step.verb == "delete" else (step.key,)
+                gone = step.keys if step.verb == "delete" else (step.key,)
                 return (
                     step.verb in ("delete", "delete_one")
-                    and {self.key(key) for key in sent} == set(keys)
+                    and {self.key(key) for key in gone} == set(keys)
                     and (step.options.get("if_match") is not None) == (if_match is not None)
                 )
             case List(prefix):
                 return step.verb == "list" and self._prefix(step.key) == prefix
             case ListUploads(prefix):
-                return step.verb == "list_uploads" and self._dest.prefix + prefix == step.key
+                sent = "" if step.key == self._dest.prefix else self.key(step.key)
+                return step.verb == "list_uploads" and sent == prefix
             case Create(key, _):
                 return step.verb == "create_upload" and self.key(step.key) == key
             case Complete(key, upload, if_none_match):
@@ -301,14 +306,13 @@ class _Translator:
     def _is_plan(self, key: str) -> bool:
         return key.startswith(f"{self._paths.directory}plan-")
 
-    def _files(self, attempt: str) -> tuple[str, ...]:
-        return tuple(self._creates)
-
     # Answers --------------------------------------------------------------------------------------
 
     def answer(self, request: Any, step: Sent, later: Sequence[Sent]) -> Any:
         """A step's answer in the model's words."""
         answer = step.answer
+        if isinstance(request, Put) and isinstance(request.body, Record):
+            self._own[JobRecord.decode(step.body, step.key).nonce] = request.body
         if isinstance(answer, Unanswered):
             again = any(self.is_same(request, other) for other in later)
             if isinstance(request, Delete | Abort) and not again:
@@ -321,11 +325,6 @@ class _Translator:
         if isinstance(answer, StoreError):
             raise AssertionError(f"the model's store never answers {answer!r}")
         match request:
-            case Put(_, body):
-                if isinstance(body, Record):
-                    nonce = JobRecord.decode(step.body, step.key).nonce
-                    self._own[nonce] = body
-                return OK
             case Create():
                 return answer.upload_id
             case Get():

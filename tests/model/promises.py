@@ -198,9 +198,7 @@ def of_result(promised: Promised, store: Store, result: str, uuids: tuple[str, .
     return ""
 
 
-def when_quiet(
-    promised: Promised, store: Store, results: Mapping[str, Any], cleaned: bool
-) -> str:
+def when_quiet(promised: Promised, store: Store, results: Mapping[str, Any], cleaned: bool) -> str:
     """What is broken when nobody acts any more. ``cleaned``: `cleanup` has run, an hour later."""
     for uuid in promised.jobs:
         fate = fate_of(store, uuid)

@@ -33,53 +33,84 @@ class Rule:
     faults: int
     requests: int
 
-    def search(self) -> Result:
+    def search(self, faults: int | None = None) -> Result:
         """Search its configuration without it."""
         made = CONFIGURATIONS[self.configuration](frozenset({self.name}))
-        return Search(made, self.faults).run()
+        return Search(made, self.faults if faults is None else faults).run()
 
 
 RULES = (
     # Objects, the job record
-    Rule("a plan for each try", "Objects", "I2", "two drivers", 0, 0),
-    Rule("the decision is a swap", "The job record", "I3", "abort", 0, 0),
-    Rule("a UUID for each run", "The job record", "I9", "id used again", 0, 0),
-    Rule("a given id stays closed", "The job record", "I6", "id swept twice", 0, 0),
-    Rule("a withdrawn given id is swept", "The job record", "I4", "withdrawn", 0, 0),
-    Rule("a state `completed`", "The job record", "I5", "recoveries", 1, 0),
-    Rule("a state `reverted`", "The job record", "I4", "revert", 0, 0),
-    Rule("all others leave `closed`", "The job record", "I5", "setup", 1, 0),
-    Rule("a retried setup is closed", "The job record", "I5", "setup", 1, 0),
-    Rule("absent means unknown", "The job record", "I10", "two drivers", 0, 0),
-    Rule("an unanswered swap is unknown", "The job record", "I10", "recoveries", 1, 0),
+    Rule("a plan for each try", "Objects", "I2", "two drivers", 0, 18),
+    Rule("the decision is a swap", "The job record", "I3", "abort", 0, 9),
+    Rule("a UUID for each run", "The job record", "I1", "id used again", 0, 17),
+    Rule("a given id stays closed", "The job record", "I6", "id swept twice", 0, 21),
+    Rule("a withdrawn given id is swept", "The job record", "I4", "withdrawn", 0, 11),
+    Rule("a state `completed`", "The job record", "I5", "recoveries", 0, 18),
+    Rule("a state `reverted`", "The job record", "I4", "revert", 0, 31),
+    Rule("all others leave `closed`", "The job record", "I5", "setup", 1, 9),
+    Rule("a retried setup is closed", "The job record", "I5", "setup", 1, 8),
+    Rule("absent means unknown", "The job record", "I10", "two drivers", 0, 15),
+    Rule("an unanswered swap is unknown", "The job record", "I10", "recoveries", 1, 8),
     # The fence
-    Rule("a second read of the fence", "The fence", "I4", "attempts", 0, 0),
-    Rule("hands off while committing", "The fence", "I2", "two drivers", 0, 0),
-    Rule("hands off while reverting", "The fence", "I5", "revert", 0, 0),
-    Rule("a read after each .pending", "The fence", "I4", "opened by path", 0, 0),
-    Rule("a read after each sign of life", "decisions.md: Liveness", "I4", "opened by path", 0, 0),
-    Rule("a retried Create looks for its twin", "The fence", "I4", "attempts", 1, 0),
+    Rule("a second read of the fence", "The fence", "I4", "attempts", 0, 26),
+    Rule("hands off while committing", "The fence", "I5", "two drivers", 0, 17),
+    Rule("hands off while reverting", "The fence", "I5", "revert", 0, 19),
+    Rule("a read after each .pending", "The fence", "I4", "opened by path", 0, 11),
+    Rule("a read after each sign of life", "decisions.md: Liveness", "I4", "opened by path", 0, 12),
+    Rule("a retried Create looks for its twin", "The fence", "I4", "attempts", 1, 26),
     # Job commit
-    Rule("a job of messages is never listed", "Task commit and abort", "I9", "other attempt", 0, 0),
-    Rule("the loser deletes its plan", "Job commit, 3", "I4", "two drivers", 0, 0),
-    Rule("complete before delete", "Job commit, 5 and 6", "I7", "replace", 0, 0),
-    Rule("completing is repeatable", "Completing an upload", "I5", "recoveries", 1, 0),
-    Rule("recovery reads the plan", "Recovery", "I2", "other attempt", 1, 0),
-    Rule("If-Match on deletes", "Job commit, 6", "I6", "replace", 0, 0),
-    Rule("a later marker is left", "Job commit, 7", "I8", "two markers", 0, 0),
-    Rule("`completed` names the marker", "Job commit, 7", "I8", "two markers in a second", 0, 0),
-    Rule("set up, then look", "Conflict modes", "I2", "two replace jobs", 0, 0),
-    Rule("`fail` never overwrites", "Conflict modes", "I6", "conflict", 0, 0),
-    Rule("a conflict reverts", "Conflict modes", "I5", "conflict", 0, 0),
-    Rule("never by inference", "Whose upload is it?", "I6", "foreign upload", 0, 0),
+    Rule("a job of messages is never listed", "Task commit and abort", "I9", "other attempt", 0, 8),
+    Rule("the loser deletes its plan", "Job commit, 3", "I4", "two drivers", 0, 23),
+    Rule("complete before delete", "Job commit, 5 and 6", "I7", "replace", 0, 8),
+    Rule("completing is repeatable", "Completing an upload", "I5", "recoveries", 0, 14),
+    Rule("recovery reads the plan", "Recovery", "I9", "other attempt", 0, 11),
+    Rule("If-Match on deletes", "Job commit, 6", "I6", "replace", 0, 13),
+    Rule("a later marker is left", "Job commit, 7", "I8", "two markers", 0, 23),
+    Rule("`completed` names the marker", "Job commit, 7", "I8", "two markers in a second", 0, 34),
+    Rule("set up, then look", "Conflict modes", "I2", "two replace jobs", 0, 20),
+    Rule("`fail` never overwrites", "Conflict modes", "I6", "conflict", 0, 10),
+    Rule("a conflict reverts", "Conflict modes", "I5", "conflict", 0, 12),
+    Rule("never by inference", "Whose upload is it?", "I6", "foreign upload", 0, 15),
     # Recovery
-    Rule("revert has its own state", "Recovery", "I7", "replace", 0, 0),
-    Rule("abort, then HEAD, then delete", "Recovery", "I3", "replace", 0, 0),
-    Rule("no adoption of our tokens", "Recovery", "I9", "adoption", 0, 0),
+    Rule("revert has its own state", "Recovery", "I2", "replace", 0, 17),
+    Rule("abort, then HEAD, then delete", "Recovery", "I3", "replace", 0, 16),
+    Rule("no adoption of our tokens", "Recovery", "I1", "adoption", 0, 18),
     # Streams
-    Rule("a claim in the ledger", "Streams", "I2", "stream", 0, 0),
-    Rule("the record before the claim", "Streams", "I2", "stream", 0, 0),
-    Rule("a settled run stays closed", "Streams", "I2", "stream", 1, 0),
-    Rule("an unsettled run stops the next", "Streams", "I2", "stream", 1, 0),
-    Rule("the ledger before finish", "Streams", "I2", "stream recovered", 0, 0),
+    Rule("a claim in the ledger", "Streams", "I2", "stream", 0, 14),
+    Rule("the record before the claim", "Streams", "I2", "stream", 0, 20),
+    Rule("a settled run stays closed", "Streams", "I5", "stream", 1, 16),
+    Rule("an unsettled run stops the next", "Streams", "I2", "stream", 1, 26),
+    Rule("the ledger before finish", "Streams", "I2", "stream recovered", 0, 27),
 )
+
+NOT_SEARCHED = (
+    ("A read of the fence covers only Creates that were answered before it was sent",
+     "here an attempt sends one request after the other; production's threads do not"),
+    ("ETags quoted and unquoted, ETags of parts that change under SSE-KMS",
+     "here an ETag is a body"),
+    ("Uploads are listed again until none shows, pages of listings, batches of deletes",
+     "here a listing is consistent and whole, and an abort is final"),
+    ("`exclusive`: uploads first, records second", "not modelled"),
+    ("Replace by partition: the plan first, then the others' plans", "not modelled"),
+    ("Uploads are open before the decision",
+     "it narrows a window that a neighbour's abort can still hit"),
+    ("A fresh nonce in every `_SUCCESS`", "not modelled: a late marker is excused for a moment"),
+    ("The first read of the fence", "it stops zombies early; the second read catches all"),
+)  # fmt: skip
+"""Rules that this search cannot see, and why: the simulator's, where they are anybody's."""
+
+
+def table() -> str:
+    """The rules as a Markdown table, then those that are not searched."""
+    lines = [
+        "| Rule taken away | Section | Broken | Configuration | Faults | Requests |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {r.name} | {r.section} | {r.promise} | {r.configuration} | {r.faults} | {r.requests} |"
+        for r in RULES
+    ]
+    lines += ["", "| Not seen by the search | Why |", "| --- | --- |"]
+    lines += [f"| {name} | {why} |" for name, why in NOT_SEARCHED]
+    return "\n".join(lines)

@@ -476,4 +476,3 @@ class Search:
 
 def _at(state: State, n: int, number: int) -> State:
     return (*state[: 3 + n], number, *state[4 + n :])
-

@@ -344,3 +344,26 @@ def test_when_an_attempt_may_be_undone(
 ) -> None:
     """The rule as a table: never what a driver may have accepted and may still complete."""
     assert may_undo(phase, sole=sole, accept=accept, stored=stored, late=late) is may
+
+
+def test_a_second_read_that_is_forbidden_undoes_nothing(s3: MemoryStore) -> None:
+    """I2: a token that expires for a moment, after a driver has listed the pendingset: the attempt
+    raises and leaves everything; the job commits whole."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    heads = 0
+
+    def forbid_the_second(request: Request) -> None:
+        nonlocal heads
+        heads += request.verb == "head"
+        if request.verb == "head" and heads == 2:
+            raise PermissionDenied("expired", status=403)
+
+    s3.before = forbid_the_second
+    with pytest.raises(PermissionDenied):
+        task.commit()
+    s3.before = None
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}

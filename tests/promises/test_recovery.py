@@ -235,7 +235,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
 
 
 def test_a_job_of_mode_fail_that_meets_others_data_is_undone(machine: Machine) -> None:
-    """I5, I6: nothing is overwritten: what the job published goes, what the neighbour wrote stays."""
+    """I5, I6: nothing is overwritten: what the job published goes, a neighbour's object stays."""
     job = machine.job("committing", mode="fail")
     machine.s3.put_object("t/2.csv", b"theirs")
     for found in ("committing", "closed"):
@@ -669,6 +669,35 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
         if not at.done:
             break
     assert 20 < number < 399
+
+
+def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
+    """I5: cleanup killed before or after each of its requests, over jobs in several states, litter
+    and closed records: the next one comes to the same end."""
+    for number in range(1, 400):
+        for after in (False, True):
+            clock = PatientClock()
+            with memory_store(clock=clock) as s3:
+                machine = Machine(s3, clock)
+                for state in ("running", "committing", "closed"):
+                    job = machine.job(state)
+                    s3.start_upload(f"t/late-mcj{job.uuid}.csv")
+                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/plan-1.json"
+                s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
+                machine.later(2 * DAY)
+                s3.requests.clear()
+                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
+                with suppress(Crash):
+                    mc.cleanup(DEST)
+                s3.before = s3.after = None
+                machine.later(HOUR)  # what the dead one has decided looks young until then
+                assert mc.cleanup(DEST).errors == ()
+                assert visible(s3) == FILES
+                assert left(s3) == ["job.json", "job.json"]
+                assert s3.open_uploads() == ()
+        if not at.done:
+            break
+    assert 40 < number < 399
 
 
 def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machine) -> None:

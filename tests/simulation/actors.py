@@ -235,9 +235,7 @@ def told(
     return report.state in (State.ABSENT, State.CLOSED)
 
 
-def rival(
-    world: World, run: JobRun, after: str, delay: int, what: str, actor: Actor
-) -> None:
+def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: Actor) -> None:
     """A second driver of the same job, or an operator who aborts it.
 
     Args:

@@ -58,9 +58,7 @@ def main(processes: int) -> int:
             continue
         note = "" if found.clean else "  (this seed breaks a promise with the rule, too!)"
         failed += not found.clean
-        print(
-            f"{rule.name:<26} {found.seed + 1:>7,} {rule.seeds_max:>7,}  {found.violation}{note}"
-        )
+        print(f"{rule.name:<26} {found.seed + 1:>7,} {rule.seeds_max:>7,}  {found.violation}{note}")
     for name, why in NOT_SEEN_HERE.items():
         print(f"{name}: not seen here: {why}")
     return 1 if failed else 0

@@ -179,7 +179,11 @@ class Watch:
     def _look_for_others(self, job: JobTruth) -> None:
         for other in self.truth.jobs.values():
             mode = other.terms["mode"]
-            if other is not job and mode in EXCLUDING and other.state in ("committing", "completed"):
+            if (
+                other is not job
+                and mode in EXCLUDING
+                and other.state in ("committing", "completed")
+            ):
                 self.broken("I6", f"jobs {other.id} ({mode}) and {job.id} publish at once")
 
     def _marked(self, key: str, before: ObjectTruth | None, actor: Actor) -> None:
@@ -199,7 +203,9 @@ class Watch:
     def _deleted(self, key: str, actor: Actor) -> None:
         truth = self.truth
         if object_of(key) == "record":
-            state = next((j.state for j in truth.jobs.values() if truth.at_record.get(key) == j.uuid), "")
+            state = next(
+                (j.state for j in truth.jobs.values() if truth.at_record.get(key) == j.uuid), ""
+            )
             job = truth.note_record_gone(key)
             if job is not None and state not in REMOVALS:
                 self.broken("record", f"the record of job {job.id} was deleted while {state}")
@@ -275,13 +281,17 @@ class Watch:
         name = type(error).__name__ if error is not None else ""
         if error is None:
             if job.decision != outcome:
-                self.broken("I10", f"{asked} returned {outcome!r}, job {job.id} is {job.decision!r}")
+                self.broken(
+                    "I10", f"{asked} returned {outcome!r}, job {job.id} is {job.decision!r}"
+                )
             elif outcome == "committed" and (missing := self.truth.unfinished(job)):
                 self.broken("I2", f"{asked} of job {job.id} returned, not visible: {missing}")
         elif isinstance(error, StoreError):
             # It says that the call decided nothing; of earlier or other calls it says nothing.
             if job.decided_by == asked.partition(":")[0] and job.decided_step >= since:
-                self.broken("I10", f"{asked} raised {name}, job {job.id} was decided by it: {error}")
+                self.broken(
+                    "I10", f"{asked} raised {name}, job {job.id} was decided by it: {error}"
+                )
         elif name in NOT_COMMITTED:
             if job.decision == "committed":
                 self.broken("I10", f"{asked} raised {name}, job {job.id} is committed: {error}")
@@ -294,7 +304,9 @@ class Watch:
         elif name == "JobNotRunning":
             said = getattr(error, "outcome", "")
             if said and said != job.decision:
-                self.broken("I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}")
+                self.broken(
+                    "I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}"
+                )
         elif name != "OutcomeUnknown":
             self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
 

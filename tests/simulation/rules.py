@@ -216,7 +216,7 @@ RULES = (
 
 NOT_SEEN_HERE = {
     "closed for all but the undisturbed decider †": (
-        "who finds no record is told \"unknown\" in either case, which is true; that a rerun then"
+        'who finds no record is told "unknown" in either case, which is true; that a rerun then'
         " doubles the data is beyond one job"
     ),
     "an unanswered swap is unknown": (

@@ -201,7 +201,11 @@ def _start_job(world: World, run: JobRun) -> None:
 def _others(world: World) -> None:
     chance = world.chance
     main = world.runs[0]
-    for name, odds, what in (("rival", 0.22, "commit"), ("aborter", 0.1, "abort"), ("reverter", 0.1, "revert")):
+    for name, odds, what in (
+        ("rival", 0.22, "commit"),
+        ("aborter", 0.1, "abort"),
+        ("reverter", 0.1, "revert"),
+    ):
         if chance.random() < odds:
             after = chance.choice(AFTER[what])
             delay = int(chance.random() * (12 if after else 90))

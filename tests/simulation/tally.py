@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.simulation.faults import FAULTS
@@ -35,7 +37,6 @@ class Tally:
     requests: int = 0
     violations: int = 0
     faults: int = 0
-    late_landed: int = 0
     seconds: float = 0.0
     states: Counter[str] = field(default_factory=Counter)
     struck: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -84,21 +85,31 @@ def run_seeds(first: int, count: int) -> Tally:
     return tally
 
 
-def quietly(first: int, count: int) -> Iterator[Result]:
-    """Schedules without their log, and with garbage collected between them only: a finalizer that
-    ran at some moment of its own would be chance that no seed controls."""
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the library's log, and with garbage collected by nobody: a finalizer that ran at some
+    moment of its own would be chance that no seed controls."""
     disabled, enabled = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()
     try:
-        for seed in range(first, first + count):
-            yield simulate(seed)
-            if seed % COLLECT_EVERY == 0:
-                gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # killed processes drop their files
+            yield
+            gc.collect()
     finally:
         logging.disable(disabled)
         if enabled:
             gc.enable()
+
+
+def quietly(first: int, count: int) -> Iterator[Result]:
+    """Schedules, with garbage collected between them only."""
+    with quiet():
+        for seed in range(first, first + count):
+            yield simulate(seed)
+            if seed % COLLECT_EVERY == 0:
+                gc.collect()
 
 
 def run_many(first: int, count: int, processes: int, seconds_max: float | None) -> Tally:

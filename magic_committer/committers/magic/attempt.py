@@ -208,13 +208,22 @@ class Attempt:
             self._tree.save(marker_key, pending)
             self.statistics.add(stats.MARKER_PUT)
             if self._shared:
-                late = self._fence.must_undo()
-                if late is not None:
-                    self._tree.delete([marker_key, pending_key])
-                    raise late
+                self._undo_if_late(marker_key, pending_key)
         with self._lock:
             self._files[name].pending = pending
         self.statistics.add(stats.COMMITS_CREATED)
+
+    def _undo_if_late(self, marker_key: str, pending_key: str) -> None:
+        """Nobody may read the fence again for this file. Where it cannot be read the file stays as
+        it is, saved: whoever commits the attempt reads it, and the job's sweep finds the file."""
+        try:
+            late = self._fence.must_undo()
+        except StoreError as error:
+            logger.warning("job %s: the fence could not be read: %s", self.job.id, error)
+            return
+        if late is not None:
+            self._tree.delete([marker_key, pending_key])
+            raise late
 
     # Commit ---------------------------------------------------------------------------------------
 

@@ -186,6 +186,7 @@ class Deciding:
             if self._job.terms.mode in BY_PARTITION:
                 refuse_overlapping_plans(self._runtime, self._job, self._dest, plan)
         except ConflictingJob as error:
+            self._drop_plan(key)  # an aborter may have swept before it was stored
             return self._refuse(seen, error)
         swapped = self._decide(seen, ObjectRef(key, etag), plan.files)
         if not swapped.won or swapped.now is None:

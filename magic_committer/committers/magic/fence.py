@@ -11,7 +11,8 @@ sees the fence. Rules kept here:
   HEAD at a time for an attempt; no timer, no thread.
 * The read after the `.pendingset` is stored undoes the attempt, unless a driver may have accepted
   it or a revert needs to read it (`job.HANDS_OFF`).
-* 403 counts as absent: an attempt that cannot see the record must stop.
+* At the first read 403 counts as absent: an attempt that cannot see the record must stop. At the
+  second it says nothing, like every other failure: a driver may have accepted the attempt.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Fence:
         self._check(covering)
 
     def _check(self, covering: int) -> None:
-        state = self._read()
+        state = self._read(second=False)
         if state is not None:
             raise self._late(*state)
         with self._lock:
@@ -97,12 +98,12 @@ class Fence:
         Raises:
             StoreError: it could not be made: leave the pendingset where it is.
         """
-        found = self._read()
+        found = self._read(second=True)
         if found is None or found[0] in HANDS_OFF:
             return None
         return self._late(*found)
 
-    def _read(self) -> tuple[State, str, str] | None:
+    def _read(self, *, second: bool) -> tuple[State, str, str] | None:
         """None while the record is the one that setup wrote; else the state found, the outcome it
         tells, and details."""
         try:
@@ -113,6 +114,8 @@ class Fence:
         except NotFound:
             return State.ABSENT, "", ""
         except PermissionDenied as error:
+            if second:
+                raise
             return State.ABSENT, "", f" (it cannot be read: {error.message})"
         if seen is None or seen.record.uuid != self._job.uuid:
             return State.ABSENT, "", ""

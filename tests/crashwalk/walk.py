@@ -1,0 +1,188 @@
+"""A small fixed job, killed before and after each of its requests in turn; and its recovery too.
+
+One process starts the job, writes five files in three tasks, and commits. It runs in the simulator's
+world (tests/simulation), whose checkers judge the end. `walk` kills it at request 1, 2, 3, …; after
+each kill a recovery without faults finishes or undoes the job. Two deep, that recovery is killed at
+each of its requests as well, and a second one ends it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from magic_committer.commit import probe
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.errors import MagicError
+from magic_committer.job import State, TaskCommit, Terms
+from magic_committer.options import Accept, Mode, Track
+from tests.simulation import actors
+from tests.simulation.faults import Fault
+from tests.simulation.promises import Violation
+from tests.simulation.scheduler import Actor
+from tests.simulation.truth import AttemptTruth
+from tests.simulation.world import DEST, OPTIONS, JobRun, World
+
+KILLS = ("crash before", "crash after")
+TASK_FILES = {"0": 2, "1": 2, "2": 1}
+"""Files of each task: five in all."""
+SEED = 4
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of job.
+
+    Attributes:
+        forgetful: the store forgets an upload that was completed.
+    """
+
+    mode: Mode
+    accept: Accept
+    track: Track
+    given: bool
+    unique: bool
+    forgetful: bool
+
+    def __str__(self) -> str:
+        names = "unique" if self.unique else "user"
+        kind = "given" if self.given else "drawn"
+        store = "forgetful" if self.forgetful else "idempotent"
+        return f"{self.mode}, {self.accept}, {self.track}, {kind} id, {names} names, {store}"
+
+
+CASES = tuple(
+    case
+    for mode in ("append", "fail", "fail_partitions", "replace", "replace_partitions")
+    for case in (
+        Case(mode, "results", "memory", given=False, unique=True, forgetful=True),
+        Case(mode, "listing", "s3", given=True, unique=False, forgetful=False),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where a process dies: before or after its n-th request."""
+
+    kind: str
+    nth: int
+
+
+@dataclass(frozen=True)
+class End:
+    """What a run came to. ``struck``: how many of the kills did strike."""
+
+    struck: int
+    violations: tuple[Violation, ...]
+    calls: tuple[str, ...]
+
+
+def run(case: Case, kills: tuple[Kill, ...]) -> End:
+    """The job, killed by the first; recoveries, killed by the others; and a last recovery."""
+    world = World(random.Random(SEED))
+    world.store._bucket.forgetful_complete = case.forgetful
+    world.store._bucket.page_keys = 1000
+    probe._known.clear()
+    try:
+        return _run(world, case, kills)
+    finally:
+        world.close()
+
+
+def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
+    partitioned = case.mode.endswith("partitions")
+    if case.mode != "fail":
+        world.foreign_put(f"{DEST.prefix}old.csv", b"old")
+    if case.mode.startswith("replace"):
+        world.foreign_put(f"{DEST.prefix}p=1/old.csv", b"old")
+        world.foreign_put(DEST.success_key, b"old")
+    world.foreign_upload(f"{DEST.prefix}foreign.csv")
+    terms = Terms(mode=case.mode, accept=case.accept, track=case.track, checksum="off")
+    job_id = "given" if case.given else None
+    job = JobRun("main", terms, job_id, tuple(TASK_FILES), case.unique, partitioned=partitioned)
+    for number, kill in enumerate((*kills, None)):
+        if kill is not None:
+            nth = world.injector.requests + kill.nth
+            world.injector.faults = [Fault(kill.kind, "", nth)]
+        last = kill is None and number > 0
+        program = partial(
+            actors.recover_all if last else actors.recover, world, *(() if last else (0,))
+        )
+        world.start(
+            f"process {number}", "walker", partial(_job, world, job) if not number else program
+        )
+        world.scheduler.run()
+        world.injector.faults = []
+        world.scheduler.now += HOUR_SECONDS
+    for actor, error in world.scheduler.crashes:
+        world.watch.broken("I10", f"{actor} raised {error!r}")
+    world.watch.end()
+    return End(
+        len(world.injector.struck),
+        tuple(world.watch.violations),
+        tuple(map(str, world.injector.calls)),
+    )
+
+
+def _job(world: World, job: JobRun, actor: Actor) -> None:
+    committer = MagicCommitter.setup(
+        world.runtime(actor), DEST, job.terms, OPTIONS, world.blocks, job.job_id
+    )
+    results: list[TaskCommit] = []
+    for task, files in TASK_FILES.items():
+        attempt = committer.attempt(task)
+        known = AttemptTruth(committer.job.uuid, task, attempt.attempt, cut=False, told=True)
+        world.watch.truth.attempts[(committer.job.uuid, attempt.attempt)] = known
+        for number in range(files):
+            actors.write_file(world, job, attempt, known, number)
+        results.append(attempt.commit())
+    wanted = results if job.terms.accept == "results" else None
+    with suppress(MagicError):
+        report = committer.commit_job(wanted, list(TASK_FILES))
+        world.watch.told(committer.job.uuid, f"{actor}: commit", report.outcome, None)
+        assert report.state in (State.ABSENT, State.CLOSED)
+
+
+def kills(case: Case, before: tuple[Kill, ...]) -> Iterator[tuple[tuple[Kill, ...], End]]:
+    """Every kill of the process that comes after those of ``before``, with its end."""
+    nth, alive = 1, True
+    while alive:
+        for kind in KILLS:
+            all_kills = (*before, Kill(kind, nth))
+            end = run(case, all_kills)
+            alive = end.struck == len(all_kills)
+            if alive:
+                yield all_kills, end
+        nth += 1
+
+
+@dataclass
+class Walk:
+    """What a walk came to.
+
+    Attributes:
+        points: at how many points a process was killed. failures: where a promise broke.
+    """
+
+    points: int
+    failures: list[tuple[tuple[Kill, ...], End]]
+
+
+def walk(case: Case, depth: int) -> Walk:
+    """Kill the job at each request; with ``depth`` 2 its recovery at each of its own, too."""
+    walked = Walk(0, [])
+    for first, end in kills(case, ()):
+        walked.points += 1
+        if end.violations:
+            walked.failures.append((first, end))
+        if depth > 1:
+            for second, deeper in kills(case, first):
+                walked.points += 1
+                if deeper.violations:
+                    walked.failures.append((second, deeper))
+    return walked

@@ -1,0 +1,45 @@
+"""Each rule, taken away, breaks a named promise; the same search finds nothing while it is there."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from tests.model import actors
+from tests.model.configurations import CONFIGURATIONS
+from tests.model.rules import NOT_SEARCHED, RULES, Rule, table
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_that_is_taken_away_is_missed(rule: Rule) -> None:
+    """Without the rule the search breaks the promise that the table names, by a trace as long as
+    the table says. (That nothing is broken with it: test_search.)"""
+    result = rule.search()
+    assert (result.promise, result.requests) == (rule.promise, rule.requests), str(result)
+
+
+def test_a_rule_is_searched_with_no_fault_too_many() -> None:
+    """A rule that is said to need a fault is not missed without one; and where it is searched with
+    faults, its configuration is searched with as many while it is in place."""
+    for rule in RULES:
+        assert rule.faults <= CONFIGURATIONS[rule.configuration](frozenset()).faults
+        if rule.faults:
+            assert not rule.search(rule.faults - 1).violation
+
+
+def test_every_rule_of_the_model_is_in_the_registry() -> None:
+    """The actors ask for no rule that nobody takes away, and the registry has none besides."""
+    source = inspect.getsource(actors)
+    asked = set(re.findall(r'keeps\("([^"]+)"\)', source))
+    if 'keeps(f"hands off while {record.state}")' in source:
+        asked |= {f"hands off while {state}" for state in actors.HANDS_OFF}
+    assert asked == {rule.name for rule in RULES}
+
+
+def test_the_table_tells_every_rule() -> None:
+    """The docs' table has a line for each rule, and tells those that this search cannot see."""
+    lines = table().splitlines()
+    assert all(any(f"| {rule.name} |" in line for line in lines) for rule in RULES)
+    assert all(any(name in line for line in lines) for name, _ in NOT_SEARCHED)

@@ -1,0 +1,72 @@
+"""Every configuration with all rules in place, and the search itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.model.actors import LEDGER
+from tests.model.configurations import CONFIGURATIONS
+from tests.model.search import Actor, Configuration, Search
+from tests.model.store import UNANSWERED, Get, Ledger, Object, Put
+
+NOTHING: frozenset[str] = frozenset()
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_no_promise_is_broken(name: str) -> None:
+    """All interleavings of the configuration, with its faults, keep I1 to I10; and histories that
+    were merged into one state act alike ever after."""
+    search = Search(CONFIGURATIONS[name](NOTHING))
+    result = search.run()
+    assert not result.violation, str(result)
+    assert result.states > 100
+    assert search.check_merging()
+
+
+def count(times: int) -> Any:
+    """Adds one to the ledger, without looking whether somebody was faster."""
+    for _ in range(times):
+        found = yield Get(LEDGER)
+        reply = yield Put(LEDGER, Ledger(found.body.done + 1))
+        if reply is UNANSWERED:
+            return "unknown"
+    return "stuck" if found.body.done + 1 < 2 else "done"
+
+
+def two_counters(faults: int) -> Configuration:
+    """Two of them; the second to end is "stuck" if an addition was lost."""
+    store = {LEDGER: Object(Ledger(0), 0, "before")}
+    actors = tuple(Actor(name, lambda: count(1), ("j1",)) for name in ("c1", "c2"))
+    return Configuration("counters", actors, store, faults)
+
+
+def test_the_shortest_trace_is_found() -> None:
+    """A lost update between two processes is found, with a trace that has no step too many."""
+    result = Search(two_counters(0)).run()
+    assert result.promise == "I5"
+    assert [(line.actor, type(line.request).__name__) for line in result.trace] == [
+        ("c1", "Get"),
+        ("c1", "Put"),
+    ]
+    assert str(result).splitlines()[1].endswith("c1:        Get(_stream) -> <Ledger>")
+
+
+def one_writer() -> Configuration:
+    """A process that writes once."""
+
+    def write() -> Any:
+        reply = yield Put("x", Ledger(1))
+        return "unknown" if reply is UNANSWERED else "done"
+
+    return Configuration("writer", (Actor("w", write, ("j1",)),))
+
+
+@pytest.mark.parametrize(("faults", "states"), [(0, 2), (1, 7)])
+def test_each_fault_is_a_state_of_its_own(faults: int, states: int) -> None:
+    """One write ends written; or the sender crashed before it, or with it in flight, or saw no
+    answer though it is written, or did not see that it is in flight; what is in flight lands later
+    or never: 2 states without a fault; 7 with one, the two that were killed or gave up with it in
+    flight landing in states of their own."""
+    assert Search(one_writer(), faults).run().states == states + (1 if faults else 0)

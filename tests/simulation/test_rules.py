@@ -1,0 +1,17 @@
+"""The simulation bites: without any one of the protocol's rules a named promise breaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.bite import bite
+from tests.simulation.rules import RULES, Rule
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_that_is_taken_away_is_missed(rule: Rule) -> None:
+    """Within the stated number of seeds a promise breaks that holds at the same seed with the rule
+    in place."""
+    found = bite(rule.name)
+    assert found.seed is not None, f"{rule.words}: nothing broke in {rule.seeds_max} seeds"
+    assert found.clean, f"seed {found.seed} breaks a promise with the rule in place, too"
