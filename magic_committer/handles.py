@@ -304,7 +304,9 @@ class Job:
             JobNotRunning: it is committed.
             OutcomeUnknown: it cannot be told.
         """
-        return self._ended("aborted", "reverted") or self._reported(lambda: self._committer().abort_job())
+        return self._ended("aborted", "reverted") or self._reported(
+            lambda: self._committer().abort_job()
+        )
 
     def keep_alive(self) -> Callable[[], None]:
         """Say on the store now and then that the job is alive, so that no cleanup takes it for dead

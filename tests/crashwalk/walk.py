@@ -1,7 +1,7 @@
 """A small fixed job, killed before and after each of its requests in turn; and its recovery too.
 
-One process starts the job, writes five files in three tasks, and commits. It runs in the simulator's
-world (tests/simulation), whose checkers judge the end. `walk` kills it at request 1, 2, 3, …; after
+One process starts the job, writes five files in three tasks, and commits. It runs in the
+simulator's world (tests/simulation), whose checkers judge the end. `walk` kills it at request 1, 2, 3, …; after
 each kill a recovery without faults finishes or undoes the job. Two deep, that recovery is killed at
 each of its requests as well, and a second one ends it.
 """

@@ -75,10 +75,12 @@ class Killer:
         """Pass one request on and answer it. False if the victim is dead."""
         length = int(handler.headers.get("Content-Length") or 0)
         body = handler.rfile.read(length)
-        fatal = self._count()
-        if self.killed or (fatal and self._kill_unless(after=True)):
-            return False
+        fatal = self._is_the_one()
+        if fatal is not None and not fatal.after:
+            self._kill()
         with self._lock:
+            if self.killed:
+                return False
             self._passing += 1
         try:
             upstream.request(handler.command, handler.path, body, dict(handler.headers.items()))
@@ -91,7 +93,9 @@ class Killer:
         put_record = handler.command == "PUT" and handler.path.split("?")[0].endswith("/job.json")
         with self._lock:
             self._phase += put_record and reply.status == 200
-        if self.killed or (fatal and self._kill_unless(after=False)):
+        if fatal is not None and fatal.after:
+            self._kill()
+        if self.killed:
             return False
         handler.send_response_only(reply.status)
         for name, value in reply.getheaders():
@@ -103,26 +107,21 @@ class Killer:
         handler.wfile.write(content)
         return True
 
-    def _count(self) -> bool:
-        """Count a request; whether it is the one."""
+    def _is_the_one(self) -> Trigger | None:
+        """Count a request; the trigger, if this is the one to kill at."""
         with self._lock:
             self._lock.wait_for(lambda: self._victim, timeout=60)
             self.seen[self._phase] += 1
             wanted = self._trigger
-            if wanted is None:
-                return False
-            if wanted.phase is None:
-                return self.seen.total() == wanted.number
-            return wanted.phase == self._phase and self.seen[self._phase] == wanted.number
+            if wanted is None or wanted.phase not in (None, self._phase):
+                return None
+            number = self.seen.total() if wanted.phase is None else self.seen[self._phase]
+            return wanted if number == wanted.number else None
 
-    def _kill_unless(self, *, after: bool) -> bool:
-        assert self._trigger is not None
-        if self._trigger.after is after:
-            return False
+    def _kill(self) -> None:
         with self._lock:
             self.killed = True
         os.kill(self._victim, signal.SIGKILL)
-        return True
 
 
 @contextmanager

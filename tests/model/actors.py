@@ -240,6 +240,14 @@ def _undo(
                 yield from sent(Abort(key_of, upload))
 
 
+def attached(job: Job, name: str) -> Steps:
+    """An attempt in a process that finds the job by its name."""
+    record = yield from read(job.record)
+    if record != job.first:
+        return "not running"
+    return (yield from attempt(job, name))
+
+
 def closer(job: Job, name: str) -> Steps:
     """A process that opens a path by name, closes the file, and commits nothing."""
     files, retried = yield from _write(job, name, ("x",), "whole")
@@ -362,6 +370,14 @@ def driver(
     if ends == "abort":
         return (yield from abort(job, me, may_remove=may_remove))
     return (yield from commit(job, me, accepted, may_remove=may_remove))
+
+
+def start_and_commit(job: Job, message: tuple[str, PendingSet]) -> Steps:
+    """A whole job whose only task is done."""
+    begun = yield from setup(job, job.id)
+    if begun not in ("started", "retried"):
+        return begun
+    return (yield from commit(job, job.id, (message,), may_remove=begun == "started"))
 
 
 def commit(
@@ -560,7 +576,7 @@ def _stored_plan(job: Job, me: str, seen: Record) -> Steps:
         chosen = yield from _listed(job)
         plan = Plan(job.uuid, me, chosen)
     files: Files = ()
-    for key, etag in plan.sets:
+    for key, _ in plan.sets:
         found = yield from read(key)
         if found is None and seen.state == "committing":
             return None, None
@@ -570,7 +586,7 @@ def _stored_plan(job: Job, me: str, seen: Record) -> Steps:
 
 
 def _complete_all(job: Job, files: Files) -> Steps:
-    """Step 5, past single failures: "done", or the last of "unfinished", "unresolved", "conflict"."""
+    """Step 5, past single failures: "done", or what the last one of them was."""
     answer = "done"
     for file in files:
         one = yield from _complete(job, file)

@@ -8,6 +8,7 @@ start from a store where the job is running and its tasks are done: what leads t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 from tests.model.actors import (
@@ -15,6 +16,7 @@ from tests.model.actors import (
     Job,
     adopter,
     alive,
+    attached,
     attempt,
     batch,
     cleanup,
@@ -24,7 +26,7 @@ from tests.model.actors import (
     operator,
     overwriter,
     recovery,
-    sweep,
+    start_and_commit,
     uploader,
 )
 from tests.model.actors import abort as abort_job
@@ -40,8 +42,6 @@ from tests.model.store import (
     Marker,
     Object,
     PendingSet,
-    Plan,
-    Record,
 )
 
 Without = frozenset[str]
@@ -103,11 +103,11 @@ def actor(name: str, job: Job, program: Program, **options: Any) -> Actor:
 def in_the_end(*jobs: Job) -> tuple[Actor, ...]:
     """A recovery of each job when everybody has ended, and a cleanup an hour later."""
     recoveries = tuple(
-        actor(f"end {job.id}", job, lambda job=job: recovery(job, "end"), after=True, faulty=False)
+        actor(f"end {job.id}", job, partial(recovery, job, "end"), after=True, faulty=False)
         for job in jobs
     )
     cleanups = tuple(
-        actor(f"clean {job.id}", job, lambda job=job: cleanup(job), after=True, hour_later=True,
+        actor(f"clean {job.id}", job, partial(cleanup, job), after=True, hour_later=True,
               faulty=False)
         for job in jobs
     )  # fmt: skip
@@ -116,7 +116,7 @@ def in_the_end(*jobs: Job) -> tuple[Actor, ...]:
 
 def committer(name: str, job: Job, accepted: Accepted, **options: Any) -> Actor:
     """A driver whose tasks are done."""
-    return actor(name, job, lambda: commit(job, name, accepted), **options)
+    return actor(name, job, partial(commit, job, name, accepted), **options)
 
 
 # One job ------------------------------------------------------------------------------------------
@@ -129,9 +129,9 @@ def attempts(without: Without) -> Configuration:
     return Configuration(
         "attempts",
         (
-            actor("driver", job, lambda: driver(job, "driver", (("a0", "a1"),))),
+            actor("driver", job, partial(driver, job, "driver", (("a0", "a1"),))),
             *(
-                actor(name, job, lambda name=name: attempt(job, name, driver="driver"))
+                actor(name, job, partial(attempt, job, name, driver="driver"))
                 for name in ("a0", "a1")
             ),
             *in_the_end(job),
@@ -159,9 +159,9 @@ def _beside_recovery(
     return Configuration(
         name,
         (
-            actor("driver", job, lambda: driver(job, "driver", (names,), starts=False)),
-            *(actor(one, job, lambda one=one: attempt(job, one)) for one in names),
-            actor("recovery", job, lambda: recovery(job, "recovery")),
+            actor("driver", job, partial(driver, job, "driver", (names,), starts=False)),
+            *(actor(one, job, partial(attempt, job, one)) for one in names),
+            actor("recovery", job, partial(recovery, job, "recovery")),
             *in_the_end(job),
         ),
         started(job),
@@ -177,9 +177,9 @@ def setup(without: Without) -> Configuration:
     return Configuration(
         "setup",
         (
-            actor("driver", job, lambda: driver(job, "driver", (), ends="abort")),
-            actor("a0", job, lambda: attempt(job, "a0", driver="driver")),
-            actor("recovery", job, lambda: recovery(job, "recovery")),
+            actor("driver", job, partial(driver, job, "driver", (), ends="abort")),
+            actor("a0", job, partial(attempt, job, "a0", driver="driver")),
+            actor("recovery", job, partial(recovery, job, "recovery")),
             *in_the_end(job),
         ),
     )
@@ -193,8 +193,8 @@ def two_drivers(without: Without) -> Configuration:
     return Configuration(
         "two drivers",
         (
-            *(actor(name, job, lambda name=name: commit(job, name, ())) for name in ("d1", "d2")),
-            actor("a1", job, lambda: attempt(job, "a1")),
+            *(actor(name, job, partial(commit, job, name, ())) for name in ("d1", "d2")),
+            actor("a1", job, partial(attempt, job, "a1")),
             *in_the_end(job),
         ),
         {**started(job), **done},
@@ -223,7 +223,7 @@ def recoveries(without: Without) -> Configuration:
         "recoveries",
         (
             committer("driver", job, accepted),
-            actor("recovery", job, lambda: recovery(job, "recovery")),
+            actor("recovery", job, partial(recovery, job, "recovery")),
             *in_the_end(job),
         ),
         store,
@@ -242,7 +242,7 @@ def other_attempt(without: Without) -> Configuration:
         "other attempt",
         (
             committer("driver", job, (message,)),
-            actor("recovery", job, lambda: recovery(job, "recovery")),
+            actor("recovery", job, partial(recovery, job, "recovery")),
             *in_the_end(job),
         ),
         {**started(job), **done, **other},
@@ -258,7 +258,7 @@ def abort(without: Without) -> Configuration:
         "abort",
         (
             committer("driver", job, accepted),
-            actor("aborter", job, lambda: abort_job(job, "aborter", may_remove=False)),
+            actor("aborter", job, partial(abort_job, job, "aborter", may_remove=False)),
             *in_the_end(job),
         ),
         store,
@@ -273,9 +273,9 @@ def opened_by_path(without: Without) -> Configuration:
     return Configuration(
         "opened by path",
         (
-            actor("driver", job, lambda: abort_job(job, "driver")),
-            actor("closer", job, lambda: closer(job, "a0")),
-            actor("alive", job, lambda: alive(job)),
+            actor("driver", job, partial(abort_job, job, "driver")),
+            actor("closer", job, partial(closer, job, "a0")),
+            actor("alive", job, partial(alive, job)),
             *in_the_end(job),
         ),
         started(job),
@@ -295,8 +295,8 @@ def replace(without: Without) -> Configuration:
         "replace",
         (
             committer("driver", job, accepted),
-            actor("operator", job, lambda: operator(job, "operator")),
-            Actor("neighbour", lambda: overwriter("old"), faulty=False),
+            actor("operator", job, partial(operator, job, "operator")),
+            Actor("neighbour", partial(overwriter, "old"), faulty=False),
             *in_the_end(job),
         ),
         {**store, **old},
@@ -311,9 +311,9 @@ def revert(without: Without) -> Configuration:
     return Configuration(
         "revert",
         (
-            actor("driver", job, lambda: commit(job, "driver", ())),
-            actor("operator", job, lambda: operator(job, "operator")),
-            actor("a1", job, lambda: attempt(job, "a1")),
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("operator", job, partial(operator, job, "operator")),
+            actor("a1", job, partial(attempt, job, "a1")),
             *in_the_end(job),
         ),
         {**started(job), **done},
@@ -329,7 +329,7 @@ def conflict(without: Without) -> Configuration:
         "conflict",
         (
             committer("driver", job, accepted),
-            Actor("neighbour", lambda: overwriter("y"), faulty=False),
+            Actor("neighbour", partial(overwriter, "y"), faulty=False),
             *in_the_end(job),
         ),
         store,
@@ -345,10 +345,7 @@ def _two_of(mode: str, without: Without) -> Configuration:
         done, message = task_done(job)
         store |= done
 
-        def program(job: Job = job, message: tuple[str, PendingSet] = message) -> Any:
-            return _start_and_commit(job, message)
-
-        actors = (*actors, actor(f"d{job.id[1:]}", job, program))
+        actors = (*actors, actor(f"d{job.id[1:]}", job, partial(start_and_commit, job, message)))
     if mode == "replace":
         store |= objects({"old": Data("", "", "old")})
     # A job that yields to the other leaves the tasks' work, which was there before it: no I4 here.
@@ -357,15 +354,6 @@ def _two_of(mode: str, without: Without) -> Configuration:
 
 def _alone(jobs: tuple[Job, ...]) -> Promised:
     return Promised(jobs=(), alone=tuple(job.uuid for job in jobs))
-
-
-def _start_and_commit(job: Job, message: tuple[str, PendingSet]) -> Any:
-    from tests.model.actors import setup
-
-    begun = yield from setup(job, job.id)
-    if begun not in ("started", "retried"):
-        return begun
-    return (yield from commit(job, job.id, (message,), may_remove=begun == "started"))
 
 
 @configuration
@@ -387,21 +375,12 @@ def withdrawn(without: Without) -> Configuration:
     return Configuration(
         "withdrawn",
         (
-            actor("driver", job, lambda: driver(job, "driver", ())),
-            actor("a0", job, lambda: _attached(job)),
+            actor("driver", job, partial(driver, job, "driver", ())),
+            actor("a0", job, partial(attached, job, "a0")),
             *in_the_end(job),
         ),
         objects({"old": Data("", "", "old")}),
     )
-
-
-def _attached(job: Job) -> Any:
-    from tests.model.actors import read
-
-    record = yield from read(job.record)
-    if record != job.first:
-        return "not running"
-    return (yield from attempt(job, "a0"))
 
 
 # Neighbours ---------------------------------------------------------------------------------------
@@ -417,7 +396,7 @@ def _two_markers(name: str, without: Without, *, clock_stands: bool) -> Configur
         name,
         (
             committer("d1", first, one),
-            actor("d2", second, lambda: _start_and_commit(second, other)),
+            actor("d2", second, partial(start_and_commit, second, other)),
             *in_the_end(first, second),
         ),
         {**store, **done, **order},
@@ -446,7 +425,7 @@ def foreign_upload(without: Without) -> Configuration:
         "foreign upload",
         (
             committer("driver", job, accepted),
-            Actor("neighbour", lambda: uploader("z"), faulty=False),
+            Actor("neighbour", partial(uploader, "z"), faulty=False),
             *in_the_end(job),
         ),
         store,
@@ -461,11 +440,11 @@ def adoption(without: Without) -> Configuration:
     return Configuration(
         "adoption",
         (
-            actor("driver", job, lambda: abort_job(job, "driver")),
-            actor("zombie", job, lambda: attempt(job, "zombie", content="cut"), faulty=False),
+            actor("driver", job, partial(abort_job, job, "driver")),
+            actor("zombie", job, partial(attempt, job, "zombie", content="cut"), faulty=False),
             Actor(
                 "adopter",
-                lambda: adopter(job, "adopter", without),
+                partial(adopter, job, "adopter", without),
                 (job.uuid, "adopted"),
                 faulty=False,
             ),
@@ -490,9 +469,9 @@ def id_used_again(without: Without) -> Configuration:
     return Configuration(
         "id used again",
         (
-            actor("abort", first, lambda: abort_job(first, "abort")),
-            actor("zombie", first, lambda: attempt(first, "zombie", content="cut")),
-            actor("driver", second, lambda: driver(second, "driver", ())),
+            actor("abort", first, partial(abort_job, first, "abort")),
+            actor("zombie", first, partial(attempt, first, "zombie", content="cut")),
+            actor("driver", second, partial(driver, second, "driver", ())),
             *in_the_end(first, second),
         ),
         started(first),
@@ -510,10 +489,10 @@ def id_swept_twice(without: Without) -> Configuration:
     return Configuration(
         "id swept twice",
         (
-            actor("s1", first, lambda: abort_job(first, "s1", may_remove=_gone(first))),
-            actor("s2", first, lambda: abort_job(first, "s2", may_remove=_gone(first))),
-            actor("driver", second, lambda: driver(second, "driver", (("a0",),))),
-            actor("a0", second, lambda: attempt(second, "a0", driver="driver")),
+            actor("s1", first, partial(abort_job, first, "s1", may_remove=_gone(first))),
+            actor("s2", first, partial(abort_job, first, "s2", may_remove=_gone(first))),
+            actor("driver", second, partial(driver, second, "driver", (("a0",),))),
+            actor("a0", second, partial(attempt, second, "a0", driver="driver")),
             *in_the_end(first, second),
         ),
         {**started(first), **done},
@@ -552,12 +531,12 @@ def _stream(name: str, without: Without, *, recovered: bool) -> Configuration:
         messages.append(message)
     one, two = messages
     uuids = ("j1", "j2")
-    beside = (actor("recovery", first, lambda: recovery(first, "recovery")),) if recovered else ()
+    beside = (actor("recovery", first, partial(recovery, first, "recovery")),) if recovered else ()
     return Configuration(
         name,
         (
-            Actor("run1", lambda: batch(first, "run1", (second,), (one,)), uuids),
-            Actor("run2", lambda: batch(second, "run2", (first,), (two,)), uuids),
+            Actor("run1", partial(batch, first, "run1", (second,), (one,)), uuids),
+            Actor("run2", partial(batch, second, "run2", (first,), (two,)), uuids),
             *beside,
             *in_the_end(*jobs),
         ),

@@ -1,8 +1,8 @@
 """The promises I1 to I10 of protocol.md, as checks on stores, steps, results and endings.
 
-They know the protocol's states and what a file is, and nothing of how the actors go about it. What a
-job has decided, and in what order, they take from the store's memory (`store.fate_of`, `plan_of`),
-not from what the actors believe.
+They know the protocol's states and what a file is, and nothing of how the actors go about it. What
+a job has decided, and in what order, they take from the store's memory (`store.fate_of`,
+`plan_of`), not from what the actors believe.
 """
 
 from __future__ import annotations

@@ -158,12 +158,11 @@ def _brief(value: Any) -> str:
 # Actors as nodes ----------------------------------------------------------------------------------
 
 
-def position(generator: Generator[Any, Any, Any] | None) -> tuple[Any, ...]:
+def position(generator: Any) -> tuple[Any, ...]:
     """Where a generator stands and what it knows, frame by frame."""
     frames: list[Any] = []
     while generator is not None:
         frame = generator.gi_frame
-        assert frame is not None
         frames.append((frame.f_code.co_name, frame.f_lasti, tuple(frame.f_locals.items())))
         generator = generator.gi_yieldfrom
     return tuple(frames)
@@ -458,10 +457,10 @@ class Search:
         store, flight = state[0], state[1]
         if kind == LANDS:
             node = self.nodes.nodes[self._flights[flight][n]]
-            _, reply = execute(
+            landed = execute(
                 self._stores[store], node.request, "", forgetful=self._config.forgetful
             )
-            return Line(self._actors[node.actor].name, WHAT[kind], node.request, reply)
+            return Line(self._actors[node.actor].name, WHAT[kind], node.request, landed[1])
         number = state[3 + n]
         request = self.nodes.nodes[number].request
         reply: Any = UNANSWERED

@@ -24,9 +24,9 @@ def recorder() -> Iterator[Recorder]:
     clock = StillClock()
     with memory_store(clock=clock) as store:
         recorder = Recorder(store)
-        register_store(recorder, clock)  # type: ignore[arg-type]
+        register_store(recorder, clock)
         yield recorder
-        unregister_store(recorder)  # type: ignore[arg-type]
+        unregister_store(recorder)
 
 
 def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sent]]]:
@@ -63,6 +63,7 @@ def test_a_job_is_a_path_of_the_model(
 def test_an_abort_and_the_late_task_are_paths_of_the_model(recorder: Recorder) -> None:
     """A driver that aborts, and a task that finds out after its pendingset is stored."""
     job = mc.start(DEST, accept="results", track="memory")
+    recorder.take()
     attempt = job.task("1")
     with attempt.open("a.csv", unique=True) as f:
         f.write(b"1")
@@ -72,14 +73,15 @@ def test_an_abort_and_the_late_task_are_paths_of_the_model(recorder: Recorder) -
     with pytest.raises(mc.JobNotRunning):
         attempt.commit()
     trace = writing + recorder.take()
-    assert refusal("attempt", trace, job._started, name=attempt.attempt) == ""
+    assert refusal("attempt", trace, job._started, name=attempt.attempt_id) == ""
 
 
 def test_a_task_that_is_late_after_its_pendingset_is_a_path_of_the_model(
     recorder: Recorder,
 ) -> None:
-    """The job is aborted when the pendingset is stored: the second read finds it, and undoes."""
+    """The job is aborted and swept just before the pendingset lands: the second read undoes it."""
     job = mc.start(DEST, accept="results", track="memory")
+    recorder.take()
     attempt = job.task("1")
     with attempt.open("a.csv", unique=True) as f:
         f.write(b"1")
@@ -96,14 +98,13 @@ def test_a_task_that_is_late_after_its_pendingset_is_a_path_of_the_model(
         recorder._store,  # type: ignore[arg-type]
         lambda request: request.verb == "put" and request.key.endswith(".pendingset"),
         abort,
-        after=True,
     )
     with pytest.raises(mc.JobNotRunning):
         attempt.commit()
     assert aborted
     trace = recorder.take()
     assert any(step.verb == "delete" for step in trace)
-    assert refusal("attempt", before + trace, job._started, name=attempt.attempt) == ""
+    assert refusal("attempt", before + trace, job._started, name=attempt.attempt_id) == ""
 
 
 def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder) -> None:

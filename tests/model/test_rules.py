@@ -1,4 +1,4 @@
-"""Each rule, taken away, breaks a named promise; the same search finds nothing while it is there."""
+"""Each rule, taken away, breaks a named promise; while it is there, nothing is broken."""
 
 from __future__ import annotations
 

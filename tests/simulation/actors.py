@@ -18,7 +18,7 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
 )
-from magic_committer.job import JobReport, State
+from magic_committer.job import JobReport, State, TaskCommit
 from magic_committer.store import Attributes
 from tests.simulation.scheduler import Actor
 from tests.simulation.truth import AttemptTruth
@@ -266,7 +266,7 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
 def recover(world: World, delay: int, actor: Actor) -> None:
     """Finishes or undoes every job that it finds, once: forward what was decided, back what not."""
     world.wait_turns(delay)
-    for job_id in list(world.job_ids()):
+    for job_id in world.job_ids():
         with suppress(MagicError):
             recover_job(world, job_id, actor)
 
@@ -282,7 +282,7 @@ def recover_job(world: World, job_id: str, actor: Actor) -> bool:
         return True
     if state not in (State.COMMITTING, State.COMPLETED):
         return told(world, committer, asked, committer.abort_job)
-    results = [] if committer.job.terms.accept == "results" else None
+    results: list[TaskCommit] | None = [] if committer.job.terms.accept == "results" else None
     uuid = committer.job.uuid
     try:
         report = committer.commit_job(results, accept=world.watch.taken(uuid))
@@ -300,7 +300,8 @@ def recover_job(world: World, job_id: str, actor: Actor) -> bool:
 def recover_all(world: World, actor: Actor) -> None:
     """The last recovery, without faults: again and again until all is at its end."""
     for _ in range(RECOVERY_TRIES_MAX):
-        if all([recover_job(world, job_id, actor) for job_id in list(world.job_ids())]):
+        left = [job_id for job_id in world.job_ids() if not recover_job(world, job_id, actor)]
+        if not left:
             return
         world.scheduler.sleep(PAUSE_SECONDS)
 

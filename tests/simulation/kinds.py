@@ -55,6 +55,6 @@ KINDS = (
 
 RARE = (
     "list_parts", "delete_one plan", "head pending", "head _SUCCESS", "delete_one _SUCCESS",
-    "get plan", "head plan",
+    "get plan", "head plan", "delete_one data", "put _SUCCESS", "get _SUCCESS", "delete_one record",
 )  # fmt: skip
 """Kinds that few schedules send: faults go for them more often."""

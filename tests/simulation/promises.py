@@ -356,16 +356,16 @@ class Watch:
                     self.broken("I3", f"{key} of job {job.id}, which was reverted, is there")
         if job.decision == "committed":
             for key, etag in job.deletes.items():
-                there = self.truth.objects.get(key)
-                if there is not None and there.etag == etag and there.step < job.decided_step:
+                old = self.truth.objects.get(key)
+                if old is not None and old.etag == etag and old.step < job.decided_step:
                     self.broken("I5", f"{key}, which job {job.id} replaces, is still there")
             for upload, (key, _, attempt) in job.accepted.items():
-                there = self.truth.objects.get(key)
+                now = self.truth.objects.get(key)
                 if key in job.taken_as_is:
                     continue
                 if upload not in job.completed:
                     self.broken("I2", f"{key} of job {job.id} never became visible")
-                elif there is not None and there.upload == upload:
+                elif now is not None and now.upload == upload:
                     wrote = self.truth.attempts[(job.uuid, attempt)].files.get(key)
                     if self.truth.store.body(key) != wrote:
                         self.broken("I2", f"{key} of job {job.id} has other bytes")

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import orjson
 
-from magic_committer.commit import complete, execute, marker, records, sweep, undo
+from magic_committer.commit import complete, deletes, execute, marker, records, sweep, undo
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.committers.magic import attempt, decide, fence, follow, pendingset, setup
@@ -120,7 +120,7 @@ def _delete_first() -> list[Replacement]:
 
 
 def _look_first() -> list[Replacement]:
-    real = undo.delete_if_same
+    real = deletes.delete_if_same
 
     def each(runtime: Any, job: Any, uploads: Any, in_flight: int) -> Any:
         def one(upload: Any) -> None:

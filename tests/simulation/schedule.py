@@ -104,8 +104,8 @@ def _run(world: World) -> None:
         world.scheduler.run()
     except NeverEndsError as error:
         world.watch.broken("I5", str(error))
-    for actor, error in world.scheduler.crashes:
-        world.watch.broken("I10", f"{actor} raised {error!r}")
+    for actor, raised in world.scheduler.crashes:
+        world.watch.broken("I10", f"{actor} raised {raised!r}")
     world.scheduler.crashes.clear()
 
 
@@ -163,7 +163,7 @@ def _main_job(world: World) -> None:
 def _neighbour(world: World) -> None:
     chance = world.chance
     name = "main" if chance.random() < 0.2 else "neighbour"
-    mode = chance.choice(("append", "append", "fail", "replace", "replace_partitions"))
+    mode: Mode = chance.choice(("append", "append", "fail", "replace", "replace_partitions"))
     terms = Terms(
         mode=mode, accept="results", track="memory", mark_success=True, checksum="off"
     )  # fmt: skip
@@ -204,7 +204,7 @@ def _others(world: World) -> None:
     for name, odds, what in (
         ("rival", 0.22, "commit"),
         ("aborter", 0.1, "abort"),
-        ("reverter", 0.1, "revert"),
+        ("reverter", 0.15, "revert"),
     ):
         if chance.random() < odds:
             after = chance.choice(AFTER[what])

@@ -1,15 +1,15 @@
 """Many processes on one thread: greenlets that change places at every store request, by a seed.
 
 An `Actor` is a process: it dies as a whole, is paused as a whole, and has a clock of its own. Its
-strands (its main function, and what its pool runs) are greenlets. A strand gives up its turn at each
-store request, when it sleeps and when it waits for a future; who goes on is drawn. Python code
+strands (its main function, and what its pool runs) are greenlets. A strand gives up its turn at
+each store request, when it sleeps and when it waits for a future; who goes on is drawn. Python code
 between two turns is one step: nobody else can see inside it, so interleaving requests interleaves
 all there is.
 
 Invariants:
 
-* The same seed gives the same order of steps: nothing is drawn but from the generator handed in, and
-  no real clock, thread or identity plays a part.
+* The same seed gives the same order of steps: nothing is drawn but from the generator handed in,
+  and no real clock, thread or identity plays a part.
 * A killed actor does nothing more. Its strands are unwound by `Killed`, a BaseException; whatever
   they try on the way out (``finally``, ``except BaseException``) raises it again and has no effect.
 * Virtual time moves a little with each step, and jumps to the next sleeper when all sleep.
@@ -74,9 +74,10 @@ class Strand:
 
     __slots__ = ("actor", "greenlet")
 
-    def __init__(self, actor: Actor, run: greenlet) -> None:
+    greenlet: greenlet
+
+    def __init__(self, actor: Actor) -> None:
         self.actor = actor
-        self.greenlet = run
 
 
 class Signal:
@@ -119,7 +120,8 @@ class Scheduler:
         """Start a strand of an actor. It runs when it is drawn."""
         if actor.dead:
             raise Killed
-        strand = Strand(actor, greenlet(lambda: self._run(strand, function), self._hub))
+        strand = Strand(actor)
+        strand.greenlet = greenlet(lambda: self._run(strand, function), self._hub)
         actor.strands.append(strand)
         self.waiting[actor.name] += 1
         self._ready.append(strand)
@@ -377,7 +379,7 @@ class StrandPool:
 
 
 class ActorClock:
-    """`magic_committer.runtime.Clock` of one actor: the true time, and a wall clock that may lie."""
+    """`magic_committer.runtime.Clock` of an actor: the true time, and a wall clock that may lie."""
 
     def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
         self._scheduler = scheduler

@@ -8,7 +8,7 @@ thing done here that production does in ``api.py``, where it is tied to the proc
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -86,8 +86,8 @@ class World:
         self.runs: list[JobRun] = []
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
-            for want in get_args(probe.Want):
-                probe._known[self.store.identity, want] = probe._Finding(True)
+            all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
+            probe._known[self.store.identity] = all_kept
 
     def new_id(self) -> str:
         """The next id: 32 hexadecimal digits."""
@@ -117,7 +117,7 @@ class World:
         return MagicCommitter(self.runtime(actor), job, OPTIONS, self.blocks)
 
     def attach(self, actor: Actor, job_id: str) -> tuple[MagicCommitter, State] | None:
-        """A job by its name alone, as `magic_committer.attach` does it; None: there is no record."""
+        """A job by its name alone, as `attach` does it; None: there is no record."""
         seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
         if seen is None:
             return None
@@ -161,12 +161,14 @@ class World:
         keys = {truth.uploads[upload].key for upload in truth.open}
         return sorted(key for key in keys if truth.is_data(key))
 
-    def job_ids(self) -> Iterable[str]:
+    def job_ids(self) -> list[str]:
         """The jobs whose records lie under the destination."""
         prefix = f"{DEST.prefix}__magic_job-"
-        for key in self.store.keys(prefix):
-            if key.endswith("/job.json"):
-                yield key.removeprefix(prefix).partition("/")[0]
+        return [
+            key.removeprefix(prefix).partition("/")[0]
+            for key in self.store.keys(prefix)
+            if key.endswith("/job.json")
+        ]
 
     def close(self) -> None:
         """End what is left of this world in the process that simulates it."""
