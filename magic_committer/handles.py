@@ -462,7 +462,7 @@ def give_up(job: Job, error: BaseException) -> None:
         if decided.outcome == "committed":
             error.add_note(
                 f"job {job.id!r} is committed all the same. Finish it:"
-                f" magic_committer.attach({job.dest!r}, {job.id!r}).commit()"
+                f" magic_committer.recover({job.dest!r}, {job.id!r})"
             )
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")

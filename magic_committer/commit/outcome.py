@@ -66,7 +66,7 @@ def incomplete(
     """The error for a job that is decided and not yet wholly visible."""
     hint = (
         "Never abort it. Finish it, from any machine, as often as it takes:"
-        f" magic_committer.attach({job.dest!r}, {job.id!r}).commit()"
+        f" magic_committer.recover({job.dest!r}, {job.id!r})"
     )
     return CommitIncomplete(
         f"job {job.id!r} is committed, but {what} ({cause.message})",

@@ -7,46 +7,35 @@ start from a store where the job is running and its tasks are done: what leads t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from tests.model.actors import (
-    LEDGER,
-    Job,
-    adopter,
-    alive,
-    attached,
-    attempt,
-    batch,
-    cleanup,
-    closer,
-    commit,
-    driver,
-    operator,
-    overwriter,
-    recovery,
-    start_and_commit,
-    uploader,
-)
-from tests.model.actors import abort as abort_job
+from tests.model.actors.driver import abort as abort_job
+from tests.model.actors.driver import commit, driver, start_and_commit
+from tests.model.actors.job import LEDGER, Job
+from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
+from tests.model.actors.task import alive, attached, attempt, closer
 from tests.model.promises import Promised
-from tests.model.search import Actor, Configuration, Program
+from tests.model.scenery import (
+    Entries,
+    actor,
+    committer,
+    in_the_end,
+    objects,
+    started,
+    task_done,
+    tasks_done,
+)
+from tests.model.search import Actor, Configuration
 from tests.model.store import (
     GHOST,
     SUCCESS,
-    UPLOAD,
     Data,
-    File,
     Ledger,
     Marker,
-    Object,
-    PendingSet,
 )
 
 Without = frozenset[str]
-Entries = dict[str, Any]
-Accepted = tuple[tuple[str, PendingSet], ...]
 
 CONFIGURATIONS: dict[str, Callable[[Without], Configuration]] = {}
 
@@ -57,66 +46,6 @@ def configuration(
     """Enter a configuration under its function's name."""
     CONFIGURATIONS[function.__name__.replace("_", " ")] = function
     return function
-
-
-# Stores and actors that many of them share --------------------------------------------------------
-
-
-def objects(entries: Mapping[str, Hashable]) -> Entries:
-    """Objects that were there before anybody began."""
-    return {key: Object(body, 0, "before") for key, body in entries.items()}
-
-
-def started(job: Job) -> Entries:
-    """A job that is running."""
-    return {**objects({job.record: job.first}), f"{GHOST}fate {job.uuid}": ("running",)}
-
-
-def task_done(
-    job: Job, name: str = "a0", task: str = "t", file: str = "x", content: str = "whole"
-) -> tuple[Entries, tuple[str, PendingSet]]:
-    """An attempt that is committed; and its message."""
-    key = job.key(file)
-    upload = f"{key}#{name}"
-    data = Data(job.uuid, name, content, upload)
-    body = PendingSet(job.uuid, task, name, (File(key, upload, data.token),))
-    entries = objects({job.set(name): body, UPLOAD + upload: data})
-    return entries, (job.set(name), body)
-
-
-def tasks_done(job: Job, files: tuple[str, ...] = ("x",)) -> tuple[Entries, Accepted]:
-    """A running job with one committed task for each file."""
-    entries = started(job)
-    accepted: Accepted = ()
-    for number, file in enumerate(files):
-        more, message = task_done(job, f"a{number}", f"t{number}", file)
-        entries |= more
-        accepted = (*accepted, message)
-    return entries, accepted
-
-
-def actor(name: str, job: Job, program: Program, **options: Any) -> Actor:
-    """An actor that works for one job."""
-    return Actor(name, program, (job.uuid,), **options)
-
-
-def in_the_end(*jobs: Job) -> tuple[Actor, ...]:
-    """A recovery of each job when everybody has ended, and a cleanup an hour later."""
-    recoveries = tuple(
-        actor(f"end {job.id}", job, partial(recovery, job, "end"), after=True, faulty=False)
-        for job in jobs
-    )
-    cleanups = tuple(
-        actor(f"clean {job.id}", job, partial(cleanup, job), after=True, hour_later=True,
-              faulty=False)
-        for job in jobs
-    )  # fmt: skip
-    return recoveries + cleanups
-
-
-def committer(name: str, job: Job, accepted: Accepted, **options: Any) -> Actor:
-    """A driver whose tasks are done."""
-    return actor(name, job, partial(commit, job, name, accepted), **options)
 
 
 # One job ------------------------------------------------------------------------------------------

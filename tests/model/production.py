@@ -37,8 +37,8 @@ from magic_committer.job import (
 )
 from magic_committer.paths import PENDINGSET_SUFFIX, Destination, JobPaths, uuid_in_name
 from magic_committer.store import ObjectStore
-from tests.model import actors
-from tests.model.actors import Steps
+from tests.model.actors import driver, others, task
+from tests.model.actors.job import Job, Steps
 from tests.model.store import (
     NOT_FOUND,
     OK,
@@ -178,7 +178,7 @@ class _Translator:
         self._dest = Destination.parse(job.dest)
         self._paths = JobPaths(self._dest, job.id)
         terms = job.terms
-        self.model = actors.Job(
+        self.model = Job(
             id=job.id,
             uuid=job.uuid,
             mode=terms.mode,
@@ -206,23 +206,23 @@ class _Translator:
         removes = self._job.undisturbed and not self._job.given_id
         match kind:
             case "setup":
-                return actors.setup(self.model, "me")
+                return driver.setup(self.model, "me")
             case "attempt":
                 files = tuple(self.key(s.key) for s in self._trace if s.verb == "create_upload")
-                return actors.attempt(self.model, name, files=files, tells=False)
+                return task.attempt(self.model, name, files=files, tells=False)
             case "commit":
                 accepted = tuple(
                     (self.key(one.key), self._by_etag.get(one.etag, _unread(one)))
                     for one in sorted(results or (), key=lambda one: one.task)
                     if one.key
                 )
-                return actors.commit(self.model, "me", accepted, may_remove=removes)
+                return driver.commit(self.model, "me", accepted, may_remove=removes)
             case "abort":
-                return actors.abort(self.model, "me", may_remove=removes)
+                return driver.abort(self.model, "me", may_remove=removes)
             case "recovery":
-                return actors.recovery(self.model, "me")
+                return others.recovery(self.model, "me")
             case "operator":
-                return actors.operator(self.model, "me")
+                return others.operator(self.model, "me")
         raise ValueError(f"no actor {kind!r}")
 
     # Requests -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.actors import LEDGER
+from tests.model.actors.job import LEDGER
 from tests.model.configurations import CONFIGURATIONS
 from tests.model.search import Actor, Configuration, Search
 from tests.model.store import UNANSWERED, Get, Ledger, Object, Put

@@ -273,7 +273,7 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
             raise Unanswered("no answer")
 
     s3.before = down
-    with pytest.raises(mc.CommitIncomplete, match="attach") as raised:
+    with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
         job.commit()
     assert raised.value.unfinished == ("t/3.csv",)
     assert len(visible(s3)) == 4

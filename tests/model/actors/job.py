@@ -1,0 +1,153 @@
+"""A job as the model's processes know it, and the requests that need an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.model.store import (
+    NOT_FOUND,
+    OK,
+    UNANSWERED,
+    File,
+    Get,
+    List,
+    PendingSet,
+    Put,
+    Record,
+    record_key,
+)
+
+Steps = Generator[Any, Any, Any]
+
+LEDGER = "_stream"
+HANDS_OFF = ("committing", "reverting")
+EXCLUDING = ("fail", "replace")
+Files = tuple[File, ...]
+Accepted = tuple[tuple[str, PendingSet], ...]
+"""Key and body of pendingsets."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job's names and terms.
+
+    Attributes:
+        id: names the directory; uuid: is in every token and in names.
+        given: the id was given, not drawn.
+        named: names of files carry the UUID.
+        batch: of a streaming query; 0: none.
+        adopted: it takes what Hadoop left in the directory.
+        without: rules that are taken away.
+    """
+
+    id: str = "j1"
+    uuid: str = "j1"
+    mode: str = "append"
+    accept: str = "results"
+    given: bool = False
+    named: bool = True
+    batch: int = 0
+    marks: bool = True
+    adopted: bool = False
+    without: frozenset[str] = frozenset()
+
+    def keeps(self, rule: str) -> bool:
+        """Whether a rule is in place."""
+        return rule not in self.without
+
+    @property
+    def directory(self) -> str:
+        return f"_{self.id}/"
+
+    @property
+    def record(self) -> str:
+        return record_key(self.id)
+
+    @property
+    def first(self) -> Record:
+        """The record as `setup` writes it: its ETag is the fence."""
+        return Record(self.uuid, "running", "setup", self.mode)
+
+    def plan(self, me: str) -> str:
+        return f"_{self.id}/plan-{me if self.keeps('a plan for each try') else 'v1'}"
+
+    @property
+    def tree(self) -> str:
+        return f"_{self.id}/tree/"
+
+    @property
+    def sets(self) -> str:
+        return f"_{self.id}/sets/"
+
+    def set(self, attempt: str) -> str:
+        return f"{self.sets}{attempt}"
+
+    def key(self, name: str) -> str:
+        """The final key of a file."""
+        return f"{name}-{self.uuid}" if self.named else name
+
+    def owns(self, body: Any) -> bool:
+        """Whether a control object is this job's: by the UUID, never by the id."""
+        if self.adopted and (not body.uuid or not self.keeps("no adoption of our tokens")):
+            return True
+        return body.uuid == self.uuid or not self.keeps("a UUID for each run")
+
+
+def sent(request: Any) -> Steps:
+    """Send a request until it is answered."""
+    while True:
+        reply = yield request
+        if reply is not UNANSWERED:
+            return reply
+
+
+def read(key: str) -> Steps:
+    """An object's body, None if there is none."""
+    found = yield Get(key)
+    return None if found is NOT_FOUND else found.body
+
+
+def swap(job: Job, leaves: Record, record: Record) -> Steps:
+    """Replace a record by another, if nobody was faster. Returns whether it won, and the record as
+    it is now. An unanswered swap is unknown while the state it leaves is still there."""
+    if not job.keeps("the decision is a swap"):
+        yield from sent(Put(job.record, record))
+        return True, record
+    while True:
+        reply = yield Put(job.record, record, if_match=leaves)
+        if reply is OK:
+            return True, record
+        now = yield from read(job.record)
+        if now is not None and now.nonce == record.nonce:
+            return True, now
+        if now != leaves:
+            return False, now
+        if not job.keeps("an unanswered swap is unknown"):
+            return False, leaves._replace(state="aborted")
+
+
+def create(job: Job) -> Steps:
+    reply = yield Put(job.record, job.first, if_none_match=True)
+    if reply is OK:
+        return "started"
+    while True:
+        now = yield from read(job.record)
+        if now is not None:
+            return "retried" if now.nonce == job.first.nonce and job.owns(now) else "exists"
+        reply = yield Put(job.record, job.first, if_none_match=True)
+        if reply is OK:
+            return "retried"
+
+
+def choose(job: Job) -> Steps:
+    """One attempt of each task from a listing, by a fixed rule: here the last name."""
+    listed = yield List(job.sets)
+    keys = tuple(key for key, _ in listed)
+    loaded: Accepted = ()
+    for key in keys:
+        found = yield from read(key)
+        if found is not None and job.owns(found):
+            loaded = (*loaded, (key, found))
+    return tuple({one.task: (key, one) for key, one in loaded}.values())

@@ -1,0 +1,126 @@
+"""Leaving nothing behind: sweep, finish, revert."""
+
+from __future__ import annotations
+
+from tests.model.actors.job import Files, Job, Steps, read, sent, swap
+from tests.model.store import OK, Abort, Delete, List, ListUploads, Record
+
+
+def sweep(job: Job, spared: Files, accepted: tuple[str, ...]) -> Steps:
+    """Step 8, all but the record. Whose an upload is, is never inferred."""
+    listed = yield List(job.directory)
+    found = tuple(key for key, _ in listed if key != job.record)
+    del listed
+    planned = tuple(file.upload for file in spared)
+    yield from _abort_left(job, found, planned, accepted)
+    while True:
+        open_uploads = yield ListUploads("")
+        named = tuple(
+            (key, upload)
+            for key, upload in open_uploads
+            if upload not in planned and _attributed(job, key)
+        )
+        del open_uploads
+        if not named:
+            break
+        for key, upload in named:
+            yield from sent(Abort(key, upload))
+    mine = found
+    if job.given:  # the directory may hold another run's
+        mine = yield from _of_this_run(job, found, accepted)
+    plans = tuple(key for key in mine if key.startswith(f"{job.directory}plan-"))
+    others = tuple(key for key in mine if key not in plans)
+    for keys in (plans, others):
+        if keys:
+            yield from sent(Delete(keys))
+
+
+def _abort_left(
+    job: Job, found: tuple[str, ...], planned: tuple[str, ...], accepted: tuple[str, ...]
+) -> Steps:
+    """Abort by id what leftover `.pending`s and pendingsets of ours name."""
+    left = tuple(
+        key for key in found if key.startswith((job.sets, job.tree)) and key not in accepted
+    )
+    doomed: Files = ()
+    for key in left:
+        body = yield from read(key)
+        if body is not None and job.owns(body):
+            doomed = (*doomed, *(file for file in body.files if file.upload not in planned))
+    for file in doomed:
+        yield from sent(Abort(file.key, file.upload))
+
+
+def _of_this_run(job: Job, found: tuple[str, ...], accepted: tuple[str, ...]) -> Steps:
+    mine: tuple[str, ...] = ()
+    for key in found:
+        if key in accepted:
+            mine = (*mine, key)
+            continue
+        body = yield from read(key)
+        if body is not None and job.owns(body):
+            mine = (*mine, key)
+    return mine
+
+
+def _attributed(job: Job, key: str) -> bool:
+    """Whether an upload's name says that it is this job's: equality of a delimited field."""
+    return key.rpartition("-")[2] == job.uuid or not job.keeps("never by inference")
+
+
+def finish(job: Job, me: str, seen: Record, outcome: str, *, may_remove: bool) -> Steps:
+    """The record goes if this process decided undisturbed; else it says ``closed``."""
+    if may_remove or not job.keeps("all others leave `closed`"):
+        reply = yield from sent(Delete((job.record,), if_match=seen))
+        if reply is OK:
+            return
+        now = yield from read(job.record)
+        if now is None:
+            return
+    closed = seen._replace(state="closed", nonce=f"{me} closed", marker=None, outcome=outcome)
+    yield from swap(job, seen, closed)
+
+
+def revert(job: Job, me: str, seen: Record) -> Steps:
+    """From `committing`, by swap."""
+    if not job.keeps("revert has its own state"):
+        return (yield from undo_plan(job, me, seen))
+    reverting = seen._replace(state="reverting", nonce=f"{me} reverting")
+    won, now = yield from swap(job, seen, reverting)
+    if not won:
+        return "refused" if now is None else now.state
+    return (yield from undo_plan(job, me, now))
+
+
+def undo_plan(job: Job, me: str, seen: Record) -> Steps:
+    """Abort, then HEAD, then delete; then `reverted`, and only then the sweep."""
+    assert seen.plan is not None
+    plan = yield from read(seen.plan[0])
+    files: Files = ()
+    if plan is not None:
+        for key, _ in plan.sets:
+            found = yield from read(key)
+            if found is None:
+                plan = None
+                break
+            files = (*files, *found.files)
+    if plan is None:
+        now = yield from read(job.record)
+        return "stuck" if now == seen else "moved"
+    for file in files:
+        if job.keeps("abort, then HEAD, then delete"):
+            yield from sent(Abort(file.key, file.upload))
+        found = yield from read(file.key)
+        if found is not None and found.token == file.token:
+            yield from sent(Delete((file.key,), if_match=found))
+        if not job.keeps("abort, then HEAD, then delete"):
+            yield from sent(Abort(file.key, file.upload))
+        del found
+    if job.keeps("a state `reverted`") and job.keeps("revert has its own state"):
+        reverted = seen._replace(state="reverted", nonce=f"{me} reverted")
+        won, seen = yield from swap(job, seen, reverted)
+        if not won:
+            return "moved"
+    yield from sweep(job, (), ())
+    yield from finish(job, me, seen, "reverted", may_remove=False)
+    return "reverted"

@@ -1,0 +1,143 @@
+"""Attempts of tasks: "Task commit and abort", "The fence"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.model.actors.job import HANDS_OFF, Files, Job, Steps, read, sent
+from tests.model.store import (
+    REFUSED,
+    UNANSWERED,
+    Abort,
+    Create,
+    Data,
+    Delete,
+    File,
+    Get,
+    ListUploads,
+    PendingSet,
+    Put,
+    Record,
+    Tell,
+    Wait,
+)
+
+
+def attempt(
+    job: Job,
+    name: str,
+    task: str = "t",
+    files: tuple[str, ...] = ("x",),
+    content: str = "whole",
+    *,
+    driver: str = "",
+    tells: bool = True,
+) -> Steps:
+    """Write, fence, commit, second read ("Task commit and abort", "The fence").
+
+    Args:
+        driver: wait until it has started the job. tells: its message reaches the driver.
+    """
+    if driver:
+        started = yield Wait((f"{job.id} started",), (driver,))
+        if started is None:
+            return "never started"
+    written, retried = yield from _write(job, name, files, content)
+    record = yield from read(job.record)
+    if not _is_running(job, record):
+        yield from _undo(job, name, written, retried, record, stored=False)
+        return "late"
+    body = PendingSet(job.uuid, task, name, written)
+    reply = yield from sent(Put(job.set(name), body, if_none_match=True))
+    if reply is REFUSED:  # by our own PUT, or one that is swept by now: the second read tells
+        yield Get(job.set(name))
+    if job.keeps("a second read of the fence"):
+        record = yield from read(job.record)
+        if not _is_running(job, record) and not _hands_off(job, record):
+            yield from _undo(job, name, written, retried, record, stored=True)
+            return "late"
+    if tells:
+        yield Tell(name, (job.set(name), body))
+    return "done"
+
+
+def _write(job: Job, name: str, files: tuple[str, ...], content: str) -> Steps:
+    """Create each file's upload; also tells the keys whose Create was sent twice."""
+    written: Files = ()
+    retried: tuple[str, ...] = ()
+    for file in files:
+        key = job.key(file)
+        data = Data(job.uuid, name, content)
+        upload = yield Create(key, data)
+        if upload is UNANSWERED:
+            retried = (*retried, key)
+            upload = yield from sent(Create(key, data))
+        written = (*written, File(key, upload, data.token))
+    return written, retried
+
+
+def _is_running(job: Job, record: Record | None) -> bool:
+    """The fence: the exact version that setup wrote."""
+    if job.keeps("a UUID for each run"):
+        return record == job.first
+    return record is not None and record.state == "running"
+
+
+def _hands_off(job: Job, record: Record | None) -> bool:
+    """A driver that lists may have accepted the attempt, a revert needs to read it."""
+    if record is None or not job.owns(record) or record.state not in HANDS_OFF:
+        return False
+    return job.keeps(f"hands off while {record.state}")
+
+
+def _undo(
+    job: Job, name: str, files: Files, retried: tuple[str, ...], record: Any, *, stored: bool
+) -> Steps:
+    if stored:
+        found = yield from read(job.set(name))
+        if found is not None and job.owns(found):
+            yield from sent(Delete((job.set(name),)))
+    for file in files:
+        yield from sent(Abort(file.key, file.upload))
+    if record is not None and job.owns(record) and record.state == "committing":
+        return  # one of them may be planned
+    if not job.keeps("a retried Create looks for its twin"):
+        return
+    for key in retried:
+        open_uploads = yield ListUploads(key)
+        for key_of, upload in open_uploads:
+            if key_of == key:
+                yield from sent(Abort(key_of, upload))
+
+
+def attached(job: Job, name: str) -> Steps:
+    """An attempt in a process that finds the job by its name."""
+    record = yield from read(job.record)
+    if record != job.first:
+        return "not running"
+    return (yield from attempt(job, name))
+
+
+def closer(job: Job, name: str) -> Steps:
+    """A process that opens a path by name, closes the file, and commits nothing."""
+    files, retried = yield from _write(job, name, ("x",), "whole")
+    pending = f"{job.tree}{name}/x.pending"
+    yield from sent(Put(pending, PendingSet(job.uuid, "", name, files)))
+    if not job.keeps("a read after each .pending"):
+        return "closed"
+    record = yield from read(job.record)
+    if _is_running(job, record) or _hands_off(job, record):
+        return "closed"
+    yield from sent(Delete((pending,)))
+    yield from _undo(job, name, files, retried, record, stored=False)
+    return "late"
+
+
+def alive(job: Job) -> Steps:
+    """A live driver's sign of life (decisions.md, "Liveness")."""
+    yield from sent(Put(f"{job.directory}alive", PendingSet(job.uuid, "", "alive", ())))
+    if job.keeps("a read after each sign of life"):
+        record = yield from read(job.record)
+        if not _is_running(job, record) and not _hands_off(job, record):
+            yield from sent(Delete((f"{job.directory}alive",)))
+    return "done"
