@@ -14,9 +14,9 @@ its data are the objects directly in it.
 
 The modes other than ``append`` exclude each other by **set up, then look**: each job writes its
 record, then looks for other live ones, so of two that start at once at least one sees the other,
-and yields; both may (counterexamples.md, #8). Jobs by partition may run beside each other while their
-partitions differ: each stores its plan, then looks at the others' plans. ``append`` may run beside
-all: what it adds after the plan stays.
+and yields; both may (counterexamples.md, #8). Jobs by partition may run beside each other while
+their partitions differ: each stores its plan, then looks at the others' plans. ``append`` may run
+beside all: what it adds after the plan stays.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 For each upload of the plan **abort, then HEAD, then delete** if the object is what it became:
 looking first would leave a Complete in between visible (counterexamples.md, #7). Deleted is the
 very version that was looked at: by its ETag, or by its version id in a versioned bucket; what
-somebody wrote since is theirs. Repeatable, by anyone; only then the record says ``reverted``, and only then
-is the job swept: until then its pendingsets are needed.
+somebody wrote since is theirs. Repeatable, by anyone; only then the record says ``reverted``, and
+only then is the job swept: until then its pendingsets are needed.
 """
 
 from __future__ import annotations
