@@ -97,7 +97,7 @@ def abort_job(
     options: Options | None = None,
 ) -> JobReport:
     """Abort or undo one job; see `magic_committer.abort`."""
-    return _committer(runtime, dest, seen, options).abort_job(revert=revert)
+    return _committer(runtime, dest, seen, options).abort_job(revert=revert, role="recovery")
 
 
 def _committer(
@@ -109,7 +109,7 @@ def _committer(
 
 def _follow(committer: MagicCommitter, seen: records.Seen, accept: Collection[str]) -> JobReport:
     if seen.record.state not in FORWARD:
-        return committer.abort_job()
+        return committer.abort_job(role="recovery")
     try:
         return committer.commit_job(accept=accept)
     except DestinationExists as conflict:  # mode `fail`: it was undone instead, and that is its end

@@ -1,9 +1,9 @@
 """A small fixed job, killed before and after each of its requests in turn; and its recovery too.
 
 One process starts the job, writes five files in three tasks, and commits. It runs in the
-simulator's world (tests/simulation), whose checkers judge the end. `walk` kills it at request 1, 2, 3, …; after
-each kill a recovery without faults finishes or undoes the job. Two deep, that recovery is killed at
-each of its requests as well, and a second one ends it.
+simulator's world (tests/simulation), whose checkers judge the end. `walk` kills it at request 1, 2,
+3, …; after each kill a recovery without faults finishes or undoes the job. Two deep, that recovery
+is killed at each of its requests as well, and a second one ends it.
 """
 
 from __future__ import annotations
@@ -109,13 +109,12 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         if kill is not None:
             nth = world.injector.requests + kill.nth
             world.injector.faults = [Fault(kill.kind, "", nth)]
-        last = kill is None and number > 0
-        program = partial(
-            actors.recover_all if last else actors.recover, world, *(() if last else (0,))
-        )
-        world.start(
-            f"process {number}", "walker", partial(_job, world, job) if not number else program
-        )
+        program = partial(actors.recover_all, world)
+        if number == 0:
+            program = partial(_job, world, job)
+        elif kill is not None:
+            program = partial(actors.recover, world, 0)
+        world.start(f"process {number}", "walker", program)
         world.scheduler.run()
         world.injector.faults = []
         world.scheduler.now += HOUR_SECONDS

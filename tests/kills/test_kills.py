@@ -27,6 +27,8 @@ from tests.servers import make_bucket, moto_options, moto_server
 KILLS_MIN = 6
 """Kills in each state."""
 TRIES_MAX = 14
+REQUESTS_MIN = 8
+"""A recovery sends so many, and one more for each open upload."""
 END_SECONDS_MAX = 60
 RUNNING, COMMITTING, COMPLETED = 1, 2, 3
 """Phases of a driver: how many versions of the record were accepted."""
@@ -79,6 +81,12 @@ class Field:
         work = self.chance.choice([drivers.recover, drivers.cleanup, drivers.abort])
         assert not self.run(work, dest, job_id, trigger=None).killed
 
+    def open_uploads(self, dest: str) -> list[str]:
+        """Keys of the open uploads below a destination; moto gives them on one page."""
+        prefix = dest.removeprefix("s3://bucket/") + "/"
+        listed = self._client.list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+        return [upload["Key"] for upload in listed.get("Uploads", [])]
+
     def check(self, dest: str) -> None:
         """All or nothing, and nothing left; whatever was done."""
         prefix = dest.removeprefix("s3://bucket/") + "/"
@@ -90,8 +98,7 @@ class Field:
             for page in pages
             for entry in page.get("Contents", [])
         }
-        listed = self._client.list_multipart_uploads(Bucket="bucket", Prefix=prefix)
-        assert [upload["Key"] for upload in listed.get("Uploads", [])] == []
+        assert self.open_uploads(dest) == []
         control = [key for key in etags if key.startswith("__magic")]
         assert [key.rpartition("/")[2] for key in control] in ([], ["job.json"])
         for key in control:
@@ -185,8 +192,7 @@ def kill_drivers(field: Field, phase: int, requests: Counter[int], state: str) -
 
 def kill_a_recovery(field: Field, dest: str, job: mc.FoundJob) -> bool:
     """Recover a job, and be killed on the way. False if it was done before."""
-    left = 8 if job.state == "completed" else 100
-    trigger = field.trigger(None, left)
+    trigger = field.trigger(None, REQUESTS_MIN + len(field.open_uploads(dest)))
     proxy = field.run(drivers.recover, dest, job.id, trigger=trigger)
     field.kills["recovering"] += proxy.killed
     return proxy.killed

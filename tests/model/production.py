@@ -7,9 +7,10 @@ model's words, is what the generator is sent. So the order of requests *and* wha
 answer are held against the model. A trace may end early (a crash, or an error that was raised).
 
 What is not held against it, because no order of requests depends on it (`_is_left_out`): parts of
-uploads; the proof of the store; the HEAD of the fence that finds it changed, for a GET follows;
-looking whether a pendingset is there before it is undone. Requests that a pool sends side by side
-may come in any order (`_SIDE_BY_SIDE`).
+uploads; the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; a
+recovery's look how old the job is (`looks`). Requests that a pool sends side by side, about
+different uploads or pendingsets, may come in any order (`may_wait`); those about the record, plans
+and `_SUCCESS` may not.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from tests.model.store import (
     Plan,
     Put,
     Record,
+    is_data,
 )
 
 
@@ -127,7 +129,7 @@ class Recorder:
 # Accepting ----------------------------------------------------------------------------------------
 
 _SIDE_BY_SIDE = ("complete_upload", "abort_upload", "list_parts", "head", "get", "create_upload")
-"""Verbs that a pool may send in any order, for different objects."""
+"""Verbs that a pool sends for many uploads or pendingsets at once."""
 
 
 def accepts(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> bool:
@@ -146,6 +148,8 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
     """
     translator = _Translator(job, trace)
     steps = [step for step in trace if not translator.is_left_out(step)]
+    if kind in ("recovery", "operator"):
+        steps = steps[translator.looks(steps) :]
     model = translator.program(kind, **known)
     try:
         request = next(model)
@@ -164,7 +168,7 @@ def _next(steps: list[Sent], translator: _Translator, request: Any) -> Sent | No
     for index, step in enumerate(steps):
         if translator.is_same(request, step):
             return steps.pop(index)
-        if step.verb not in _SIDE_BY_SIDE:
+        if not translator.may_wait(step, request):
             return None
     return None
 
@@ -193,10 +197,11 @@ class _Translator:
             (s.key for s in trace if s.verb == "put" and self._is_plan(s.key)), ""
         )
         self._by_etag: dict[str, Any] = {}  # bodies of plans and pendingsets
-        for step in trace:
-            if step.verb == "get" and not isinstance(step.answer, StoreError):
+        read = [s for s in trace if s.verb == "get" and not isinstance(s.answer, StoreError)]
+        for wanted in (PendingSet, Plan):  # a plan names pendingsets
+            for step in read:
                 body = self._body(step.key, step.answer.body)
-                if isinstance(body, Plan | PendingSet):
+                if isinstance(body, wanted):
                     self._by_etag[step.answer.info.etag] = body
 
     def program(
@@ -257,6 +262,26 @@ class _Translator:
         if step.verb == "head" and step.key == self._paths.record:
             return answered and step.answer.etag != self._job.fence_etag
         return False
+
+    def may_wait(self, step: Sent, request: Any) -> bool:
+        """Whether a step may have been sent beside the model's request, which comes later in the
+        trace: of a revert, the deletes too."""
+        key = self.key(step.key) if step.key else ""
+        if not (is_data(key) or key.startswith(self.model.sets)):
+            return False
+        undoing = isinstance(request, Abort | Get | Delete)
+        return step.verb in _SIDE_BY_SIDE or (step.verb == "delete_one" and undoing)
+
+    def looks(self, steps: Sequence[Sent]) -> int:
+        """How many requests come before the read of the record that a recovery acts upon: it looks
+        how old the job is, and passes it on to a committer that reads for itself."""
+        last = 0
+        for index, step in enumerate(steps):
+            if step.verb == "get" and step.key == self._paths.record:
+                last = index
+            elif step.verb != "list" or step.key != self._paths.directory:
+                break
+        return last
 
     def is_same(self, request: Any, step: Sent) -> bool:
         """Whether a step is the model's request."""

@@ -118,6 +118,24 @@ def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder)
     assert refusal("commit", trace, job._started, results=results) == ""
 
 
+@pytest.mark.parametrize("reverts", [False, True])
+def test_a_recovery_and_a_revert_are_paths_of_the_model(recorder: Recorder, reverts: bool) -> None:
+    """A Complete is not answered, so the driver stops when the others are done; a recovery finishes
+    the job, or an operator reverts it."""
+    job = mc.start(DEST, accept="results", track="memory")
+    results = [result for result, _ in attempts(job, recorder)]
+    At(recorder._store, lambda request: request.verb == "complete_upload", unanswered)  # type: ignore[arg-type]
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit(results)
+    assert refusal("commit", recorder.take(), job._started, results=results) == ""
+    if reverts:
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    else:
+        assert mc.recover(DEST, job.id).outcome == "committed"
+    kind = "operator" if reverts else "recovery"
+    assert refusal(kind, recorder.take(), job._started) == ""
+
+
 def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:
     """Traces in which one step was left out, moved or made unconditional are refused."""
     job = mc.start(DEST, accept="results", track="memory")
@@ -135,4 +153,8 @@ def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:
     sweeps_first = [*trace[: decision + 1], *trace[-3:]]
     for changed in (without_plan, plan_last, unconditional, sweeps_first):
         assert not accepts("commit", changed, job._started, results=results)
-    assert not accepts("attempt", done[0][1][:-1][::-1], job._started, name=results[0].attempt)
+    result, trace = done[0]
+    fence = next(n for n, step in enumerate(trace) if step.verb == "head")
+    fence_first = [trace[fence], *trace[:fence], *trace[fence + 1 :]]
+    for changed in (fence_first, trace[::-1]):
+        assert not accepts("attempt", changed, job._started, name=result.attempt)

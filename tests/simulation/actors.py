@@ -313,6 +313,8 @@ def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
         data = [k for k, o in world.watch.truth.objects.items() if o.upload]
         if deed == "overwrite" and data:
             world.foreign_put(world.chance.choice(data), b"foreign")
+        elif deed == "overwrite old":
+            world.foreign_put(f"{DEST.prefix}old.csv", world.new_id().encode())
         elif deed == "delete" and data:
             world.foreign_delete(world.chance.choice(data))
         elif deed == "ahead" and (open_keys := world.open_keys()):

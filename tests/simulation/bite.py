@@ -27,13 +27,13 @@ def bite(name: str) -> Bite:
     seed, violation = _caught(rule)
     if seed is None:
         return Bite(name, None, None, clean=True)
-    (green,) = quietly(seed, 1)
+    (green,) = quietly(seed, 1, rule.focus)
     return Bite(name, seed, violation, clean=not green.violations)
 
 
 def _caught(rule: Rule) -> tuple[int | None, Violation | None]:
     with rule.removed():
-        for result in quietly(0, rule.seeds_max):
+        for result in quietly(0, rule.seeds_max, rule.focus):
             for violation in result.violations:
                 if violation.promise in rule.promises:
                     return result.seed, violation

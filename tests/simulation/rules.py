@@ -22,6 +22,7 @@ from magic_committer.committers.magic import attempt, decide, fence, follow, pen
 from magic_committer.errors import NotFound
 from magic_committer.job import JobRecord, State
 from magic_committer.paths import JobPaths
+from tests.simulation.schedule import EVERYTHING, Focus
 
 Replacement = tuple[Any, str, Any]
 
@@ -31,8 +32,8 @@ class Rule:
     """One rule.
 
     Attributes:
-        words: as protocol.md says it. promise: one that breaks without it; others may as well.
-        seeds_max: within so many seeds.
+        words: as protocol.md says it. promises: one of them breaks, within ``seeds_max`` seeds.
+        focus: what the schedules go for, where those of all kinds show it too rarely.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Rule:
     promises: tuple[str, ...]
     seeds_max: int
     replacements: Callable[[], list[Replacement]]
+    focus: Focus = EVERYTHING
 
     @contextmanager
     def removed(self) -> Iterator[None]:
@@ -166,11 +168,17 @@ def _withdraw_simply() -> list[Replacement]:
     return [(setup, "_withdraw", withdraw)]
 
 
+RIVALS = Focus(others=("rival",))
+TWICE = Focus(others=("aborter",), fault="sent twice", target="create_upload")
+REPLACED = Focus(modes=("replace", "replace_partitions"), deeds=("overwrite old",))
+FAILING = Focus(modes=("fail",), deeds=("ahead",))
+REVERTED = Focus(modes=("append",), others=("reverter",))
+
 RULES = (
     Rule("swap", "every arrow is a PUT If-Match; the decision is no plain PUT",
          ("I1", "I2", "I3", "I5", "I10"), 2000, lambda: [(records, "swap", _plain_put)]),
     Rule("plan of one try †", "plan-<nonce>.json, one for each try, immutable",
-         ("I2", "I5", "I10"), 3000, _one_plan),
+         ("I2", "I5", "I10"), 3000, _one_plan, RIVALS),
     Rule("completed †", "`completed` by swap before plan and pendingsets are deleted",
          ("I5", "I2", "I8"), 2000, _no_completed),
     Rule("fence", "a task reads the record after its Creates were answered",
@@ -182,9 +190,9 @@ RULES = (
     Rule("second read by path", "whoever only closes files reads the fence after each .pending",
          ("I4",), 6000, _no_second_read_by_path),
     Rule("hands off †", "the second read leaves what a driver may have accepted",
-         ("I2", "I5"), 3000, _hands_on(State.COMMITTING)),
+         ("I2", "I5"), 3000, _hands_on(State.COMMITTING), RIVALS),
     Rule("retried Create †", "fenced after a retried Create: list the key, abort what is ours",
-         ("I4",), 20000, lambda: [(attempt.Attempt, "_abort_retried_creates", _nothing)]),
+         ("I4",), 20000, lambda: [(attempt.Attempt, "_abort_retried_creates", _nothing)], TWICE),
     Rule("repeatable Complete", "a final error is settled by the object's token",
          ("I5", "I2"), 2000, lambda: [(complete, "_settle", _not_repeatable)]),
     Rule("recovery by the plan", "recovery executes the plan, it does not list",
@@ -197,13 +205,13 @@ RULES = (
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",
          ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
     Rule("delete If-Match †", "what is replaced is deleted only as it was planned",
-         ("I6",), 20000, lambda: [(execute, "delete_if_same", _delete_by_name)]),
+         ("I6",), 20000, lambda: [(execute, "delete_if_same", _delete_by_name)], REPLACED),
     Rule("complete, then delete", "old data goes after all that replaces it is visible",
          ("I7",), 500, _delete_first),
     Rule("fail by If-None-Match", "mode fail completes only where nothing is",
-         ("I6",), 10000, lambda: [(execute, "FAILING", frozenset())]),
+         ("I6",), 10000, lambda: [(execute, "FAILING", frozenset())], FAILING),
     Rule("abort, HEAD, delete †", "revert looks after it aborted the upload",
-         ("I3",), 40000, _look_first),
+         ("I3",), 40000, _look_first, REVERTED),
     Rule("an id is used once †", "a given id ends in `closed`, and its directory must be empty",
          ("I2", "I3", "I4", "I5", "I6", "I10"), 6000, _ids_again),
     Rule("messages, not listings", "a job of results is never committed from a listing",

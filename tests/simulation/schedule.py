@@ -59,25 +59,46 @@ class Result:
     struck: tuple[tuple[str, str], ...]
 
 
-def simulate(seed: int) -> Result:
+@dataclass(frozen=True)
+class Focus:
+    """What schedules go for that look for one thing.
+
+    Attributes:
+        modes: of the main job. others: who is always there. deeds: of the foreigner.
+        fault, target: one more fault, at one of the first requests of a kind.
+    """
+
+    modes: tuple[Mode, ...] = ()
+    others: tuple[str, ...] = ()
+    deeds: tuple[str, ...] = ()
+    fault: str = ""
+    target: str = ""
+
+
+EVERYTHING = Focus()
+
+
+def simulate(seed: int, focus: Focus = EVERYTHING) -> Result:
     """Run one schedule."""
     world = World(random.Random(seed))
     try:
-        return _simulate(world, seed)
+        return _simulate(world, seed, focus)
     finally:
         world.close()
 
 
-def _simulate(world: World, seed: int) -> Result:
+def _simulate(world: World, seed: int, focus: Focus) -> Result:
     chance = world.chance
     world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
     world.foreign_put("t10/foreign.csv", b"foreign")
-    _main_job(world)
+    _main_job(world, focus.modes or MODES)
     if chance.random() < 0.3:
         _neighbour(world)
-    _others(world)
+    _others(world, focus)
     faults = draw_faults(chance)
+    if focus.fault:
+        faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() * 4)))
     world.injector.faults = list(faults)
     shape = _shape(world, faults)
     _run(world)
@@ -129,10 +150,10 @@ def _contents(world: World) -> list[tuple[str, bytes]]:
 # Drawing ------------------------------------------------------------------------------------------
 
 
-def _main_job(world: World) -> None:
+def _main_job(world: World, modes: tuple[Mode, ...]) -> None:
     chance = world.chance
     terms = Terms(
-        mode=MODES[int(chance.random() * len(MODES))],
+        mode=modes[int(chance.random() * len(modes))],
         accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")),
         exclusive=chance.random() < 0.04,
@@ -198,7 +219,7 @@ def _start_job(world: World, run: JobRun) -> None:
                 world.start(who, "task", partial(actors.task, world, run, name, ending))
 
 
-def _others(world: World) -> None:
+def _others(world: World, focus: Focus) -> None:
     chance = world.chance
     main = world.runs[0]
     for name, odds, what in (
@@ -206,15 +227,16 @@ def _others(world: World) -> None:
         ("aborter", 0.1, "abort"),
         ("reverter", 0.15, "revert"),
     ):
-        if chance.random() < odds:
+        if chance.random() < odds or name in focus.others:
             after = chance.choice(AFTER[what])
             delay = int(chance.random() * (12 if after else 90))
             world.start(name, name, partial(actors.rival, world, main, after, delay, what))
     if chance.random() < 0.22:
         delay = int(chance.random() * 120)
         world.start("recovery", "recovery", partial(actors.recover, world, delay))
-    if chance.random() < 0.22:
-        deeds = tuple(chance.choice(DEEDS) for _ in range(1 + int(chance.random() * 2)))
+    if chance.random() < 0.22 or focus.deeds:
+        count = 1 + int(chance.random() * 2)
+        deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
         world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds))
 
 

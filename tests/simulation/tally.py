@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.faults import FAULTS
 from tests.simulation.kinds import KINDS
-from tests.simulation.schedule import Result, simulate
+from tests.simulation.schedule import EVERYTHING, Focus, Result, simulate
 
 CHUNK = 250
 """Schedules that a process runs at once."""
@@ -103,11 +103,11 @@ def quiet() -> Iterator[None]:
             gc.enable()
 
 
-def quietly(first: int, count: int) -> Iterator[Result]:
+def quietly(first: int, count: int, focus: Focus = EVERYTHING) -> Iterator[Result]:
     """Schedules, with garbage collected between them only."""
     with quiet():
         for seed in range(first, first + count):
-            yield simulate(seed)
+            yield simulate(seed, focus)
             if seed % COLLECT_EVERY == 0:
                 gc.collect()
 

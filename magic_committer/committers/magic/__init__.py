@@ -101,9 +101,14 @@ class MagicCommitter:
         deciding = Deciding(self.runtime, self.job, self._options.commit_threads)
         return deciding.commit(results, expect, accept)
 
-    def abort_job(self, *, revert: bool = False) -> JobReport:
-        """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable."""
-        return Follower(self.runtime, self.job, self._options.commit_threads).abort(revert=revert)
+    def abort_job(self, *, revert: bool = False, role: str = "driver") -> JobReport:
+        """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable.
+
+        Args:
+            role: who decides, for the record: ``"driver"`` or ``"recovery"``.
+        """
+        follower = Follower(self.runtime, self.job, self._options.commit_threads, role)
+        return follower.abort(revert=revert)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

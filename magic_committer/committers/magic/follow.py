@@ -44,10 +44,13 @@ logger = logging.getLogger("magic_committer")
 class Follower:
     """One process following one job. `Deciding` decides; this does what follows."""
 
-    def __init__(self, runtime: Runtime, job: StartedJob, in_flight: int) -> None:
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, in_flight: int, role: str = "driver"
+    ) -> None:
         self.runtime = runtime
         self.job = job
         self.in_flight = in_flight
+        self._role = role
         self.dest = Destination.parse(job.dest)
         self.paths = JobPaths(self.dest, job.id)
         self.statistics = Statistics()
@@ -175,7 +178,7 @@ class Follower:
 
     def swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
         """Decide *abort*."""
-        aborting = seen.record.step(State.ABORTING, self.runtime.ids(), decider=decider("driver"))
+        aborting = seen.record.step(State.ABORTING, self.runtime.ids(), decider=decider(self._role))
         return records.swap(self.runtime, seen, aborting)
 
     def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:
