@@ -192,6 +192,7 @@ class _Translator:
             marks=terms.mark_success,
         )
         self._own: dict[str, Record] = {}  # by production's nonce
+        self._seen: dict[str, str] = {}  # ETags by key, while nothing else was sent about the key
         self._written: set[bytes] = set()  # records whose PUT took effect
         self._own_plan = next(
             (s.key for s in trace if s.verb == "put" and self._is_plan(s.key)), ""
@@ -259,9 +260,15 @@ class _Translator:
             if answered:
                 self._written.add(step.body)
             return again  # the proof of the store: what was written once is sent again
-        if step.verb == "head" and step.key == self._paths.record:
-            return answered and step.answer.etag != self._job.fence_etag
-        return False
+        if step.verb != "head" or not answered:
+            self._seen.pop(step.key, None)
+            return False
+        if step.key == self._paths.record:
+            return bool(step.answer.etag != self._job.fence_etag)
+        # A second look at the same version, before it is deleted, tells nothing new.
+        again = bool(self._seen.get(step.key) == step.answer.etag)
+        self._seen[step.key] = step.answer.etag
+        return again
 
     def may_wait(self, step: Sent, request: Any) -> bool:
         """Whether a step may have been sent beside the model's request, which comes later in the

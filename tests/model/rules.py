@@ -62,7 +62,7 @@ RULES = (
     # Job commit
     Rule("a job of messages is never listed", "Task commit and abort", "I9", "other attempt", 0, 8),
     Rule("the loser deletes its plan", "Job commit, 3", "I4", "two drivers", 0, 23),
-    Rule("complete before delete", "Job commit, 5 and 6", "I7", "replace", 0, 8),
+    Rule("complete before delete", "Job commit, 5 and 6", "I7", "replace", 0, 9),
     Rule("completing is repeatable", "Completing an upload", "I5", "recoveries", 0, 14),
     Rule("recovery reads the plan", "Recovery", "I9", "other attempt", 0, 11),
     Rule("If-Match on deletes", "Job commit, 6", "I6", "replace", 0, 13),

@@ -8,6 +8,14 @@ import pytest
 
 from magic_committer.memory import MemoryStore
 from magic_committer.testing import memory_store
+from tests.promises import hands
+
+
+@pytest.fixture(scope="session", autouse=True)
+def buried() -> Iterator[None]:
+    """Files of attempts that were "killed" would tell of it when the interpreter ends."""
+    yield
+    hands.bury()
 
 
 @pytest.fixture

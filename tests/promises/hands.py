@@ -68,6 +68,12 @@ def killed(job: mc.Job, task: str, name: str, *, unique: bool = False) -> Any:
     return file
 
 
+def bury() -> None:
+    """Abort what was killed, at last."""
+    while _killed:
+        _killed.pop().abort()
+
+
 class At:
     """Does something at the n-th request that fits, once: before it, or after it took effect."""
 

@@ -161,9 +161,15 @@ def _not_completed(job: Job, me: str, seen: Record, why: str) -> Steps:
 
 
 def _delete_old(job: Job, plan: Plan) -> Steps:
-    """Step 6."""
+    """Step 6. HEAD, compare, delete by ETag: a neighbour's write since the plan is left."""
     for key, etag in plan.deletes:
-        yield from sent(Delete((key,), if_match=etag if job.keeps("If-Match on deletes") else None))
+        if not job.keeps("If-Match on deletes"):
+            yield from sent(Delete((key,)))
+            continue
+        found = yield from read(key)
+        if found == etag:
+            yield from sent(Delete((key,), if_match=etag))
+        del found
 
 
 def _mark(job: Job, me: str, state: str) -> Steps:
