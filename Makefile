@@ -8,11 +8,11 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench venv format clean
+.PHONY: help demo test check bench simulate search venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-10s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-12s%s\n", $$1, $$2}'
 
 demo:  ## Run a Spark job on real flights against an S3 server of its own; needs nothing but Python
 	@$(PYTHON) -m tools.venv demo
@@ -27,6 +27,12 @@ check: venv  ## Lint, formatting, types and the house rules
 bench:  ## Measure streaming uploads side by side with other libraries
 	@$(PYTHON) -m tools.venv bench
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks
+
+simulate: venv  ## Run seeded schedules of the production code: RUNS=3000, or one: SEED=7
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
+
+search: venv  ## Search the protocol's core over all interleavings
+	@$(BIN)/python -m tests.model
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test

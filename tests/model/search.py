@@ -119,7 +119,7 @@ class Result:
     def requests(self) -> int:
         """Requests of the trace that were sent to the store."""
         return sum(
-            not isinstance(line.request, NOT_OF_S3) and line.what not in ("crash", "ends", "lands")
+            not isinstance(line.request, NOT_OF_S3) and line.what not in ("crash", "lands")
             for line in self.trace
         )
 

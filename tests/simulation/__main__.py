@@ -23,9 +23,9 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="remove each rule in turn")
     options = parser.parse_args()
     if options.table:
-        from tests.simulation import bite
+        from tests.simulation.bite import print_table
 
-        return bite.main(options.processes)
+        return print_table(options.processes)
     if options.runs is None and options.seconds is None:
         return replay(options.seed or 0, options.calls)
     started = time.monotonic()

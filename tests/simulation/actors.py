@@ -29,6 +29,7 @@ RECOVERY_TRIES_MAX = 4
 POLLS_MAX = 6
 PLAIN = Attributes()
 PAUSE_SECONDS = 2.0
+LATE_SECONDS = 40.0
 
 
 # Tasks --------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ def task(world: World, run: JobRun, name: str, ending: str, actor: Actor) -> Non
     Args:
         ending: ``"well"``; ``"raises"``: it aborts half-way; ``"cut"``: its input ends too early,
             and it commits, and dies before it tells anybody (I9); ``"drops"``: it dies silently
-            with a file open; ``"slow"``: it waits before it commits.
+            with a file open; ``"slow"``: it waits before it commits; ``"late"``: before it begins.
     """
     world.scheduler.wait(run.ready)
     if run.started is None:
@@ -64,6 +65,8 @@ def _write_and_commit(
     known = AttemptTruth(attempt.job.uuid, attempt.task, attempt.attempt, cut=ending == "cut")
     world.watch.truth.attempts[(attempt.job.uuid, attempt.attempt)] = known
     try:
+        if ending == "late":
+            world.scheduler.sleep(LATE_SECONDS)
         for number in range(run.files):
             write_file(world, run, attempt, known, number)
             if ending == "raises":

@@ -46,7 +46,7 @@ def all_bites(processes: int) -> list[Bite]:
         return list(pool.map(bite, [rule.name for rule in RULES]))
 
 
-def main(processes: int) -> int:
+def print_table(processes: int) -> int:
     """Print the table; 0 if every rule bites."""
     bites = all_bites(processes)
     print(f"{'rule taken away':<26} {'seeds':>7} {'cap':>7}  the promise that breaks")

@@ -38,8 +38,8 @@ FAULTS = (
     "error before", "slow down", "refused", "lost reply", "late", "sent twice", "late and again",
     "crash before", "crash after", "crash in flight", "pause", "clock jump",
 )  # fmt: skip
-HARMLESS = ("pause", "clock jump")
-"""Faults that excuse nothing: a paused process or a wrong clock leaves nothing behind."""
+HARMLESS = ("pause", "clock jump", "sent twice")
+"""Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered."""
 
 SIGNATURE_SECONDS = 900.0
 """Signature V4: a request is executed within 15 minutes of its signing, or not at all."""
@@ -171,8 +171,8 @@ class Injector:
     def _strike(self, fault: str, request: Request, strand: Strand) -> None:
         actor = strand.actor
         self.calls[-1].note = f"[{fault}]"
-        if fault not in HARMLESS:
-            actor.hurt = True
+        actor.hurt = actor.hurt or fault not in HARMLESS
+        actor.sent_twice = actor.sent_twice or fault == "sent twice"
         if fault == "error before":
             raise _unanswered(request, "the connection broke")
         if fault == "slow down":
@@ -239,6 +239,7 @@ class Injector:
 
 
 TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
+FAULTS_MAX = 3
 LEADS_TO = {
     "list_parts": ("error before", "complete_upload"),
     "head data": ("lost reply", "complete_upload"),
@@ -255,10 +256,10 @@ def draw_faults(chance: random.Random) -> list[Fault]:
         target = TARGETS[int(chance.random() * len(TARGETS))]
         nth = 1 + int(chance.random() ** 2 * 4)
         faults.append(Fault(chance.choice(FAULTS), target, nth))
-        if target in LEADS_TO and len(faults) == 2:
+        if target in LEADS_TO and len(faults) < FAULTS_MAX:
             before, kind = LEADS_TO[target]
-            faults[0] = Fault(before, kind, 1 + (kind == "swap record"))
-    return faults
+            faults.append(Fault(before, kind, 1 + (kind == "swap record")))
+    return faults[:FAULTS_MAX]
 
 
 def _unanswered(request: Request, why: str, *, status: int = 0, code: str = "") -> Unanswered:

@@ -7,7 +7,8 @@ store at the end, when every crashed job has been recovered. All go by `truth.Tr
 What the protocol words as weaker promises is excused here, and nowhere else:
 
 * I4: what an actor that a fault struck wrote after the decision (it may be after the sweep); its
-  uploads under names that the user chose, which nothing but their name tells of.
+  uploads under names that the user chose, which nothing but their name tells of; those too where
+  a Create was sent twice.
 * I5: keys that another program or job overwrote or deleted, or whose uploads a lifecycle rule took,
   may end *unresolved*: then an operator takes them as they are. No other key may.
 """
@@ -395,8 +396,8 @@ class Watch:
             if upload.job == FOREIGN:
                 continue
             named = UNIQUE.search(upload.key.rpartition("/")[2])
-            hurt = upload.actor is not None and upload.actor.hurt
-            if hurt and named is None:
+            by = upload.actor
+            if named is None and by is not None and (by.hurt or by.sent_twice):
                 continue
             if self._excused(upload.job, upload.actor, upload.step):
                 continue

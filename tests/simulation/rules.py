@@ -190,7 +190,7 @@ RULES = (
     Rule("second read by path", "whoever only closes files reads the fence after each .pending",
          ("I4",), 6000, _no_second_read_by_path),
     Rule("hands off †", "the second read leaves what a driver may have accepted",
-         ("I2", "I5"), 3000, _hands_on(State.COMMITTING), RIVALS),
+         ("I2", "I5"), 3000, _hands_on(State.COMMITTING)),
     Rule("retried Create †", "fenced after a retried Create: list the key, abort what is ours",
          ("I4",), 20000, lambda: [(attempt.Attempt, "_abort_retried_creates", _nothing)], TWICE),
     Rule("repeatable Complete", "a final error is settled by the object's token",

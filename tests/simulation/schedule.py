@@ -22,7 +22,9 @@ from tests.simulation.world import DEST, JobRun, World
 AFTERWARDS_SECONDS = 3600.0
 """Before the last recovery: no request is late any more."""
 
-ENDINGS = ("well",) * 12 + ("slow",) * 4 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
+ENDINGS = (
+    ("well",) * 12 + ("slow",) * 3 + ("late",) * 2 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
+)
 AFTER = {
     "commit": ("", "", "committing", "completed"),
     "abort": ("", "", "committing"),

@@ -49,7 +49,7 @@ class Actor:
 
     Attributes:
         job: UUID of the job that it works for, "" if none: whose upload it creates.
-        hurt: a fault struck it: what it promised to tidy up may stay.
+        hurt: a fault struck it that excuses litter. sent_twice: a request of it took effect twice.
         skew: its wall clock minus the true time, in seconds.
     """
 
@@ -59,6 +59,7 @@ class Actor:
         self.job = ""
         self.dead = False
         self.hurt = False
+        self.sent_twice = False
         self.skew = 0.0
         self.paused_until = 0.0
         self.priority = 0.0
@@ -111,6 +112,7 @@ class Scheduler:
         self._ready: list[Strand] = []
         self._sleeping: list[tuple[float, int, Strand]] = []
         self._sleeps = 0
+        self._condemned: list[Actor] = []
         self.waiting: Counter[str] = Counter()
         """Strands that have not ended, by actor."""
 
@@ -150,10 +152,11 @@ class Scheduler:
         return bool(self._ready or self._sleeping)
 
     def kill(self, actor: Actor) -> None:
-        """Kill an actor: at once where the hub calls it, else when the strand gives up its turn."""
+        """Kill an actor; it does nothing more once the calling strand has given up its turn."""
         actor.dead = True
-        if self.current is None or self.current.actor is not actor:
-            self._bury(actor)
+        self._condemned.append(actor)
+        if self.current is None:
+            self._bury_the_dead()
 
     # From within strands --------------------------------------------------------------------------
 
@@ -247,10 +250,14 @@ class Scheduler:
         self.current = strand
         strand.greenlet.switch()
         self.current = None
-        if actor.dead and actor.strands:
-            self._bury(actor)
+        if self._condemned:
+            self._bury_the_dead()
         if self.on_step is not None:
             self.on_step()
+
+    def _bury_the_dead(self) -> None:
+        while self._condemned:
+            self._bury(self._condemned.pop())
 
     def _bury(self, actor: Actor) -> None:
         self._ready = [strand for strand in self._ready if strand.actor is not actor]
