@@ -26,6 +26,8 @@ OVERRUN = 1.5
 RUFF = (sys.executable, "-m", "ruff")
 MYPY = (sys.executable, "-m", "mypy")
 PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--durations=3", "--durations-min=5")
+SLOW = ("-o", "faulthandler_timeout=0")
+"""A slow test is no hanging one; and looking at the stacks of greenlets ends the interpreter."""
 CHECK = (
     (*RUFF, "check", "--quiet", "."),
     (*RUFF, "format", "--check", "--quiet", "."),
@@ -60,17 +62,18 @@ class Suite:
     def all_commands(self) -> list[tuple[str, ...]]:
         """Its commands, the tests last."""
         tests = tuple(f"tests/{folder}" for folder in self.folders)
-        return [*self.commands, *([(*PYTEST, *tests)] if tests else [])]
+        run = (*PYTEST, *SLOW) if self.slow else PYTEST
+        return [*self.commands, *([(*run, *tests)] if tests else [])]
 
 
 SUITES = (
     Suite("check", 90, ("tidy",), CHECK),
-    Suite("unit", 60, ("unit", "tools")),
+    Suite("unit", 90, ("unit", "tools")),
     Suite("contract", 60, ("contract",)),
     Suite("fuzz", 60, ("fuzz",)),
     Suite("promises", 90, ("promises",)),
     Suite("spark", 240, ("spark",)),
-    Suite("scale", 180, ("scale",), slow=True),
+    Suite("scale", 240, ("scale",), slow=True),
     Suite("simulation", 300, ("simulation",), slow=True),
     Suite("search", 120, ("model",), slow=True),
     Suite("crashwalk", 90, ("crashwalk",), slow=True),
