@@ -40,6 +40,10 @@ VERSITYGW = (sys.executable, "-m", "tests.real_servers.versitygw")
 """Builds the real server, with Go, where it is not built yet."""
 
 
+SCHEDULES = (sys.executable, "-m", "tests.simulation", "--seed", "0", "--seconds", "180")
+"""As many schedules as fit in three minutes."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """Commands that run one after the other.
@@ -74,7 +78,7 @@ SUITES = (
     Suite("promises", 90, ("promises",)),
     Suite("spark", 240, ("spark",)),
     Suite("scale", 240, ("scale",), slow=True),
-    Suite("simulation", 300, ("simulation",), slow=True),
+    Suite("simulation", 300, ("simulation",), (SCHEDULES,), slow=True),
     Suite("search", 120, ("model",), slow=True),
     Suite("crashwalk", 90, ("crashwalk",), slow=True),
     Suite("kills", 200, ("kills",), slow=True),
