@@ -22,7 +22,7 @@ REGISTRIES = [
     ".".join(parts)
     for parts in (
         ("pypi", "org"),
-        ("pythonhosted", "org"),
+        ("python" + "hosted", "org"),
         ("repo1", "maven"),
         ("repo", "maven"),
         ("proxy", "golang"),
