@@ -178,7 +178,7 @@ class Attempt:
         if file is not None and file.stream.state not in (FileState.ABORTED, FileState.FAILED):
             raise PathError(
                 f"attempt {self.attempt!r} has a file {name!r} already",
-                hint="Give each file of a job a name of its own, or open it with unique=True",
+                hint="Give each file of a job a name of its own",
             )
 
     def _answered(self, key: str, created: CreatedUpload) -> None:
