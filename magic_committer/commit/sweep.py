@@ -95,7 +95,8 @@ def sweep(
     run.abort_listed()
     for upload, error in swept.left.values():
         swept.failed(f"the upload of {upload.key} could not be aborted: {error}")
-    run.delete(found, accepted)
+    if not swept.left and not run.unread:  # else they name uploads that the next sweep must find
+        run.delete(found, accepted)
     return swept
 
 
@@ -109,7 +110,7 @@ class _Sweep:
     in_flight: int
     swept: Swept
     unread: set[str] = field(default_factory=set)
-    """Keys that could not be read: they may name uploads, so they stay for the next sweep."""
+    """Keys that could not be read, and may name uploads."""
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directory but the record."""
@@ -247,8 +248,7 @@ class _Sweep:
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
-        readable = [info for info in found if info.key not in self.unread]
-        mine = readable if not self.job.given_id else self._of_this_run(readable, accepted)
+        mine = found if not self.job.given_id else self._of_this_run(found, accepted)
         prefix = f"{self.paths.directory}plan-"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]

@@ -464,3 +464,21 @@ def test_what_the_sweep_could_not_read_it_does_not_delete(s3: MemoryStore) -> No
     s3.before = None
     assert mc.attach(DEST, job.id).abort().outcome == "aborted"
     assert s3.open_uploads() == ()
+
+
+def test_what_names_an_upload_stays_until_the_upload_is_aborted(s3: MemoryStore) -> None:
+    """I4: a store that fails at the abort, and then at the listing, leaves the pendingset that
+    tells the next sweep what to abort."""
+    job = mc.start(DEST, track="memory", accept="results")
+    committed_task(job, "1", {"users-own-name.csv": b"1"})
+
+    def down(request: Request) -> None:
+        if request.verb in ("abort_upload", "list_uploads"):
+            raise Unanswered("no answer")
+
+    s3.before = down
+    report = job.abort()
+    assert (report.state, len(report.left_open)) == ("aborting", 1)
+    s3.before = None
+    assert mc.attach(DEST, job.id).abort().outcome == "aborted"
+    assert s3.open_uploads() == ()
