@@ -396,9 +396,11 @@ class Attempt:
         """Fenced after a Create that was sent twice: there may be two uploads, one id lost. The key
         is listed, if its name says that it is ours (counterexamples.md, #18). Not while the job
         commits: then one of them may be planned."""
-        late = self._fence.late
-        if late is None or late.state == State.COMMITTING:
+        if not self._retried_creates:
             return
+        late = self._fence.late or self._fence.must_undo()
+        if late is None or late.state == State.COMMITTING:
+            return  # a job that runs sweeps it
         with self._lock:
             keys, self._retried_creates = self._retried_creates, []
         for key in keys:
