@@ -21,12 +21,10 @@ COMMITS_COMPLETED = "committer_commits_completed"
 COMMITS_FAILED = "committer_commits_failed"
 COMMITS_ABORTED = "committer_commits_aborted"
 TASKS_COMPLETED = "committer_tasks_completed"
-TASKS_FAILED = "committer_tasks_failed"
 JOBS_COMPLETED = "committer_jobs_completed"
 MARKER_PUT = "committer_magic_marker_put"
 COMMIT_JOB = "committer_commit_job"
 MATERIALIZE_FILE = "committer_materialize_file"
-LOAD_PENDINGSET = "committer_load_single_pending_file"
 
 
 class Statistics:

@@ -102,21 +102,22 @@ def _settle(
     runtime: Runtime, upload: ReadyUpload, error: StoreError
 ) -> tuple[Completion, StoreError | None]:
     try:
-        if _is_there(runtime, upload):
+        if is_there(runtime, upload):
             return Completion.DONE, None
         if isinstance(error, PreconditionFailed | WriteConflict):
             return Completion.CONFLICT, error
         if _maybe_open(runtime, upload):
             return Completion.UNFINISHED, error
         # Not open any more: another executor may have completed it since the first look.
-        if _is_there(runtime, upload):
+        if is_there(runtime, upload):
             return Completion.DONE, None
     except StoreError as unread:
         return Completion.UNFINISHED, unread
     return Completion.UNRESOLVED, error
 
 
-def _is_there(runtime: Runtime, upload: ReadyUpload) -> bool:
+def is_there(runtime: Runtime, upload: ReadyUpload) -> bool:
+    """Whether the object at an upload's key is what the upload became. One HEAD."""
     try:
         return became(upload, runtime.store.head(upload.key))
     except NotFound:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import became
+from magic_committer.commit.complete import is_there
 from magic_committer.commit.execute import StoredSource
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
@@ -196,18 +196,13 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
 
 
 def _fate(runtime: Runtime, upload: ReadyUpload) -> str:
-    def visible() -> bool:
-        try:
-            return became(upload, runtime.store.head(upload.key))
-        except NotFound:
-            return False
-
-    if visible():
+    if is_there(runtime, upload):
         return "visible"
     try:
         runtime.store.list_parts(upload.key, upload.upload_id)
     except NotFound:
-        return "visible" if visible() else "missing"  # it may have been completed in between
+        # It may have been completed in between.
+        return "visible" if is_there(runtime, upload) else "missing"
     return "open"
 
 

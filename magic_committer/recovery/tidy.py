@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import became
+from magic_committer.commit.complete import is_there
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.sweep import job_records
@@ -242,11 +242,8 @@ class Cleaning:
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
             upload = from_pending(pending, f"{info.key}: {number}")
-            try:
-                if became(upload, self._runtime.store.head(upload.key)):
-                    continue
-            except NotFound:
-                pass
+            if is_there(self._runtime, upload):
+                continue
             if not self._dry_run:
                 self._runtime.store.abort_upload(upload.key, upload.upload_id)
             aborted += 1
