@@ -76,6 +76,7 @@ SUITES = (
     Suite("contract", 60, ("contract",)),
     Suite("fuzz", 60, ("fuzz",)),
     Suite("promises", 90, ("promises",)),
+    Suite("cli", 90, ("cli",)),
     Suite("spark", 240, ("spark",)),
     Suite("scale", 240, ("scale",), slow=True),
     Suite("simulation", 300, ("simulation",), (SCHEDULES,), slow=True),

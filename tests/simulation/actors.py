@@ -12,7 +12,6 @@ from functools import partial
 
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import (
-    CommitIncomplete,
     CommitRefused,
     DestinationExists,
     JobNotRunning,
@@ -20,12 +19,12 @@ from magic_committer.errors import (
 )
 from magic_committer.job import JobReport, State, TaskCommit
 from magic_committer.store import Attributes
+from tests.simulation import operators
 from tests.simulation.scheduler import Actor
 from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
 COMMIT_TRIES_MAX = 3
-RECOVERY_TRIES_MAX = 4
 POLLS_MAX = 6
 PLAIN = Attributes()
 PAUSE_SECONDS = 2.0
@@ -255,7 +254,9 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
         if found is None:
             return
         committer, state = found
-        if what == "revert":
+        if what != "commit" and world.chance.random() < 0.5:
+            operators.abort(world, run.started.id, what == "revert", actor)
+        elif what == "revert":
             told(world, committer, f"{actor}: revert", partial(committer.abort_job, revert=True))
         elif what == "abort":
             abort(world, committer, actor)
@@ -263,50 +264,7 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
             _commit(world, run, committer, actor)
 
 
-# Recovery and others ------------------------------------------------------------------------------
-
-
-def recover(world: World, delay: int, actor: Actor) -> None:
-    """Finishes or undoes every job that it finds, once: forward what was decided, back what not."""
-    world.wait_turns(delay)
-    for job_id in world.job_ids():
-        with suppress(MagicError):
-            recover_job(world, job_id, actor)
-
-
-def recover_job(world: World, job_id: str, actor: Actor) -> bool:
-    """Recover one job; whether it is at its end."""
-    found = world.attach(actor, job_id)
-    if found is None:
-        return True
-    committer, state = found
-    asked = f"{actor}: recovery of {state}"
-    if state is State.CLOSED:
-        return True
-    if state not in (State.COMMITTING, State.COMPLETED):
-        return told(world, committer, asked, committer.abort_job)
-    results: list[TaskCommit] | None = [] if committer.job.terms.accept == "results" else None
-    uuid = committer.job.uuid
-    try:
-        report = committer.commit_job(results, accept=world.watch.taken(uuid))
-    except CommitIncomplete as error:
-        world.watch.told(uuid, asked, "", error)
-        world.watch.take_as_is(uuid, error.unresolved)
-        return False
-    except MagicError as error:
-        world.watch.told(uuid, asked, "", error)
-        return False
-    world.watch.told(uuid, asked, report.outcome, None)
-    return report.state in (State.ABSENT, State.CLOSED)
-
-
-def recover_all(world: World, actor: Actor) -> None:
-    """The last recovery, without faults: again and again until all is at its end."""
-    for _ in range(RECOVERY_TRIES_MAX):
-        left = [job_id for job_id in world.job_ids() if not recover_job(world, job_id, actor)]
-        if not left:
-            return
-        world.scheduler.sleep(PAUSE_SECONDS)
+# Others -------------------------------------------------------------------------------------------
 
 
 def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:

@@ -31,8 +31,10 @@ def kind_of(request: Request) -> str:
     if verb == "list":
         if key.endswith("/00/"):
             return "list pendingsets"
-        if key.endswith("/__magic_job-"):
+        if key.endswith("__magic_job-"):
             return "list jobs"
+        if key.endswith("/__magic/job-"):
+            return "list older jobs"
         if "/tasks/" in key:
             return "list attempt"
         return "list job" if "/__magic_job-" in key else "list destination"
@@ -42,14 +44,14 @@ def kind_of(request: Request) -> str:
 KINDS = (
     "create record", "swap record", "get record", "head record", "delete_one record",
     "put plan", "get plan", "head plan", "delete_one plan",
-    "put pendingset", "get pendingset", "head pendingset",
-    "put pending", "get pending", "head pending",
+    "put pendingset", "get pendingset", "head pendingset", "delete_one pendingset",
+    "put pending", "get pending", "head pending", "delete_one pending",
     "put magic file", "head magic file", "delete_one magic file",
     "put _SUCCESS", "get _SUCCESS", "head _SUCCESS", "delete_one _SUCCESS",
     "head data", "delete_one data",
     "create_upload", "put_part", "list_parts", "complete_upload", "abort_upload", "list_uploads",
-    "list pendingsets", "list job", "list jobs", "list attempt", "list destination",
-    "delete",
+    "list pendingsets", "list job", "list jobs", "list older jobs", "list attempt",
+    "list destination", "delete",
 )  # fmt: skip
 """The kinds that the library sends."""
 

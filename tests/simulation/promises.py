@@ -56,6 +56,12 @@ ARROWS = {
 REMOVALS = {"running", "completed", "aborting", "closed"}
 """States in which a record may be deleted."""
 
+SWEPT = ("completed", "reverted", "aborting", *ENDS)
+"""States in which what a job has left, and no plan names, may go."""
+CLOCK_SECONDS = 1.0
+"""Last-Modified and Date are whole seconds."""
+READS = ("get", "head", "list", "list_parts", "list_uploads")
+
 FAILING = ("fail", "fail_partitions")
 EXCLUDING = ("fail", "replace")
 """Modes of which two jobs never publish at once."""
@@ -98,6 +104,8 @@ class Watch:
         if isinstance(answer, StoreError):
             return
         verb = request.verb
+        if actor.reads_only and verb not in READS:
+            self.broken("I10", f"{actor}, who said that it only looks, sent {verb} {request.key}")
         if verb == "create_upload":
             self.truth.note_upload(answer.upload_id, request.key, actor)
         elif verb == "complete_upload":
@@ -112,6 +120,8 @@ class Watch:
                     self._deleted(key, actor)
         elif verb == "abort_upload":
             self._aborted(request.upload_id, actor)
+        elif verb == "list" and actor.serves_all:
+            self.truth.note_look(request.key, actor)
 
     def _completed(self, request: Request, actor: Actor) -> None:
         truth, upload = self.truth, request.upload_id
@@ -147,11 +157,15 @@ class Watch:
         before = truth.note_object(key, actor)
         if what == "record":
             found = truth.note_record(key, actor)
-            actor.job = actor.job or truth.at_record[key]
+            if not actor.serves_all:
+                actor.job = actor.job or truth.at_record[key]
             if found is not None:
                 self._arrow(*found)
+                self._judged_dead(*found, actor)
         elif what == "_SUCCESS":
-            self._marked(key, before, actor)
+            self._marked(key, before, truth.objects[key].job)
+        elif what in ("pending", "pendingset"):
+            truth.note_named(key)
         elif what == "data":
             self.broken("I1", f"{key} was put by a plain PUT")
 
@@ -177,6 +191,15 @@ class Watch:
         if job.terms["mode"] in EXCLUDING:
             self._look_for_others(job)
 
+    def _judged_dead(self, job: JobTruth, left: str, actor: Actor) -> None:
+        if actor.dead_seconds and (left, job.state) == ("running", "aborting"):
+            age = self.truth.looked.get((actor.name, job.directory), 0.0)
+            if age < actor.dead_seconds - CLOCK_SECONDS:
+                self.broken(
+                    "I6", f"job {job.id}, of which something changed {age:.0f} s ago, was aborted"
+                    f" by {actor} as one dead for {actor.dead_seconds:.0f} s"
+                )  # fmt: skip
+
     def _look_for_others(self, job: JobTruth) -> None:
         for other in self.truth.jobs.values():
             mode = other.terms["mode"]
@@ -187,8 +210,8 @@ class Watch:
             ):
                 self.broken("I6", f"jobs {other.id} ({mode}) and {job.id} publish at once")
 
-    def _marked(self, key: str, before: ObjectTruth | None, actor: Actor) -> None:
-        job = self.truth.jobs.get(actor.job)
+    def _marked(self, key: str, before: ObjectTruth | None, uuid: str) -> None:
+        job = self.truth.jobs.get(uuid)
         if job is None:
             return
         missing = self.truth.unfinished(job)
@@ -203,6 +226,7 @@ class Watch:
 
     def _deleted(self, key: str, actor: Actor) -> None:
         truth = self.truth
+        mine = self._may_tidy(key, actor)
         if object_of(key) == "record":
             state = next(
                 (j.state for j in truth.jobs.values() if truth.at_record.get(key) == j.uuid), ""
@@ -215,19 +239,37 @@ class Watch:
             return
         if object_of(key) in ("data", "_SUCCESS"):
             self._data_deleted(key, gone, actor)
-        elif gone.job != actor.job:
+        elif not mine:
             self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
 
     def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor) -> None:
-        job = self.truth.jobs.get(actor.job)
-        if job is not None and job.deletes.get(key) == gone.etag and self._may_go(job, key):
+        job = self._planned_by(key, gone, actor)
+        if job is not None:
             missing = self.truth.unfinished(job)
             if missing and object_of(key) == "data":
                 self.broken("I7", f"{key} was deleted, what replaces it is not visible: {missing}")
-        elif job is None or gone.job != job.uuid:
+            return
+        job = self.truth.jobs.get(gone.job)
+        if job is None or (gone.job != actor.job and not actor.serves_all):
             self.broken("I6", f"{key} of {gone.job}, not as it was planned, was deleted by {actor}")
         elif job.decision != "reverted":
             self.broken("I2", f"{key} of job {job.id}, {job.decision}, was deleted by {actor}")
+
+    def _may_tidy(self, key: str, actor: Actor) -> bool:
+        """Whether a control object is the actor's, or an operator may take it."""
+        there = self.truth.objects.get(key)
+        if there is None or not actor.serves_all:
+            return there is None or there.job == actor.job
+        job = self.truth.jobs.get(there.job)
+        return job is not None and job.state in SWEPT
+
+    def _planned_by(self, key: str, gone: ObjectTruth, actor: Actor) -> JobTruth | None:
+        """The job that replaces this very object."""
+        for job in self.truth.jobs.values():
+            same = job.deletes.get(key) == gone.etag and self._may_go(job, key)
+            if same and (actor.serves_all or job.uuid == actor.job):
+                return job
+        return None
 
     @staticmethod
     def _may_go(job: JobTruth, key: str) -> bool:
@@ -239,17 +281,35 @@ class Watch:
     def _aborted(self, upload_id: str, actor: Actor) -> None:
         truth = self.truth
         if upload_id not in truth.open:
+            self._aborted_again(upload_id, actor)
             return
         truth.open.discard(upload_id)
         upload = truth.uploads[upload_id]
         if upload.job == actor.job:
             return
-        mine = truth.jobs.get(actor.job)
         owner = truth.jobs.get(upload.job)
+        if actor.serves_all and owner is not None and owner.state in (*SWEPT, "reverting"):
+            return
         alone = owner is None or owner.state in (*ENDS, "")
-        if mine is not None and mine.terms["exclusive"] and alone:
+        if alone and any(
+            job.terms["exclusive"]
+            and (job.uuid == actor.job or (actor.serves_all and job.state in SWEPT))
+            for job in truth.jobs.values()
+        ):
             return
         self.broken("I6", f"the upload of {upload.key}, of {upload.job}, was aborted by {actor}")
+
+    def _aborted_again(self, upload_id: str, actor: Actor) -> None:
+        upload = self.truth.uploads.get(upload_id)
+        there = self.truth.objects.get(upload.key) if upload is not None else None
+        if there is None or there.upload != upload_id:
+            return
+        job = self.truth.jobs.get(there.job)
+        if job is not None and job.decision == "committed":
+            self.broken(
+                "I2", f"the upload that became {there.job}'s object was aborted by {actor}:"
+                " on some stores that costs the object"
+            )  # fmt: skip
 
     # Foreign deeds --------------------------------------------------------------------------------
 
@@ -310,6 +370,14 @@ class Watch:
                 )
         elif name != "OutcomeUnknown":
             self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
+
+    def told_in_passing(self, uuid: str, asked: str, outcome: str) -> None:
+        """A call that changes nothing said what a job is, or was a moment ago."""
+        job = self.truth.jobs.get(uuid)
+        if job is None or not outcome or outcome == job.decision:
+            return
+        if (outcome, job.decision) != ("committed", "reverted"):
+            self.broken("I10", f"{asked} says {outcome!r}, job {job.id} is {job.decision!r}")
 
     def refused(self, uuid: str, error: BaseException) -> None:
         """A setup raised: nothing of the job will become visible."""
@@ -402,6 +470,29 @@ class Watch:
             if self._excused(upload.job, upload.actor, upload.step):
                 continue
             self.broken("I4", f"the upload of {upload.key} by {upload.actor} stays open")
+
+    def swept(self, forgotten: bool) -> None:
+        """Judge the store after the last cleanup: nothing of ours is left, and nobody is excused.
+
+        Args:
+            forgotten: closed records of given ids were to go, too.
+        """
+        truth = self.truth
+        for key in truth.store.keys():
+            there = truth.objects[key]
+            if there.job == FOREIGN or object_of(key) in ("data", "_SUCCESS"):
+                continue
+            job = truth.jobs.get(there.job)
+            if object_of(key) == "record" and job is not None and job.given and not forgotten:
+                continue
+            self.broken("I4", f"{key} of job {there.job} stays after the last cleanup")
+        for upload_id in sorted(truth.open):
+            upload = truth.uploads[upload_id]
+            named = UNIQUE.search(upload.key.rpartition("/")[2]) or upload_id in truth.named
+            if upload.job != FOREIGN and named:
+                self.broken(
+                    "I4", f"the upload of {upload.key} by {upload.actor} stays after the last cleanup"
+                )  # fmt: skip
 
     def _excused(self, uuid: str, actor: Actor | None, step: int) -> bool:
         job = self.truth.jobs.get(uuid)

@@ -14,7 +14,8 @@ from functools import partial
 
 from magic_committer.job import Terms
 from magic_committer.options import Mode
-from tests.simulation import actors
+from magic_committer.recovery.tidy import Limits
+from tests.simulation import actors, operators
 from tests.simulation.faults import Fault, draw_faults
 from tests.simulation.promises import Violation
 from tests.simulation.scheduler import NeverEndsError
@@ -24,6 +25,8 @@ REDRAWN_SEEDS = 2**40
 """Away from all seeds that anybody asks for."""
 AFTERWARDS_SECONDS = 3600.0
 """Before the last recovery: no request is late any more."""
+LAST_LIMITS_SECONDS = (0.0, 900.0)
+"""Of the last cleanup."""
 
 ENDINGS = (
     ("well",) * 12 + ("slow",) * 3 + ("late",) * 2 + ("raises",) * 2 + ("cut",) * 2 + ("drops",)
@@ -38,6 +41,12 @@ MODES: tuple[Mode, ...] = (
     *("append",) * 12, *("replace",) * 3, *("fail",) * 2, *("replace_partitions",) * 2,
     "fail_partitions",
 )  # fmt: skip
+SLEEPS = (0.0, 0.0, 0.0, 5.0, 60.0, 1500.0, 5000.0)
+DEADS = (0.0, 0.0, 20.0, 1000.0, 86_400.0)
+"""Ages in seconds from which an operator takes a running job for dead."""
+LEFTOVERS = (0.0, 0.0, 5.0, 1000.0)
+CLOSEDS = (0.0, 5.0, 1000.0, 86_400.0)
+
 DEEDS = ("overwrite", "ahead", "ahead", "delete", "mark", "upload", "write")
 
 
@@ -114,7 +123,6 @@ def _simulate(world: World, seed: int, focus: Focus) -> Result:
     requests, processes = world.injector.requests, len(world.actors)
     world.injector.faults = []
     _recover(world)
-    world.watch.end()
     return Result(
         seed=seed,
         violations=tuple(world.watch.violations),
@@ -143,13 +151,28 @@ def _recover(world: World) -> None:
     """Everything that was left is recovered, without faults, by two who come one after the other:
     the second finds nothing to do."""
     world.scheduler.now += AFTERWARDS_SECONDS
-    world.start("last recovery", "recovery", partial(actors.recover_all, world))
+    chance = world.chance
+    cleans = chance.random() < 0.3
+    world.start("last recovery", "recovery", partial(operators.recover_all, world, cleans))
     _run(world)
     left = _contents(world)
-    world.start("once more", "recovery", partial(actors.recover_all, world))
+    world.start("once more", "recovery", partial(operators.recover_all, world, False))
     _run(world)
     if _contents(world) != left:
         world.watch.broken("I5", "a second recovery changed what the first one left")
+    world.watch.end()
+    if chance.random() < 0.5:
+        _clean_up(world)
+
+
+def _clean_up(world: World) -> None:
+    """One cleanup more, by which all goes that somebody may still tell to be ours."""
+    chance = world.chance
+    world.scheduler.now += AFTERWARDS_SECONDS
+    limits = Limits(*(chance.choice(LAST_LIMITS_SECONDS) for _ in range(3)), chance.random() < 0.5)
+    world.start("last cleanup", "cleanup", partial(operators.last_cleanup, world, limits))
+    _run(world)
+    world.watch.swept(limits.forget_given)
 
 
 def _contents(world: World) -> list[tuple[str, bytes]]:
@@ -240,13 +263,40 @@ def _others(world: World, focus: Focus) -> None:
             after = chance.choice(AFTER[what])
             delay = int(chance.random() * (12 if after else 90))
             world.start(name, name, partial(actors.rival, world, main, after, delay, what))
-    if chance.random() < 0.22:
-        delay = int(chance.random() * 120)
-        world.start("recovery", "recovery", partial(actors.recover, world, delay))
+    if chance.random() < 0.22 or "recovery" in focus.others:
+        world.start("recovery", "recovery", partial(operators.recover, world, _shift(chance)))
+    _cleaners(world, focus)
     if chance.random() < 0.22 or focus.deeds:
         count = 1 + int(chance.random() * 2)
         deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
         world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds))
+
+
+def _cleaners(world: World, focus: Focus) -> None:
+    chance = world.chance
+    always = "cleanup" in focus.others
+    for number in range(2):
+        if chance.random() < 0.2 or (always and not number):
+            limits = Limits(
+                dead=chance.choice(DEADS),
+                leftover=chance.choice(LEFTOVERS),
+                closed=chance.choice(CLOSEDS),
+                forget_given=False,
+            )
+            program = partial(operators.cleanup, world, _shift(chance), limits)
+            world.start(f"cleanup{number}", "cleanup", program)
+    if chance.random() < 0.06 or "inspection" in focus.others:
+        program = partial(operators.inspect, world, _shift(chance))
+        world.start("inspection", "inspection", program)
+
+
+def _shift(chance: random.Random) -> operators.Shift:
+    return operators.Shift(
+        delay=int(chance.random() * 120),
+        sleep=chance.choice(SLEEPS),
+        dead=chance.choice(DEADS),
+        dry_run=chance.random() < 0.1,
+    )
 
 
 def _shape(world: World, faults: Iterable[Fault]) -> str:

@@ -50,6 +50,8 @@ class Actor:
     Attributes:
         job: UUID of the job that it works for, "" if none: whose upload it creates.
         hurt: a fault struck it that excuses litter. sent_twice: a request of it took effect twice.
+        serves_all: an operator, who works on whatever job it finds. reads_only: it said so.
+        dead_seconds: from which age it takes a running job for dead.
         skew: its wall clock minus the true time, in seconds.
     """
 
@@ -60,6 +62,9 @@ class Actor:
         self.dead = False
         self.hurt = False
         self.sent_twice = False
+        self.serves_all = False
+        self.reads_only = False
+        self.dead_seconds = 0.0
         self.skew = 0.0
         self.paused_until = 0.0
         self.priority = 0.0

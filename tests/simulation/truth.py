@@ -19,6 +19,8 @@ from tests.simulation.scheduler import Actor, Scheduler
 FOREIGN = "foreign"
 JOB_METADATA = "magic-committer-job"
 TOKEN_METADATA = "magic-committer-token"
+MARKER_JOB = "magic-committer.job"
+"""The diagnostic of a `_SUCCESS` that holds its job's UUID."""
 
 DECISIONS = {"committing": "committed", "aborting": "aborted"}
 ENDS = ("absent", "closed")
@@ -109,6 +111,11 @@ class Truth:
         self.meddled: set[str] = set()
         """Keys that somebody else wrote or deleted after a job of ours had completed them, and keys
         whose upload was taken by a lifecycle rule."""
+        self.named: set[str] = set()
+        """Uploads that a stored `.pending` or `.pendingset` of ours has named."""
+        self.looked: dict[tuple[str, str], float] = {}
+        """How long nothing of a directory had changed when an operator listed it, at most; by the
+        operator's name and the directory."""
         self.visits: Counter[str] = Counter()
 
     @property
@@ -142,6 +149,8 @@ class Truth:
             job = FOREIGN
         elif upload_id and object_of(key) == "data":
             job = self.token_of(key).partition(".")[0]
+        elif object_of(key) == "_SUCCESS":
+            job = orjson.loads(self.store.body(key))["diagnostics"][MARKER_JOB]
         else:
             job = self.store.attributes(key).metadata.get(JOB_METADATA, "") or actor.job
         self.objects[key] = ObjectTruth(
@@ -150,6 +159,18 @@ class Truth:
         )  # fmt: skip
         self.open.discard(upload_id)
         return before
+
+    def note_named(self, key: str) -> None:
+        """A `.pending` or `.pendingset` was written."""
+        document = orjson.loads(self.store.body(key))
+        self.named.update(one["uploadId"] for one in document.get("commits", (document,)))
+
+    def note_look(self, directory: str, actor: Actor) -> None:
+        """An operator listed a directory, as it does for its age."""
+        times = [there.time for key, there in self.objects.items() if key.startswith(directory)]
+        look = (actor.name, directory)
+        age = self.scheduler.now - max(times, default=self.scheduler.now)
+        self.looked[look] = max(self.looked.get(look, 0.0), age)
 
     def note_gone(self, key: str) -> ObjectTruth | None:
         """An object was deleted; returns what was there."""

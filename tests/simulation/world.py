@@ -161,6 +161,10 @@ class World:
         keys = {truth.uploads[upload].key for upload in truth.open}
         return sorted(key for key in keys if truth.is_data(key))
 
+    def uuid_of(self, job_id: str) -> str:
+        """The job whose record lies under an id now; "" if none does."""
+        return self.watch.truth.at_record.get(JobPaths(DEST, job_id).record, "")
+
     def job_ids(self) -> list[str]:
         """The jobs whose records lie under the destination."""
         prefix = f"{DEST.prefix}__magic_job-"

@@ -1,0 +1,72 @@
+"""Exit codes: of which kind a failure is, for scripts and cron.
+
+They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), where those have one;
+``hadoop s3guard uploads`` uses 0, 40, 42, 44 and 46 in the same sense.
+"""
+
+from __future__ import annotations
+
+from magic_committer.errors import (
+    FormatError,
+    JobError,
+    JobNotFound,
+    MagicError,
+    NotFound,
+    OptionError,
+    PathError,
+    PermissionDenied,
+    StoreError,
+    Unanswered,
+)
+
+OK = 0
+FAILED = 1
+"""Something was tried and went wrong; what, the message says."""
+BAD_ARGUMENT = 40
+"""An argument's value is wrong: no S3 path, no duration."""
+USAGE = 42
+"""No such command or option, or one is missing."""
+FORBIDDEN = 43
+"""The store refused who we are; the message names the S3 action that a policy must allow."""
+NOT_FOUND = 44
+"""No such bucket, job or file."""
+BAD_STATE = 46
+"""What was found is not what was expected: another count of uploads, a job that cannot be decided
+that way or is not finished yet, a file that is not valid, a store that cannot do what is needed."""
+NO_ANSWER = 48
+"""The store did not answer: try again."""
+INTERRUPTED = 130
+"""Ctrl-C. What was done stays done; the same command goes on from there."""
+
+MEANINGS = {
+    OK: "done; nothing is wrong",
+    FAILED: "something was tried and failed",
+    BAD_ARGUMENT: "an argument's value is wrong",
+    USAGE: "no such command or option, or one is missing",
+    FORBIDDEN: "the store refuses these credentials",
+    NOT_FOUND: "no such bucket, job or file",
+    BAD_STATE: "not what was expected: a count, a job's state, an invalid file, an unfit store",
+    NO_ANSWER: "the store did not answer",
+    INTERRUPTED: "interrupted",
+}
+"""For people: the table in the docs is this one."""
+
+_CODES: tuple[tuple[type[MagicError], int], ...] = (
+    (OptionError, BAD_ARGUMENT),
+    (PathError, BAD_ARGUMENT),
+    (FormatError, BAD_STATE),
+    (PermissionDenied, FORBIDDEN),
+    (NotFound, NOT_FOUND),
+    (JobNotFound, NOT_FOUND),
+    (Unanswered, NO_ANSWER),
+    (StoreError, FAILED),
+    (JobError, BAD_STATE),
+)
+
+
+def code_of(error: MagicError) -> int:
+    """The exit code for an error: of the first class in the table that it is. Pure."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return BAD_STATE

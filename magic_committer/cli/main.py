@@ -1,0 +1,53 @@
+"""Entry point: all groups of commands, and what becomes an exit code.
+
+No traceback without ``--debug``: not for an error of ours that a command did not translate, nor for
+one that nobody expected; that one is told with its kind, and with how to see all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from magic_committer.cli import exits, jobs
+from magic_committer.cli.app import root
+from magic_committer.cli.output import note
+
+__all__ = ["main"]
+
+GROUPS = (jobs,)
+"""The modules that add their commands to the root when they are imported."""
+
+
+def main() -> NoReturn:
+    """Run the command line of this process, and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; its exit code."""
+    debug = "--debug" in arguments
+    try:
+        code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        note("magic-committer: interrupted")
+        return exits.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        usage = isinstance(error, click.UsageError) and error.exit_code == 2
+        return exits.USAGE if usage else error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough (``| head``); Python would complain at its own end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.OK
+    except Exception as error:
+        if debug:
+            raise
+        note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
+        return exits.FAILED
+    return code if isinstance(code, int) else exits.OK

@@ -1,0 +1,187 @@
+"""What commands print: rows and documents, in four formats with one versioned schema.
+
+* ``table``: for people; on a terminal as wide as it is, else as wide as its content.
+* ``json``: one document, ``{"schema": 1, "kind": "uploads", "rows": […], "summary": {…}}``.
+* ``jsonl``: a line for each row as it is found, ``{"schema": 1, "kind": "upload", …}``, and one for
+  the summary, ``"kind": "uploads.summary"``.
+* ``csv``: a header and the rows; the summary goes to stderr.
+
+A field keeps its name and meaning within a version of the schema; new fields may come. Times are
+seconds since the epoch, ages and durations seconds, sizes bytes, money US dollars; what is not
+known is null (empty in CSV).
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TextIO, get_args
+
+import orjson
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+SCHEMA = 1
+"""Of all formats for programs together; raised when a field changes its meaning or goes."""
+WIDTH_MAX = 100_000
+"""Characters of a line of a table that is not printed to a terminal: nothing is cut."""
+
+Format = Literal["table", "json", "jsonl", "csv"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        field: of the row. title: above the column; "" is the field's name.
+        words: how a value reads for people. right: numbers stand to the right.
+    """
+
+    field: str
+    title: str = ""
+    words: Callable[[Any], str] = str
+    right: bool = False
+
+
+def clean(text: object) -> str:
+    """Text that does nothing to a terminal: control and format characters are escaped."""
+    return "".join(
+        c if c == " " or unicodedata.category(c)[0] not in "CZ" else repr(c)[1:-1]
+        for c in str(text)
+    )
+
+
+class Output:
+    """Where results go.
+
+    Args:
+        stream: None: the process's stdout at the time of each call.
+    """
+
+    def __init__(self, how: Format, stream: TextIO | None = None) -> None:
+        self.format = how
+        self._stream = stream
+
+    @property
+    def stream(self) -> TextIO:
+        return self._stream if self._stream is not None else sys.stdout
+
+    def rows(
+        self,
+        kind: str,
+        columns: Sequence[Column],
+        rows: Iterable[Mapping[str, Any]],
+        *,
+        fields: Sequence[str],
+        summary: Callable[[], Mapping[str, Any]] | None = None,
+        closing: Callable[[], str] | None = None,
+        empty: str = "",
+    ) -> None:
+        """Print rows as they come (``jsonl`` and ``csv``) or together.
+
+        Args:
+            kind: of one row, e.g. ``"upload"``; its plural names the whole.
+            columns: of the table. fields: of the other formats, in order, for each row.
+            summary: asked after the last row, for programs. closing: the same, in a sentence.
+            empty: the sentence for a table without rows.
+        """
+        told = summary or dict
+        if self.format == "jsonl":
+            for row in rows:
+                self._line({"schema": SCHEMA, "kind": kind, **_chosen(row, fields)})
+            self._line({"schema": SCHEMA, "kind": f"{kind}s.summary", **told()})
+        elif self.format == "json":
+            listed = [_chosen(row, fields) for row in rows]
+            document = {"schema": SCHEMA, "kind": f"{kind}s", "rows": listed, "summary": told()}
+            self._document(document)
+        elif self.format == "csv":
+            writer = csv.writer(self.stream, lineterminator="\n")
+            writer.writerow(fields)
+            for row in rows:
+                writer.writerow([_cell(row.get(name)) for name in fields])
+                self.stream.flush()
+            if closing is not None:
+                note(closing())
+        else:
+            self._table(columns, list(rows), empty)
+            if closing is not None:
+                self.text(closing())
+
+    def document(
+        self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        """Print one value: for people, name and words on a line each."""
+        if self.format == "table":
+            pairs = [(name, words) for name, words in lines if words]
+            width = max((len(name) for name, _ in pairs), default=0)
+            for name, words in pairs:
+                self.text(f"{name:<{width}}  {words}")
+        elif self.format == "csv":
+            writer = csv.writer(self.stream, lineterminator="\n")
+            writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
+        elif self.format == "jsonl":
+            self._line({"schema": SCHEMA, "kind": kind, **value})
+        else:
+            self._document({"schema": SCHEMA, "kind": kind, **value})
+
+    def text(self, line: str) -> None:
+        """A line for people; nothing in the other formats."""
+        if self.format == "table":
+            self.stream.write(f"{clean(line)}\n")
+
+    def _table(
+        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], empty: str
+    ) -> None:
+        if not rows:
+            if empty:
+                self.text(empty)
+            return
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+        for column in columns:
+            table.add_column(
+                Text(column.title or column.field),
+                justify="right" if column.right else "left",
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(clean(c.words(row.get(c.field, "")))) for c in columns))
+        terminal = self.stream.isatty()
+        console = Console(
+            file=self.stream, width=None if terminal else WIDTH_MAX, highlight=False, markup=False
+        )
+        console.print(table)
+
+    def _line(self, value: Mapping[str, Any]) -> None:
+        self.stream.write(orjson.dumps(value, default=str).decode() + "\n")
+        self.stream.flush()
+
+    def _document(self, value: Mapping[str, Any]) -> None:
+        self.stream.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
+        self.stream.write("\n")
+
+
+def note(line: str) -> None:
+    """A line for people beside the results: to stderr, in every format."""
+    sys.stderr.write(f"{clean(line)}\n")
+    sys.stderr.flush()
+
+
+def _chosen(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    return {name: row.get(name) for name in fields}
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict | list | tuple):
+        return orjson.dumps(value, default=str).decode()
+    return value

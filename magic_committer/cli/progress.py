@@ -1,0 +1,41 @@
+"""Progress of long steps: a bar on stderr where that is a terminal, nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from magic_committer.runtime import Progress, ProgressFunction, no_progress
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
+    """A function for the library's ``progress=``; its bars go when the block ends.
+
+    Args:
+        quiet: show nothing, on a terminal too.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield no_progress
+        return
+    with Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+    ) as bars:
+        known = {}
+
+        def tell(step: Progress) -> None:
+            if step.phase not in known:
+                known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
+            bars.update(known[step.phase], completed=step.done, total=step.total)
+
+        yield tell

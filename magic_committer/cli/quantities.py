@@ -1,0 +1,64 @@
+"""Durations, ages, bytes and money: as they are typed, and as people read them. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from magic_committer.errors import OptionError
+
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:min|[smhdw]))+")
+_STEP = re.compile(r"(\d+(?:\.\d+)?)(min|[smhdw])")
+
+_SIZES = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
+_AGES = (("d", 86_400), ("h", 3600), ("min", 60))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``36h``, ``1d12h``, ``90m``, ``1.5h`` or ``0``; sums are allowed, signs are not.
+
+    Raises:
+        OptionError: it is no duration; a number without a unit, other than 0, is none.
+    """
+    words = text.strip().lower().replace(" ", "")
+    if words == "0":
+        return 0.0
+    if not _DURATION.fullmatch(words):
+        raise OptionError(f"{text!r} is no duration: write 36h, 90m, 45s, 2d or 1d12h")
+    return sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(words))
+
+
+def age_words(seconds: float | None) -> str:
+    """``"3.2 h"``; "?" where a store does not tell."""
+    if seconds is None:
+        return "?"
+    for unit, size in _AGES:
+        if seconds >= size:
+            number = seconds / size
+            return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def bytes_words(size: int | None) -> str:
+    """``"12.5 MiB"``; "?" where it is not known."""
+    if size is None:
+        return "?"
+    for unit, of in _SIZES:
+        if size >= of:
+            return f"{size / of:.1f} {unit}"
+    return f"{size} B"
+
+
+def money_words(dollars: float | None) -> str:
+    """``"$1.24"``; "?" where it is not known, ``"<$0.01"`` where it rounds to nothing."""
+    if dollars is None:
+        return "?"
+    if 0 < dollars < 0.005:
+        return "<$0.01"
+    return f"${dollars:,.2f}"
+
+
+def time_words(epoch: float) -> str:
+    """``"2026-11-21 12:30:00Z"``; "" for 0, which stands for "not known"."""
+    return f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%SZ}" if epoch else ""

@@ -1,0 +1,156 @@
+"""What all commands share: the options for store and output, errors as exit codes, questions.
+
+`command` makes a click command out of a function whose first argument is a `Shell`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import click
+
+from magic_committer import wiring
+from magic_committer.cli import exits
+from magic_committer.cli.output import FORMATS, Format, Output, note
+from magic_committer.cli.progress import shown_progress
+from magic_committer.cli.quantities import parse_duration
+from magic_committer.errors import MagicError, OptionError, PathError
+from magic_committer.options import Options, S3Options
+from magic_committer.paths import Destination, parse_url
+from magic_committer.runtime import ProgressFunction, Runtime, no_progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """How this call of a command was asked to reach stores and to print."""
+
+    s3: S3Options
+    output: Output
+    quiet: bool
+    debug: bool
+
+    def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
+        """The components for a bucket."""
+        return wiring.runtime_for(bucket, self.s3, progress)
+
+    def progress(self) -> AbstractContextManager[ProgressFunction]:
+        """Bars for the library's ``progress=``, where there is a terminal."""
+        return shown_progress(self.quiet)
+
+    def note(self, line: str) -> None:
+        """A line to stderr, unless ``--quiet``."""
+        if not self.quiet:
+            note(line)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Go on only if the user says yes, here or by ``--yes``.
+
+        Raises:
+            click.UsageError: there is nobody to ask.
+            click.Abort: the answer is another.
+        """
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
+        click.confirm(question, abort=True, err=True)
+
+
+# Values of arguments ------------------------------------------------------------------------------
+
+
+class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
+    """An argument that one of our own functions reads; its error is a bad argument (40)."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except (OptionError, PathError) as error:
+            raise BadValue(str(error), ctx=ctx, param=param) from error
+
+
+class BadValue(click.BadParameter):
+    """A value that is wrong, exit code 40."""
+
+    exit_code = exits.BAD_ARGUMENT
+
+
+DIRECTORY = _Value("s3 path", Destination.parse)
+"""``s3://bucket/path`` or ``s3a://…``: a directory; ``dataset1`` never means ``dataset10``."""
+LOCATION = _Value("s3 path", parse_url)
+"""An exact key, or a raw prefix."""
+DURATION = _Value("duration", parse_duration)
+"""Seconds, of ``36h``, ``2d``, ``90m``."""
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+def _common(function: F) -> F:
+    """The options that every command has."""
+    for option in reversed(
+        (
+            click.option(
+                "--format", "how", type=click.Choice(FORMATS), default="table", show_default=True,
+                help="For people, or for programs (docs/cli.md has the schema).",
+            ),
+            click.option("--profile", help="AWS profile.", metavar="NAME"),
+            click.option("--region", help="AWS region.", metavar="NAME"),
+            click.option("--endpoint-url", help="Of a store that is not AWS's.", metavar="URL"),
+            click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
+            click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def command(group: click.Group, name: str) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function a command of a group.
+
+    Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
+    None for 0. Errors of the library end it with a sentence and their code.
+    """
+
+    def decorate(function: Callable[..., int | None]) -> click.Command:
+        @functools.wraps(function)
+        def run(**given: Any) -> None:
+            how = cast(Format, given.pop("how"))
+            quiet, debug = given.pop("quiet"), given.pop("debug")
+            way = {name: given.pop(name) for name in ("profile", "region", "endpoint_url")}
+            if debug:
+                logging.basicConfig(level=logging.DEBUG)
+            try:
+                shell = Shell(S3Options(**way), Output(how), quiet, debug)
+                code = function(shell, **given)
+            except MagicError as error:
+                if debug:
+                    raise
+                note(f"magic-committer: {error}")
+                code = exits.code_of(error)
+            sys.stdout.flush()
+            if code:
+                raise click.exceptions.Exit(code)
+
+        return group.command(name)(_common(run))
+
+    return decorate
+
+
+def options_for(threads: int | None) -> Options:
+    """The library's options for a command: only how much is done at once."""
+    return Options() if threads is None else Options(commit_threads=threads)

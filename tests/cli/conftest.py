@@ -1,0 +1,43 @@
+"""Running commands as a user does, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+
+from magic_committer.cli.main import run
+
+pytest_plugins = ["magic_committer.testing"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: its exit code, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """Its stdout, as JSON."""
+        return orjson.loads(self.out)
+
+
+Command = Callable[..., Ran]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs ``magic-committer`` with the given arguments."""
+
+    def ran(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return ran
