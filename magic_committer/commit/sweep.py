@@ -12,7 +12,8 @@ attempt that made it sees the fence (protocol.md, "The fence"). Order (decisions
 Whose an upload is, is never inferred: an id that a `.pending` or `.pendingset` of ours names, or
 our UUID as a delimited field of the name. Only ``exclusive`` jobs, whose starter says that nobody
 else writes under the destination, take everything. Uploads that a decided plan names are spared: an
-abort's success proves nothing on some stores, and may cost a completed object (stores.md).
+abort's success proves nothing on some stores, and may cost a completed object (stores.md). Once the
+plan of a committed job is gone, the objects tell which uploads those were.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magic_committer.commit import records
-from magic_committer.commit.ready import upload_name
+from magic_committer.commit.complete import is_there
+from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
 from magic_committer.formats import PENDINGSET_BYTES_MAX, Pending, decode_pending, decode_pendingset
 from magic_committer.job import JOB_METADATA, StartedJob, State
@@ -78,6 +80,7 @@ def sweep(
     spared: Spared,
     accepted: Set[str],
     in_flight: int,
+    plan_is_gone: bool = False,
 ) -> Swept:
     """Sweep a decided job, all but its record. Repeatable; errors become warnings.
 
@@ -85,11 +88,13 @@ def sweep(
         spared: uploads that the plan names.
         accepted: keys of the pendingsets that the plan names: they need not be read.
         in_flight: requests at once.
+        plan_is_gone: of a committed job that another process has begun to sweep: what a leftover
+            pendingset names is spared if it became its object.
     """
     dest = Destination.parse(job.dest)
     paths = JobPaths(dest, job.id)
     swept = Swept()
-    run = _Sweep(runtime, job, dest, paths, spared, in_flight, swept)
+    run = _Sweep(runtime, job, dest, paths, spared, in_flight, swept, plan_is_gone)
     found = run.control_objects()
     run.abort_all(run.named_uploads(found, accepted))
     run.abort_listed()
@@ -109,6 +114,7 @@ class _Sweep:
     spared: Spared
     in_flight: int
     swept: Swept
+    plan_is_gone: bool
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
 
@@ -159,6 +165,12 @@ class _Sweep:
         for pending in pendings:
             if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
+        if self.plan_is_gone:
+            pendings = tuple(
+                pending
+                for number, pending in enumerate(pendings)
+                if not is_there(self.runtime, from_pending(pending, f"{info.key}: {number}"))
+            )
         return [UploadInfo(p.destination_key, p.upload_id) for p in pendings]
 
     def abort_listed(self) -> None:

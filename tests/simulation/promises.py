@@ -305,7 +305,7 @@ class Watch:
         if there is None or there.upload != upload_id:
             return
         job = self.truth.jobs.get(there.job)
-        if job is not None and job.decision == "committed":
+        if job is not None and job.decision == "committed" and actor.kind != "task":
             self.broken(
                 "I2", f"the upload that became {there.job}'s object was aborted by {actor}:"
                 " on some stores that costs the object"
