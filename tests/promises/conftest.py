@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from magic_committer.memory import MemoryStore
-from magic_committer.testing import memory_store
+from magic_committer.testing import PatientClock, memory_store
 from tests.promises import hands
+from tests.promises.machine import Machine
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,3 +24,12 @@ def s3() -> Iterator[MemoryStore]:
     """The bucket ``bucket``, empty, with a store clock that this test moves."""
     with memory_store() as store:
         yield store
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """An empty store."""
+    clock = PatientClock()
+    with memory_store(clock=clock) as s3:
+        yield Machine(s3, clock)
+        s3.before = s3.after = None

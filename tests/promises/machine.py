@@ -1,0 +1,95 @@
+"""Jobs in every state of their record, on a store whose clock the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Mode
+from magic_committer.testing import PatientClock
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    killed,
+)
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+READS = {"get", "head", "list", "list_parts", "list_uploads"}
+FILES = {"t/1.csv": b"1", "t/2.csv": b"22"}
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crash() -> None:
+    """Kill the actor here."""
+    raise Crash
+
+
+class Machine:
+    """A store with a clock that the test moves, and jobs in any state on it."""
+
+    def __init__(self, s3: MemoryStore, clock: PatientClock) -> None:
+        self.s3 = s3
+        self.clock = clock
+
+    def job(self, state: str, *, job_id: str | None = None, mode: Mode = "append") -> mc.Job:
+        """A job whose driver died while its record said ``state``: two tasks are committed, one was
+        killed."""
+        job = mc.start(DEST, job_id=job_id, mode=mode)
+        for name in ("1", "2"):
+            committed_task(job, name, {f"{name}.csv": name.encode() * int(name)})
+        killed(job, "3", "3.csv", unique=True)
+        if state == "running":
+            return job
+        if state in ("committing", "reverting", "reverted"):
+            self._die(job.commit, "complete_upload", "t/2.csv")
+        elif state == "completed":
+            self._die(job.commit, "put", "t/_SUCCESS")
+        elif state == "aborting":
+            self._die(job.abort, "list", "")
+        if state in ("reverting", "reverted"):
+            verb, key = {
+                "reverting": ("head", "t/1.csv"),
+                "reverted": ("list", f"{job.id}/"),
+            }[state]
+            self._die(lambda: mc.abort(DEST, job.id, revert=True), verb, key)
+        if state == "closed":
+            mc.abort(DEST, job.id)
+        assert mc.attach(DEST, job.id).state == state
+        return job
+
+    def _die(self, step: Callable[[], object], verb: str, key: str) -> None:
+        at = At(self.s3, lambda r: r.verb == verb and r.key.endswith(key), crash)
+        with pytest.raises(Crash):
+            step()
+        assert at.done
+        self.s3.before = None
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, for the store and everybody."""
+        self.clock.ahead += seconds
+
+
+def left(s3: MemoryStore) -> list[str]:
+    """Last elements of control objects."""
+    return [key.rsplit("/", 1)[-1] for key in control(s3)]
+
+
+ENDS = {
+    "running": "aborted",
+    "committing": "committed",
+    "completed": "committed",
+    "reverting": "reverted",
+    "reverted": "reverted",
+    "aborting": "aborted",
+    "closed": "aborted",
+}
+STATES = sorted(ENDS)

@@ -1,0 +1,361 @@
+"""I4 and I6 for operators: cleaning up takes what dead jobs left, and harms nobody."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    killed,
+    unanswered,
+    visible,
+)
+from tests.promises.machine import (
+    DAY,
+    ENDS,
+    FILES,
+    HOUR,
+    READS,
+    STATES,
+    Crash,
+    Machine,
+    crash,
+    left,
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_cleanup_ends_what_is_dead_and_is_repeatable(machine: Machine, state: str) -> None:
+    """I4, I5: a job in any state, after two days: ended; then its closed record goes."""
+    machine.job(state)
+    machine.later(2 * DAY)
+    first = mc.cleanup(DEST)
+    assert first.errors == ()
+    assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
+    assert machine.s3.open_uploads() == ()
+    assert left(machine.s3) == ([] if state == "closed" else ["job.json"])
+    second = mc.cleanup(DEST)
+    assert (second.recovered, second.records_deleted) == ((), 0)
+    machine.later(2 * DAY)
+    assert mc.cleanup(DEST).records_deleted == (state != "closed")
+    assert control(machine.s3) == []
+
+
+def test_the_record_of_a_given_id_goes_only_on_the_operators_word(machine: Machine) -> None:
+    """I2: a closed record of a given id keeps the id taken, until it is said that no process of the
+    run lives."""
+    machine.job("closed", job_id="nightly")
+    machine.later(30 * DAY)
+    assert mc.cleanup(DEST).records_deleted == 0
+    with pytest.raises(mc.JobExists):
+        mc.start(DEST, job_id="nightly")
+    assert mc.cleanup(DEST, forget_given=True).records_deleted == 1
+    assert control(machine.s3) == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_cleanup_leaves_what_is_young(machine: Machine, state: str) -> None:
+    """A cleanup right beside a driver at work, in whatever state, changes nothing."""
+    machine.job(state)
+    before = machine.s3.keys(), machine.s3.open_uploads()
+    machine.s3.requests.clear()
+    report = mc.cleanup(DEST)
+    assert set(machine.s3.requests) <= READS
+    assert (machine.s3.keys(), machine.s3.open_uploads()) == before
+    assert report.did == ()
+    assert report.errors == ()
+
+
+def neighbourhood(s3: MemoryStore) -> tuple[set[str], set[str]]:
+    """What belongs to others: keys, and ids of uploads."""
+    spark = "ab" * 16
+    keys = [
+        "t/data.csv",
+        "t/__magic_job-hadoop/job-hadoop/00/tasks/a/__base/x.pending",
+        "t/__magic_job-hadoop/job-hadoop/00/task_1.pendingset",
+        "t/__magic/job-1/task.pendingset",
+        "t/__magic_stream/query.json",
+        "t2/__magic_job-x/plan-1.json",
+    ]
+    for key in keys:
+        s3.put_object(key, b"theirs")
+    uploads = {
+        s3.start_upload(key)
+        for key in (
+            "t/theirs.csv",
+            f"t/part-{spark}.csv",
+            f"t/part-xmcj{spark}.csv",
+            f"t2/part-mcj{spark}.csv",
+        )
+    }
+    return set(keys), uploads
+
+
+def test_cleanup_touches_nothing_of_others(machine: Machine) -> None:
+    """I6: Hadoop's jobs, streams, foreign objects and uploads, and neighbours whose names begin
+    alike stay, however old."""
+    keys, uploads = neighbourhood(machine.s3)
+    machine.job("running")
+    machine.later(100 * DAY)
+    for _ in range(2):
+        mc.cleanup(DEST, forget_given=True)
+        machine.later(2 * DAY)
+    assert set(machine.s3.keys()) == keys
+    assert {u.upload_id for u in machine.s3.open_uploads()} == uploads
+
+
+def test_uploads_of_jobs_that_are_over_go_by_name_after_an_hour(machine: Machine) -> None:
+    """I4: what a task created after the sweep of its job is found by its name."""
+    s3 = machine.s3
+    with mc.write(DEST) as gone, gone.open("a.csv") as f:
+        f.write(b"1")
+    closed = mc.start(DEST, job_id="given")
+    closed.abort()
+    for uuid in (gone.job.uuid, closed.uuid):
+        s3.start_upload(f"t/dt=1/late-mcj{uuid}.csv")
+    report = mc.cleanup(DEST)
+    assert (report.uploads_aborted, report.uploads_left) == (0, 2)
+    machine.later(HOUR)
+    _same_without_doing(s3)
+    assert mc.cleanup(DEST).uploads_aborted == 2
+    assert s3.open_uploads() == ()
+    assert set(visible(s3)) == {"t/a.csv"}
+
+
+def _same_without_doing(s3: MemoryStore) -> None:
+    """A dry run counts what there is to do, and does none of it."""
+    before = s3.keys(), s3.open_uploads()
+    s3.requests.clear()
+    report = mc.cleanup(DEST, dry_run=True)
+    assert report.uploads_aborted + report.objects_deleted >= 2
+    assert len(report.did) >= 2
+    assert set(s3.requests) <= READS
+    assert (s3.keys(), s3.open_uploads()) == before
+
+
+def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
+    """I6: where the store does not say when an upload began, somebody may just be copying a file of
+    that name: it stays. Beside a record or litter of its job, it has their age."""
+    s3 = machine.s3
+
+    def undated(request: Request, reply: object) -> object:
+        if request.verb != "list_uploads" or not isinstance(reply, tuple):
+            return None
+        page, bound = reply
+        uploads = tuple(replace(upload, initiated=None) for upload in page.uploads)
+        return replace(page, uploads=uploads), bound
+
+    closed = mc.start(DEST, job_id="given")
+    closed.abort()
+    mine = s3.start_upload(f"t/late-mcj{closed.uuid}.csv")
+    unknown = s3.start_upload(f"t/late-mcj{'cd' * 16}.csv")
+    machine.later(2 * HOUR)
+    s3.after = undated
+    report = mc.cleanup(DEST)
+    assert (report.uploads_aborted, report.uploads_left) == (1, 1)
+    s3.after = None
+    assert [u.upload_id for u in s3.open_uploads()] == [unknown]
+    assert mine != unknown
+
+
+def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> None:
+    """I6: the record of an upload's job may lie above the destination that is cleaned: it is looked
+    for there, and where that is forbidden the upload stays."""
+    above = mc.start("s3://bucket/")
+    file = killed(above, "1", "t/dt=1/slow.csv", unique=True)
+    machine.later(5 * HOUR)
+    report = mc.cleanup(DEST)
+    assert (report.uploads_aborted, report.uploads_left) == (0, 0)
+    mc.abort("s3://bucket/", above.id)
+    machine.s3.start_upload(f"t/dt=1/slow-mcj{above.uuid}.csv")
+    machine.later(5 * HOUR)
+
+    def forbid(request: Request) -> None:
+        if request.verb == "list" and request.key == "__magic_job-":
+            raise PermissionDenied("no")
+
+    machine.s3.before = forbid
+    report = mc.cleanup(DEST)
+    assert (report.uploads_aborted, report.uploads_left) == (0, 1)
+    assert "no" in report.errors[0]
+    machine.s3.before = None
+    assert mc.cleanup(DEST).uploads_aborted == 1
+    file.abort()
+
+
+def test_an_upload_that_is_completed_meanwhile_is_not_aborted(machine: Machine) -> None:
+    """I2: a job commits between cleanup's first look at the uploads and its look at the records:
+    it is over then, but its uploads became objects, and no abort is sent after them (on some stores
+    that would cost the object)."""
+    s3 = machine.s3
+    job = mc.start(DEST, accept="results")
+    with job.task("1") as task, task.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    machine.later(5 * HOUR)
+    at = At(s3, lambda r: r.verb == "list", lambda: job.commit([task.result]))
+    aborts: list[str] = []
+
+    def watch(request: Request, reply: object) -> None:
+        if request.verb == "abort_upload":
+            aborts.append(request.key)
+
+    s3.after = watch
+    report = mc.cleanup(DEST)
+    assert at.done
+    assert (aborts, report.uploads_aborted, report.errors) == ([], 0, ())
+    assert len(visible(s3)) == 1
+
+
+def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machine) -> None:
+    """I4: a pendingset that a zombie stored after the sweep is taken an hour later, with its upload
+    of a name that the user chose; an upload of it that was completed is left alone."""
+    s3 = machine.s3
+    job = mc.start(DEST, track="memory", accept="results")
+    zombie = job.task("2")
+    with zombie.open("zombie.csv") as f:
+        f.write(b"z")
+    kept: list[tuple[str, bytes, dict[str, str]]] = []
+
+    def keep(request: Request, reply: object) -> None:
+        if request.verb == "put" and request.key.endswith(".pendingset"):
+            attributes = s3.attributes(request.key)
+            kept.append((request.key, s3.body(request.key), dict(attributes.metadata)))
+
+    s3.after = keep
+    accepted = committed_task(job, "1", {"a.csv": b"1"})
+    zombie.commit()
+    s3.after = None
+    doomed = s3.open_uploads("t/zombie.csv")
+    job.commit([accepted])
+    assert s3.open_uploads() == ()
+    for key, body, metadata in kept:
+        s3.put_object(key, body, metadata=metadata)
+    revived = _open_again(s3, doomed[0].key, doomed[0].upload_id)
+    aborts: list[str] = []
+    s3.before = lambda r: aborts.append(r.key) if r.verb == "abort_upload" else None
+    assert mc.cleanup(DEST).objects_deleted == 0
+    machine.later(HOUR)
+    _same_without_doing(s3)
+    report = mc.cleanup(DEST)
+    assert (report.objects_deleted, report.uploads_aborted, report.errors) == (2, 1, ())
+    assert aborts == ["t/zombie.csv"]
+    assert revived
+    assert control(s3) == []
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert s3.open_uploads() == ()
+
+
+def _open_again(s3: MemoryStore, key: str, upload_id: str) -> bool:
+    """Give an aborted upload its life back, as a Create that landed after the sweep would."""
+    fresh = s3.start_upload(key)
+    held = s3._bucket.uploads
+    upload = held.pop(fresh)
+    upload.upload_id = upload_id
+    held[upload_id] = upload
+    s3._bucket._upload_ids[upload.number] = upload_id
+    return True
+
+
+def test_two_cleanups_at_once_do_no_harm() -> None:
+    """I5: a second cleanup before each request of the first, over jobs in every state: the end is
+    that of one."""
+    for number in range(1, 400):
+        clock = PatientClock()
+        with memory_store(clock=clock) as s3:
+            machine = Machine(s3, clock)
+            mine = machine.job("committing")
+            machine.job("running", job_id="r")
+            machine.later(2 * DAY)
+            s3.requests.clear()
+            second: list[mc.CleanupReport] = []
+            at = At(
+                s3,
+                lambda r: s3.requests.total() == number,  # noqa: B023
+                lambda: second.append(mc.cleanup(DEST)),  # noqa: B023
+            )
+            first = mc.cleanup(DEST)
+            s3.before = None
+            assert first.errors == ()
+            assert at.done == (len(second) == 1)
+            assert all(report.errors == () for report in second)
+            assert visible(s3) == FILES
+            assert left(s3) == ["job.json", "job.json"]
+            assert s3.open_uploads() == ()
+            assert mc.attach(DEST, mine.id).outcome == "committed"
+        if not at.done:
+            break
+    assert 20 < number < 399
+
+
+def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
+    """I5: cleanup killed before or after each of its requests, over jobs in several states, litter
+    and closed records: the next one comes to the same end."""
+    for number in range(1, 400):
+        for after in (False, True):
+            clock = PatientClock()
+            with memory_store(clock=clock) as s3:
+                machine = Machine(s3, clock)
+                for state in ("running", "committing", "closed"):
+                    job = machine.job(state)
+                    s3.start_upload(f"t/late-mcj{job.uuid}.csv")
+                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/plan-1.json"
+                s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
+                machine.later(2 * DAY)
+                s3.requests.clear()
+                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
+                with suppress(Crash):
+                    mc.cleanup(DEST)
+                s3.before = s3.after = None
+                machine.later(HOUR)  # what the dead one has decided looks young until then
+                assert mc.cleanup(DEST).errors == ()
+                assert visible(s3) == FILES
+                assert left(s3) == ["job.json", "job.json"]
+                assert s3.open_uploads() == ()
+        if not at.done:
+            break
+    assert 40 < number < 399
+
+
+def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machine) -> None:
+    """What fails is in the report, the rest is done, and the next cleanup does what was left."""
+    machine.job("running")
+    other = machine.job("running", job_id="other")
+    machine.later(2 * DAY)
+    At(machine.s3, lambda r: r.verb == "list" and r.key.endswith("other/"), unanswered)
+    report = mc.cleanup(DEST)
+    assert len(report.errors) == 1
+    assert mc.attach(DEST, other.id).state == "running"
+    assert len(report.recovered) == 1
+    again = mc.cleanup(DEST)
+    assert again.errors == ()
+    assert machine.s3.open_uploads() == ()
+    json.dumps(again.to_dict())
+
+
+def test_a_dead_driver_with_live_tasks_leaves_nothing(machine: Machine) -> None:
+    """I3, I4: tasks that live on after their driver died meet the fence of cleanup's decision."""
+    job = mc.start(DEST)
+    tasks = [job.task(str(number)) for number in range(3)]
+    files = [task.open(f"{task.task_id}.csv") for task in tasks]
+    for file in files:
+        file.write(b"1")
+    machine.later(2 * DAY)
+    assert mc.cleanup(DEST).recovered[0].outcome == "aborted"
+    for task, file in zip(tasks, files, strict=True):
+        with pytest.raises(mc.JobNotRunning), task:
+            file.close()
+    assert visible(machine.s3) == {}
+    assert left(machine.s3) == ["job.json"]
+    assert machine.s3.open_uploads() == ()

@@ -1,0 +1,93 @@
+"""What `inspect` tells of jobs is so, whatever state they are in."""
+
+from __future__ import annotations
+
+import json
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import Request
+from tests.promises.hands import (
+    DEST,
+)
+from tests.promises.machine import (
+    DAY,
+    HOUR,
+    Machine,
+)
+
+
+def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
+    """Of each job: who, how old, how much; Hadoop's and litter told apart; what cannot be read is
+    reported, not raised; streams are no jobs."""
+    running = machine.job("running", job_id="run")
+    machine.later(HOUR)
+    with running.task("9") as task, task.open("x.csv") as f:
+        f.write(b"12345")
+        machine.later(60)
+    s3 = machine.s3
+    s3.put_object("t/__magic_job-hadoop/job-hadoop/00/tasks/a/__base/x", b"")
+    s3.put_object("t/__magic/job-old/x.pendingset", b"{}")
+    s3.put_object("t/__magic_job-litter/plan-1.json", b"{}", metadata={JOB_METADATA: "ab" * 16})
+    s3.put_object("t/__magic_job-new/job.json", b'{"version":99}')
+    s3.put_object("t/__magic_stream/q.json", b"{}")
+    found = {job.id: job for job in mc.inspect(DEST)}
+    assert {name: job.kind for name, job in found.items()} == {
+        "run": "ours",
+        "hadoop": "hadoop",
+        "old": "hadoop",
+        "litter": "litter",
+        "new": "unreadable",
+    }
+    mine = found["run"]
+    assert (mine.tasks, mine.files, mine.bytes) == (3, 3, 8)
+    assert (mine.state, mine.mode, mine.accept, mine.track) == (
+        "running",
+        "append",
+        "listing",
+        "s3",
+    )
+    assert mine.age < 120
+    assert mine.given_id
+    assert "may be alive" in mine.would
+    assert "Upgrade" in found["new"].problem
+    json.dumps([job.to_dict() for job in found.values()])
+
+
+def test_inspect_sees_files_that_no_task_has_committed(machine: Machine) -> None:
+    """Closed files of attempts that never committed count as pending too."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"123")
+    (found,) = mc.inspect(DEST)
+    assert (found.tasks, found.files, found.bytes) == (0, 1, 3)
+
+
+def test_inspect_of_a_decided_job_goes_by_its_plan(machine: Machine) -> None:
+    """A committing job tells its plan, how far it is, and who decided."""
+    machine.job("committing")
+    (found,) = mc.inspect(DEST)
+    assert (found.tasks, found.files, found.bytes, found.visible, found.missing) == (2, 2, 3, 1, 0)
+    assert found.role == "driver"
+    assert found.pid > 0
+    assert "complete 1 files of 2" in found.would
+
+
+def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
+    """A record that the store refuses is a ``problem`` of its own job, for inspect and cleanup."""
+    job = machine.job("running")
+    machine.s3.put_object("t/__magic_job-secret/job.json", b"{}")
+    machine.later(2 * DAY)
+
+    def refuse(request: Request) -> None:
+        if request.verb == "get" and "secret" in request.key:
+            raise PermissionDenied("no")
+
+    machine.s3.before = refuse
+    found = {one.id: one.problem for one in mc.inspect(DEST)}
+    assert found == {"secret": "no", job.id: ""}
+    report = mc.cleanup(DEST)
+    assert [one.outcome for one in report.recovered] == ["aborted"]
+    assert any("secret" in error for error in report.errors)

@@ -1,0 +1,152 @@
+"""A job that says that it lives is not taken for dead; its signs go when it ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import handles, wiring
+from magic_committer.committers.magic.alive import ALIVE_SECONDS
+from magic_committer.job import State
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.pool import ThreadPool
+from tests.promises.hands import (
+    DEST,
+    At,
+    control,
+    unanswered,
+    visible,
+)
+from tests.promises.machine import (
+    DAY,
+    HOUR,
+    STATES,
+    Machine,
+    left,
+)
+
+
+class Ticker(ThreadPool):
+    """A pool whose time passes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ticking: list[Callable[[], bool]] = []
+        self.seconds: list[float] = []
+
+    def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
+        """Keep the function."""
+        self.ticking.append(function)
+        self.seconds.append(seconds)
+        return lambda: self.ticking.remove(function) if function in self.ticking else None
+
+    def tick(self) -> list[bool]:
+        """Let the period pass."""
+        return [function() for function in self.ticking]
+
+
+@pytest.fixture
+def ticker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ticker]:
+    """The process's pool, with a ticker."""
+    pool = Ticker()
+    monkeypatch.setattr(wiring, "pool", pool)
+    yield pool
+    pool.close()
+
+
+def test_a_sign_of_life_keeps_a_long_job_alive(machine: Machine, ticker: Ticker) -> None:
+    """A job that is silent for days but for its sign is left by cleanup, and tells who drives it;
+    its commit sweeps the sign."""
+    with mc.write(DEST) as job:
+        file = job.open("a.csv")
+        file.write(b"1")
+        machine.later(2 * DAY)
+        assert ticker.tick() == [True]
+        assert ticker.seconds == [ALIVE_SECONDS]
+        machine.later(HOUR)
+        assert mc.cleanup(DEST).jobs_left == 1
+        (found,) = mc.inspect(DEST)
+        assert found.pid > 0
+        assert "alive.json" in left(machine.s3)
+        file.close()
+    assert ticker.ticking == []
+    assert visible(machine.s3) == {"t/a.csv": b"1"}
+    assert control(machine.s3) == []
+
+
+def test_the_sign_of_life_ends_with_an_aborted_job(machine: Machine, ticker: Ticker) -> None:
+    """Leaving ``with write`` by exception ends the sign too."""
+    with pytest.raises(ZeroDivisionError), mc.write(DEST):
+        assert ticker.tick() == [True]
+        raise ZeroDivisionError
+    assert ticker.ticking == []
+    assert control(machine.s3) == []
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_late_sign_of_life_takes_itself_back(
+    machine: Machine, ticker: Ticker, state: str
+) -> None:
+    """I4: a driver that was paused gives its sign after the sweep: it reads the record, and unless
+    the job lives, leaves nothing and stops."""
+    job = machine.job(state)
+    end = job.keep_alive()
+    lives = State(state) in (State.RUNNING, State.COMMITTING, State.REVERTING)
+    assert ticker.tick() == [lives]
+    assert ("alive.json" in left(machine.s3)) == lives
+    end()
+
+
+def test_a_sign_whose_put_or_read_fails_leaves_nothing_behind(
+    machine: Machine, ticker: Ticker
+) -> None:
+    """I4: an unanswered PUT is looked after like an answered one; a record that cannot be read
+    takes the sign back, and the next one is given."""
+    job = machine.job("running")
+    job.keep_alive()
+    At(machine.s3, lambda r: r.key.endswith("alive.json"), unanswered, after=True)
+    assert ticker.tick() == [True]
+    assert "alive.json" in left(machine.s3)
+    machine.s3.after = None
+    At(machine.s3, lambda r: r.verb == "get", unanswered)
+    assert ticker.tick() == [True]
+    assert "alive.json" not in left(machine.s3)
+    assert ticker.tick() == [True]
+    job.abort()
+    At(machine.s3, lambda r: r.key.endswith("alive.json"), unanswered, after=True)
+    assert ticker.tick() == [False]
+    assert "alive.json" not in left(machine.s3)
+
+
+def test_signs_are_given_by_a_thread_that_ends_with_the_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real pool: signs come while the job runs, no thread outlives it, nor a job that is
+    dropped."""
+    monkeypatch.setattr(handles, "ALIVE_SECONDS", 0.005)
+    given = threading.Semaphore(0)
+
+    def count(request: Request, reply: object) -> None:
+        if request.verb == "put" and request.key.endswith("alive.json"):
+            given.release()
+
+    def tickers() -> list[threading.Thread]:
+        return [t for t in threading.enumerate() if t.name.endswith("-every")]
+
+    s3.after = count
+    with mc.write(DEST):
+        assert given.acquire(timeout=30)
+        assert given.acquire(timeout=30)
+        (thread,) = tickers()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    dropped = mc.write(DEST).__enter__()
+    (thread,) = tickers()
+    del dropped
+    gc.collect()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
