@@ -6,19 +6,19 @@ one that nobody expected; that one is told with its kind, and with how to see al
 
 from __future__ import annotations
 
-import os
 import sys
+import traceback
 from typing import NoReturn
 
 import click
 
-from magic_committer.cli import exits, jobs
+from magic_committer.cli import completion, exits, jobs
 from magic_committer.cli.app import root
 from magic_committer.cli.output import note
 
 __all__ = ["main"]
 
-GROUPS = (jobs,)
+GROUPS = (completion, jobs)
 """The modules that add their commands to the root when they are imported."""
 
 
@@ -29,7 +29,6 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; its exit code."""
-    debug = "--debug" in arguments
     try:
         code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
     except click.exceptions.Exit as end:
@@ -41,13 +40,9 @@ def run(arguments: list[str]) -> int:
         error.show()
         usage = isinstance(error, click.UsageError) and error.exit_code == 2
         return exits.USAGE if usage else error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has enough (``| head``); Python would complain at its own end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.OK
     except Exception as error:
-        if debug:
-            raise
+        if "--debug" in arguments:
+            traceback.print_exc()
         note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
         return exits.FAILED
     return code if isinstance(code, int) else exits.OK

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -133,13 +134,15 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., int | None
             quiet, debug = given.pop("quiet"), given.pop("debug")
             way = {name: given.pop(name) for name in ("profile", "region", "endpoint_url")}
             if debug:
-                logging.basicConfig(level=logging.DEBUG)
+                # Our own log only: the SDK's has signatures and session tokens in it.
+                logging.basicConfig(level=logging.WARNING)
+                logging.getLogger("magic_committer").setLevel(logging.DEBUG)
             try:
                 shell = Shell(S3Options(**way), Output(how), quiet, debug)
                 code = function(shell, **given)
             except MagicError as error:
                 if debug:
-                    raise
+                    traceback.print_exc()
                 note(f"magic-committer: {error}")
                 code = exits.code_of(error)
             sys.stdout.flush()

@@ -1,19 +1,259 @@
-"""What every command keeps to: formats, exit codes, paths, silence about secrets."""
+"""What every command keeps to: formats, exit codes, paths, questions, silence about secrets."""
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import click
+import orjson
+import pytest
+
 from magic_committer import start
+from magic_committer.cli import exits
+from magic_committer.cli.output import FORMATS, SCHEMA, clean
+from magic_committer.cli.quantities import age_words, bytes_words, money_words, parse_duration
+from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore
+from tests.cli import reference
 from tests.cli.conftest import Command
 
+PATH = "s3://bucket/table"
+COMMANDS = {path.removeprefix("magic-committer "): one for path, one, _ in reference.commands()}
 
-def test_rows_have_a_versioned_schema(command: Command, memory_s3: MemoryStore) -> None:
-    """JSON says of which version and kind it is, and a line of jsonl does."""
-    start("s3://bucket/table", job_id="mine")
-    told = command("job", "list", "s3://bucket/table", "--format", "json").json()
-    assert (told["schema"], told["kind"]) == (1, "jobs")
-    assert [row["id"] for row in told["rows"]] == ["mine"]
-    print(command("job", "list", "s3://bucket/table").out)
-    print(command("job", "list", "xs3://bucket/table"))
-    print(command("job", "lst", "xs3://bucket/table"))
-    print(command("job", "list", "s3://bucket/table2"))
+
+# Help ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", sorted(COMMANDS))
+def test_every_command_explains_itself(command: Command, words: str) -> None:
+    """Each has a sentence of help, and one for each option."""
+    shown = command(*words.split(), "--help")
+    assert shown.code == exits.OK
+    assert COMMANDS[words].help
+    told = [p.help for p in COMMANDS[words].params if isinstance(p, click.Option)]
+    assert all(told), told
+
+
+def test_the_reference_is_what_the_commands_say() -> None:
+    """docs/cli-reference.md is up to date: ``python -m tests.cli.reference`` writes it."""
+    assert reference.FILE.read_text(encoding="utf-8") == reference.text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_its_completion(command: Command, shell: str) -> None:
+    """The script names the variable by which the shell asks us back."""
+    told = command("completion", shell)
+    assert told.code == exits.OK
+    assert "_MAGIC_COMMITTER_COMPLETE" in told.out
+
+
+def test_a_shell_that_asks_is_told_the_commands() -> None:
+    """The installed command answers a shell's question."""
+    asked = {
+        "COMP_WORDS": "magic-committer job li",
+        "COMP_CWORD": "2",
+        "_MAGIC_COMMITTER_COMPLETE": "bash_complete",
+    }
+    code = "import sys; sys.argv = ['magic-committer']; from magic_committer.cli.main import main"
+    told = subprocess.run(
+        [sys.executable, "-c", f"{code}; main()"],
+        env={**os.environ, **asked}, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert told.stdout.split() == ["plain,list"]
+
+
+# Formats ------------------------------------------------------------------------------------------
+
+
+def test_programs_are_told_a_versioned_schema(command: Command, memory_s3: MemoryStore) -> None:
+    """JSON, lines of JSON and CSV hold the same fields; both kinds of JSON say the version."""
+    start(PATH, job_id="mine")
+    whole = command("job", "list", PATH, "--format", "json").json()
+    assert (whole["schema"], whole["kind"]) == (SCHEMA, "jobs")
+    (row,) = whole["rows"]
+    first, last = map(
+        orjson.loads, command("job", "list", PATH, "--format", "jsonl").out.splitlines()
+    )
+    assert {**row, "schema": SCHEMA, "kind": row["kind"]}.keys() == first.keys()
+    assert last["kind"] == "jobs.summary"
+    (read,) = csv.DictReader(io.StringIO(command("job", "list", PATH, "--format", "csv").out))
+    assert read["id"] == row["id"] == "mine"
+    assert read.keys() == row.keys()
+
+
+@pytest.mark.parametrize("how", FORMATS)
+def test_what_a_store_says_is_never_obeyed(
+    command: Command, memory_s3: MemoryStore, how: str
+) -> None:
+    """No control character of a key or an id reaches a terminal, in any format."""
+    memory_s3.put_object("table/__magic_job-\x1b[2Jx/a.pending", b"{}")
+    told = command("job", "list", PATH, "--format", how)
+    assert told.code == exits.OK
+    assert "[2Jx" in told.out
+    assert how == "csv" or "\x1b" not in told.out + told.err
+
+
+def test_text_keeps_letters_and_loses_controls() -> None:
+    """Letters of all scripts stay; escapes, new lines and marks that turn text round do not."""
+    assert clean("Müller 表 a b") == "Müller 表 a b"
+    assert clean("a\x1b[31mb\nc\u202ed") == "a\\x1b[31mb\\nc\\u202ed"
+
+
+def test_nothing_moves_where_there_is_no_terminal(command: Command, memory_s3: MemoryStore) -> None:
+    """No progress bar and no colour is written to a file or a pipe."""
+    start(PATH)
+    told = command("job", "list", PATH)
+    assert "\x1b" not in told.out
+    assert not told.err
+
+
+# Exit codes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("job", "lst"), exits.USAGE, "No such command 'lst'"),
+        (("job", "list"), exits.USAGE, "Missing argument"),
+        (("job", "list", PATH, "--fast"), exits.USAGE, "No such option"),
+        (("job", "list", "hdfs://x/y"), exits.BAD_ARGUMENT, "s3://bucket/path"),
+        (("job", "list", PATH, "--dead-after", "soon"), exits.BAD_ARGUMENT, "36h"),
+        (("job", "list", "s3://bucket/__magic_job-1/x"), exits.BAD_ARGUMENT, "own directory"),
+    ],
+)
+def test_bad_input_is_told_with_its_code(
+    command: Command, memory_s3: MemoryStore, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    """A wrong command line ends with Hadoop's code for it, and a sentence that says what to do."""
+    told = command(*arguments)
+    assert told.code == code
+    assert says in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_path_is_a_directory(command: Command, memory_s3: MemoryStore) -> None:
+    """``table`` never means ``table2``; s3a and a closing slash are the same place."""
+    start("s3://bucket/table2", job_id="other")
+    start(PATH, job_id="mine")
+    for path in (PATH, f"{PATH}/", "s3a://bucket/table"):
+        rows = command("job", "list", path, "--format", "json").json()["rows"]
+        assert [row["id"] for row in rows] == ["mine"]
+
+
+def test_a_reader_that_has_enough_is_told_nothing() -> None:
+    """``magic-committer … | head -1`` ends early and quietly."""
+    code = (
+        "from magic_committer.testing import memory_store\n"
+        "from magic_committer import start\n"
+        "from magic_committer.cli.main import run\n"
+        "import sys\n"
+        "with memory_store():\n"
+        "    for number in range(500): start('s3://bucket/table', job_id=f'{number:0100}')\n"
+        "    sys.exit(run(['job', 'list', 's3://bucket/table', '--format', 'jsonl']))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert running.stdout.readline().startswith("{")
+        running.stdout.close()
+        told = running.stderr.read()
+        assert running.wait(60) == exits.FAILED
+    assert told == ""
+
+
+# Secrets ------------------------------------------------------------------------------------------
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A store that refuses everybody, and repeats what it was sent."""
+
+    def do_GET(self) -> None:
+        """Answer 403."""
+        sent = f"{self.path} {self.headers.get('Authorization')}"
+        body = f"<Error><Code>AccessDenied</Code><Message>{sent}</Message></Error>".encode()
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """The URL of a store that refuses everybody."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("s3://bucket/table", exits.FORBIDDEN),
+        ("s3://verysecretverysecret@bucket/table", exits.BAD_ARGUMENT),
+    ],
+)
+def test_no_secret_is_printed(refusing: str, debug: tuple[str, ...], path: str, code: int) -> None:
+    """Not in an error, nor with ``--debug``: keys and tokens of the environment, or in a URL."""
+    secrets = {
+        "AWS_SECRET_ACCESS_KEY": "verysecretverysecret",
+        "AWS_SESSION_TOKEN": "tokentokentokentoken",
+    }
+    command = [sys.executable, "-m", "magic_committer.cli", "job", "list", path, *debug]
+    ran = subprocess.run(
+        [*command, "--endpoint-url", refusing, "--region", "us-east-1"],
+        env={**os.environ, **secrets, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    told = ran.stdout + ran.stderr
+    assert ran.returncode == code, told
+    assert not [secret for secret in secrets.values() if secret in told]
+    assert ("Traceback" in told) == bool(debug and code == exits.FORBIDDEN)
+
+
+# Quantities ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("36h", 129_600), ("2d", 172_800), ("1d12h", 129_600), ("90m", 5400), ("45s", 45),
+     ("1.5h", 5400), ("0", 0), ("1 d 12 h", 129_600), ("10min", 600), ("1w", 604_800)],
+)  # fmt: skip
+def test_durations_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    """Numbers with units, and sums of them."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "12", "-1h", "1h-", "h", "1y", "nan", "1e3s", "1h 2"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """A number without a unit above all: nobody knows what 12 would be."""
+    with pytest.raises(OptionError, match="36h"):
+        parse_duration(text)
+
+
+def test_quantities_read_well() -> None:
+    """Ages, sizes and money, and what is not known."""
+    assert [age_words(x) for x in (None, 0, 59, 90, 7200, 36_000, 200_000, 2e6)] == [
+        "?", "0 s", "59 s", "1.5 min", "2.0 h", "10 h", "2.3 d", "23 d",
+    ]  # fmt: skip
+    assert [bytes_words(x) for x in (None, 0, 1023, 1024, 3 * 1024**4)] == [
+        "?", "0 B", "1023 B", "1.0 KiB", "3.0 TiB",
+    ]  # fmt: skip
+    assert [money_words(x) for x in (None, 0, 0.001, 1.239, 1234.5)] == [
+        "?", "$0.00", "<$0.01", "$1.24", "$1,234.50",
+    ]  # fmt: skip
