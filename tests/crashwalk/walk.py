@@ -19,7 +19,7 @@ from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError
 from magic_committer.job import State, TaskCommit, Terms
 from magic_committer.options import Accept, Mode, Track
-from tests.simulation import actors
+from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
 from tests.simulation.promises import Violation
 from tests.simulation.scheduler import Actor
@@ -109,11 +109,11 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         if kill is not None:
             nth = world.injector.requests + kill.nth
             world.injector.faults = [Fault(kill.kind, "", nth)]
-        program = partial(actors.recover_all, world)
+        program = partial(operators.recover_all, world, False)
         if number == 0:
             program = partial(_job, world, job)
         elif kill is not None:
-            program = partial(actors.recover, world, 0)
+            program = partial(operators.recover, world, operators.Shift())
         world.start(f"process {number}", "walker", program)
         world.scheduler.run()
         world.injector.faults = []

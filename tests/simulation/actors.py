@@ -17,7 +17,7 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
 )
-from magic_committer.job import JobReport, State, TaskCommit
+from magic_committer.job import JobReport, State
 from magic_committer.store import Attributes
 from tests.simulation import operators
 from tests.simulation.scheduler import Actor
@@ -29,6 +29,7 @@ POLLS_MAX = 6
 PLAIN = Attributes()
 PAUSE_SECONDS = 2.0
 LATE_SECONDS = 40.0
+FORMER_TURNS_MAX = 60
 
 
 # Tasks --------------------------------------------------------------------------------------------
@@ -151,18 +152,28 @@ def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, act
 # Drivers ------------------------------------------------------------------------------------------
 
 
-def driver(world: World, run: JobRun, patience: str, actor: Actor) -> None:
+def driver(
+    world: World, run: JobRun, patience: str, former: JobRun | None, rest: float, actor: Actor
+) -> None:
     """Starts a job, waits for its tasks, runs failed ones again, commits or aborts.
 
     Args:
         patience: ``"patient"``; ``"polls"``: goes by the listing alone, tries until all tasks are
             there; ``"gives up"``: aborts after the first failure of a commit, as Spark does.
+        former: a run of the same given id: it waits until that is at its end, and ``rest`` seconds.
     """
+    if former is not None:
+        world.scheduler.wait(former.ready)
+        if former.started is not None:
+            world.wait_for_state(former.started.uuid, "closed")
+            world.wait_turns(int(world.chance.random() * FORMER_TURNS_MAX))
+            world.scheduler.sleep(rest)
     try:
         committer = MagicCommitter.setup(
             world.runtime(actor), DEST, run.terms, OPTIONS, world.blocks, run.job_id
         )
         run.started = committer.job
+        world.watch.truth.jobs[committer.job.uuid].handed_out = True
     except MagicError as error:
         world.watch.refused(actor.job, error)
         return

@@ -25,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -248,18 +249,24 @@ LEADS_TO = {
 """Requests that hardly occur unless something else went wrong before: fault and kind."""
 
 
-def draw_faults(chance: random.Random) -> list[Fault]:
+def draw_faults(chance: random.Random, expected: Sequence[str] = ()) -> list[Fault]:
     """One to three faults. The first strikes early enough to strike in every schedule; the others
-    go for a kind of request."""
+    go for a kind of request, one of those that few schedules send but this one is ``expected`` to.
+    """
     faults = [Fault(chance.choice(FAULTS), "", 1 + int(chance.random() * 26))]
+    if expected:
+        _go_for(faults, chance, chance.choice(expected), 1)
     for _ in range(int(chance.random() * 3)):
         target = TARGETS[int(chance.random() * len(TARGETS))]
-        nth = 1 + int(chance.random() ** 2 * 4)
-        faults.append(Fault(chance.choice(FAULTS), target, nth))
-        if target in LEADS_TO and len(faults) < FAULTS_MAX:
-            before, kind = LEADS_TO[target]
-            faults.append(Fault(before, kind, 1 + (kind == "swap record")))
+        _go_for(faults, chance, target, 1 + int(chance.random() ** 2 * 4))
     return faults[:FAULTS_MAX]
+
+
+def _go_for(faults: list[Fault], chance: random.Random, target: str, nth: int) -> None:
+    faults.append(Fault(chance.choice(FAULTS), target, nth))
+    if target in LEADS_TO and len(faults) < FAULTS_MAX:
+        before, kind = LEADS_TO[target]
+        faults.append(Fault(before, kind, 1 + (kind == "swap record")))
 
 
 def _unanswered(request: Request, why: str, *, status: int = 0, code: str = "") -> Unanswered:

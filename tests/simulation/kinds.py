@@ -55,6 +55,32 @@ KINDS = (
 )  # fmt: skip
 """The kinds that the library sends."""
 
+ON_LITTER = (
+    "delete_one plan", "delete_one pendingset", "delete_one pending", "delete_one pendingset",
+    "delete_one pending", "head pendingset", "head pending", "head plan", "get pending",
+)  # fmt: skip
+"""Kinds that a cleanup sends where a former job has left something."""
+
+ON_REPLACED = (
+    "head _SUCCESS", "delete_one _SUCCESS", "head _SUCCESS", "delete_one _SUCCESS", "head data",
+    "delete_one data", "get _SUCCESS",
+)  # fmt: skip
+"""Kinds that a job sends which replaces what is there."""
+ON_TREE = (
+    "head magic file", "put magic file", "list attempt", "get pending", "delete_one magic file",
+)  # fmt: skip
+"""Kinds that attempts send which are tracked on the store."""
+ON_TROUBLE = (
+    "get plan",
+    "head data",
+    "list_parts",
+    "put plan",
+    "delete_one data",
+    "get plan",
+    "delete_one record",
+)
+"""Kinds that are sent where something went wrong before, and two that any job may send."""
+
 RARE = (
     "list_parts", "delete_one plan", "head pending", "head _SUCCESS", "delete_one _SUCCESS",
     "get plan", "head plan", "delete_one data", "put _SUCCESS", "get _SUCCESS", "delete_one record",

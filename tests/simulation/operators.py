@@ -37,10 +37,10 @@ class Shift:
         dead: ``older_than``. dry_run: it only asks what would be done.
     """
 
-    delay: int
-    sleep: float
-    dead: float
-    dry_run: bool
+    delay: int = 0
+    sleep: float = 0.0
+    dead: float = 0.0
+    dry_run: bool = False
 
     def begin(self, world: World, actor: Actor) -> None:
         """Wait, as an operator."""

@@ -16,7 +16,9 @@ from magic_committer.job import Terms
 from magic_committer.options import Mode
 from magic_committer.recovery.tidy import Limits
 from tests.simulation import actors, operators
-from tests.simulation.faults import Fault, draw_faults
+from tests.simulation.faults import SIGNATURE_SECONDS, Fault, draw_faults
+from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE
+from tests.simulation.litter import hadoop_job, leave_litter
 from tests.simulation.promises import Violation
 from tests.simulation.scheduler import NeverEndsError
 from tests.simulation.world import DEST, JobRun, World
@@ -45,7 +47,11 @@ SLEEPS = (0.0, 0.0, 0.0, 5.0, 60.0, 1500.0, 5000.0)
 DEADS = (0.0, 0.0, 20.0, 1000.0, 86_400.0)
 """Ages in seconds from which an operator takes a running job for dead."""
 LEFTOVERS = (0.0, 0.0, 5.0, 1000.0)
-CLOSEDS = (0.0, 5.0, 1000.0, 86_400.0)
+CLOSEDS = (SIGNATURE_SECONDS, SIGNATURE_SECONDS, 1000.0, 86_400.0)
+"""From which age closed records go: not before the last late request, which might bring the job
+back. All other limits may be 0 at any time."""
+RESTS = (0.0, 0.0, 2000.0, 8000.0)
+"""How long a second run of a given id waits after the end of the first."""
 
 DEEDS = ("overwrite", "ahead", "ahead", "delete", "mark", "upload", "write")
 
@@ -113,8 +119,14 @@ def _simulate(world: World, seed: int, focus: Focus) -> Result:
     _main_job(world, focus.modes or MODES)
     if chance.random() < 0.3:
         _neighbour(world)
+    litter = chance.random() < 0.12 or "litter" in focus.others
+    if litter:
+        leave_litter(world)
+    if chance.random() < 0.1 or "Hadoop" in focus.others:
+        hadoop_job(world)
     _others(world, focus)
-    faults = draw_faults(chance)
+    _operators(world, focus, litter)
+    faults = draw_faults(chance, _expected(world))
     if focus.fault:
         faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() * 4)))
     world.injector.faults = list(faults)
@@ -122,7 +134,7 @@ def _simulate(world: World, seed: int, focus: Focus) -> Result:
     _run(world)
     requests, processes = world.injector.requests, len(world.actors)
     world.injector.faults = []
-    _recover(world)
+    _recover(world, litter)
     return Result(
         seed=seed,
         violations=tuple(world.watch.violations),
@@ -147,7 +159,7 @@ def _run(world: World) -> None:
     world.scheduler.crashes.clear()
 
 
-def _recover(world: World) -> None:
+def _recover(world: World, litter: bool) -> None:
     """Everything that was left is recovered, without faults, by two who come one after the other:
     the second finds nothing to do."""
     world.scheduler.now += AFTERWARDS_SECONDS
@@ -161,7 +173,7 @@ def _recover(world: World) -> None:
     if _contents(world) != left:
         world.watch.broken("I5", "a second recovery changed what the first one left")
     world.watch.end()
-    if chance.random() < 0.5:
+    if litter or chance.random() < 0.5:
         _clean_up(world)
 
 
@@ -169,7 +181,8 @@ def _clean_up(world: World) -> None:
     """One cleanup more, by which all goes that somebody may still tell to be ours."""
     chance = world.chance
     world.scheduler.now += AFTERWARDS_SECONDS
-    limits = Limits(*(chance.choice(LAST_LIMITS_SECONDS) for _ in range(3)), chance.random() < 0.5)
+    dead, leftover, closed = (chance.choice(LAST_LIMITS_SECONDS) for _ in range(3))
+    limits = Limits(dead, leftover, closed, forget_given=chance.random() < 0.5)
     world.start("last cleanup", "cleanup", partial(operators.last_cleanup, world, limits))
     _run(world)
     world.watch.swept(limits.forget_given)
@@ -210,7 +223,7 @@ def _main_job(world: World, modes: tuple[Mode, ...]) -> None:
     _start_job(world, run)
     if run.job_id is not None and chance.random() < 0.4:
         again = JobRun("main", terms, run.job_id, ("0",), run.unique)
-        _start_job(world, again)
+        _start_job(world, again, run if chance.random() < 0.5 else None)
 
 
 def _neighbour(world: World) -> None:
@@ -225,12 +238,15 @@ def _neighbour(world: World) -> None:
     _start_job(world, run)
 
 
-def _start_job(world: World, run: JobRun) -> None:
+def _start_job(world: World, run: JobRun, former: JobRun | None = None) -> None:
     chance = world.chance
     world.runs.append(run)
     prefix = f"{run.name}{len(world.runs)}"
     patience = chance.choice(("patient", "patient", "polls", "gives up"))
-    world.start(f"{prefix}/driver", "driver", partial(actors.driver, world, run, patience))
+    rest = chance.choice(RESTS)
+    world.start(
+        f"{prefix}/driver", "driver", partial(actors.driver, world, run, patience, former, rest)
+    )
     small = len(run.tasks) == 1
     for name in run.tasks:
         twins = 1 if small or chance.random() < 0.7 else 2
@@ -263,18 +279,17 @@ def _others(world: World, focus: Focus) -> None:
             after = chance.choice(AFTER[what])
             delay = int(chance.random() * (12 if after else 90))
             world.start(name, name, partial(actors.rival, world, main, after, delay, what))
-    if chance.random() < 0.22 or "recovery" in focus.others:
-        world.start("recovery", "recovery", partial(operators.recover, world, _shift(chance)))
-    _cleaners(world, focus)
     if chance.random() < 0.22 or focus.deeds:
         count = 1 + int(chance.random() * 2)
         deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
         world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds))
 
 
-def _cleaners(world: World, focus: Focus) -> None:
+def _operators(world: World, focus: Focus, litter: bool) -> None:
     chance = world.chance
-    always = "cleanup" in focus.others
+    if chance.random() < 0.22 or "recovery" in focus.others:
+        world.start("recovery", "recovery", partial(operators.recover, world, _shift(chance)))
+    always = litter or "cleanup" in focus.others
     for number in range(2):
         if chance.random() < 0.2 or (always and not number):
             limits = Limits(
@@ -282,12 +297,28 @@ def _cleaners(world: World, focus: Focus) -> None:
                 leftover=chance.choice(LEFTOVERS),
                 closed=chance.choice(CLOSEDS),
                 forget_given=False,
+                finish=chance.random() < 0.9,
             )
             program = partial(operators.cleanup, world, _shift(chance), limits)
             world.start(f"cleanup{number}", "cleanup", program)
     if chance.random() < 0.06 or "inspection" in focus.others:
         program = partial(operators.inspect, world, _shift(chance))
         world.start("inspection", "inspection", program)
+
+
+def _expected(world: World) -> tuple[str, ...]:
+    """Rare kinds of requests that this world's operators are likely to send."""
+    kinds = {actor.kind for actor in world.actors}
+    if "inspection" in kinds:
+        return ("list older jobs",)
+    if any(job.state == "absent" for job in world.watch.truth.jobs.values()):
+        return ON_LITTER
+    main = world.runs[0].terms
+    if main.mode == "replace" and DEST.success_key in world.watch.truth.objects:
+        return ON_REPLACED
+    if world.chance.random() < 0.6:
+        return ()
+    return ON_TREE if main.track == "s3" else ON_TROUBLE
 
 
 def _shift(chance: random.Random) -> operators.Shift:

@@ -81,6 +81,10 @@ class JobTruth:
     decided_step: int = 0
     decided_by: str = ""
     set_up_time: float = 0.0
+    handed_out: bool = False
+    """Its setup returned: others may know it."""
+    forgotten: bool = False
+    """An operator deleted its closed record."""
     refused: bool = False
     """Its setup raised."""
     completed_time: float | None = None
@@ -111,8 +115,9 @@ class Truth:
         self.meddled: set[str] = set()
         """Keys that somebody else wrote or deleted after a job of ours had completed them, and keys
         whose upload was taken by a lifecycle rule."""
-        self.named: set[str] = set()
-        """Uploads that a stored `.pending` or `.pendingset` of ours has named."""
+        self.named: dict[str, str] = {}
+        """Uploads that a `.pending` or `.pendingset` of ours names, with its key; also if it is
+        gone, unless its own task took it back."""
         self.looked: dict[tuple[str, str], float] = {}
         """How long nothing of a directory had changed when an operator listed it, at most; by the
         operator's name and the directory."""
@@ -140,13 +145,15 @@ class Truth:
         self.uploads[upload_id] = UploadTruth(key, job, actor, self.step)
         self.open.add(upload_id)
 
-    def note_object(self, key: str, actor: Actor | None, upload_id: str = "") -> ObjectTruth | None:
-        """An object was written; returns what was there."""
+    def note_object(
+        self, key: str, actor: Actor | None, upload_id: str = "", job: str = FOREIGN
+    ) -> ObjectTruth | None:
+        """An object was written; returns what was there. ``job``: whose, where nobody acts."""
         before = self.objects.get(key)
         if before is not None and before.upload and before.upload != upload_id:
             self.meddled.add(key)
         if actor is None:
-            job = FOREIGN
+            pass
         elif upload_id and object_of(key) == "data":
             job = self.token_of(key).partition(".")[0]
         elif object_of(key) == "_SUCCESS":
@@ -163,7 +170,12 @@ class Truth:
     def note_named(self, key: str) -> None:
         """A `.pending` or `.pendingset` was written."""
         document = orjson.loads(self.store.body(key))
-        self.named.update(one["uploadId"] for one in document.get("commits", (document,)))
+        for one in document.get("commits", (document,)):
+            self.named[one["uploadId"]] = key
+
+    def note_taken_back(self, key: str) -> None:
+        """A task has deleted a `.pending` or `.pendingset` of its own."""
+        self.named = {upload: by for upload, by in self.named.items() if by != key}
 
     def note_look(self, directory: str, actor: Actor) -> None:
         """An operator listed a directory, as it does for its age."""

@@ -1,0 +1,82 @@
+"""What is there before a schedule begins: litter of a job that is over, and a job of Hadoop's.
+
+The former job was aborted; a process of it that was killed late left a plan, files that are saved,
+and uploads: one that a pendingset names, one that a `.pending` names, one that only its own name
+tells of. Cleanup takes all that, and nothing of Hadoop's, which carries no token of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from magic_committer.commit.ready import to_pending
+from magic_committer.formats import Pending, encode_pending, encode_pendingset, new_pendingset
+from magic_committer.job import JOB_METADATA, StartedJob, Terms
+from magic_committer.paths import JobPaths, unique_name
+from magic_committer.store import Part
+from tests.simulation.scheduler import EPOCH
+from tests.simulation.truth import JobTruth, UploadTruth
+from tests.simulation.world import DEST, World
+
+AGE_SECONDS = 36_000.0
+ATTEMPT = "a"
+
+
+def leave_litter(world: World) -> None:
+    """Put it there, hours ago."""
+    world.scheduler.now = EPOCH - AGE_SECONDS
+    _former_job(world)
+    world.scheduler.now = EPOCH
+
+
+def hadoop_job(world: World) -> None:
+    """A pendingset of Hadoop's committer, and the upload that it names."""
+    paths = JobPaths(DEST, "hadoop")
+    key = f"{DEST.prefix}hadoop.csv"
+    world.foreign_upload(key)
+    body = _pendingset(StartedJob("hadoop", "", DEST.url, Terms(), False, "", False), key, "u", "")
+    world.foreign_put(paths.pendingset(ATTEMPT), body)
+
+
+def _former_job(world: World) -> None:
+    truth, uuid = world.watch.truth, world.new_id()
+    job = StartedJob(uuid, uuid, DEST.url, Terms(), False, "", False)
+    paths = JobPaths(DEST, uuid)
+    truth.jobs[uuid] = JobTruth(
+        uuid, uuid, paths.directory, asdict(job.terms), given=False, state="absent",
+        decision="aborted", decided_step=-1,
+    )  # fmt: skip
+
+    def put(key: str, body: bytes) -> None:
+        world.store.put_object(key, body, metadata={JOB_METADATA: uuid})
+        truth.note_object(key, None, job=uuid)
+        if key.endswith((".pending", ".pendingset")):
+            truth.note_named(key)
+
+    def upload(name: str) -> tuple[str, str]:
+        key = DEST.key(name)
+        upload_id = world.store.start_upload(key)
+        truth.uploads[upload_id] = UploadTruth(key, uuid, None, 0)
+        truth.open.add(upload_id)
+        return key, upload_id
+
+    upload(unique_name("former.csv", uuid))
+    put(paths.plan("0" * 32), b"{}")
+    put(paths.pendingset(ATTEMPT), _pendingset(job, *upload("former-0.csv"), "0"))
+    saved = paths.pending("b", "former-1.csv")
+    put(saved.removesuffix(".pending"), b"")
+    put(saved, encode_pending(_pending(job, *upload("former-1.csv"), "1")))
+
+
+def _pending(job: StartedJob, key: str, upload_id: str, file: str) -> Pending:
+    return to_pending(
+        job, ATTEMPT, bucket=DEST.bucket, uri=JobPaths(DEST, job.id).uri(key), key=key,
+        upload_id=upload_id, parts=(Part(1, '"0"', 3),), length=3, checksum=None,
+        token=f"{job.uuid}.{ATTEMPT}.{file}" if job.uuid else "", created_ms=0,
+    )  # fmt: skip
+
+
+def _pendingset(job: StartedJob, key: str, upload_id: str, file: str) -> bytes:
+    commits = (_pending(job, key, upload_id, file),)
+    pendingset = new_pendingset(job_id=job.id, commits=commits, extra_data={}, iostatistics={})
+    return encode_pendingset(pendingset)

@@ -1,0 +1,122 @@
+"""Production and the model are one: what the simulation's actors send is a path of the model's.
+
+The model (tests/model) is searched over all interleavings; the simulation drives production. Here a
+sample of schedules, in each of which one process is killed, is recorded call by call: what drivers
+sent beside their tasks and their neighbours, and what the recoveries sent that came after.
+
+Left out, for the model tells of them with other reads: jobs with a given id or tracked on the
+store, calls that raise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from magic_committer.commit import records
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.job import JobReport, StartedJob, State
+from magic_committer.paths import JobPaths
+from magic_committer.recovery import finish
+from magic_committer.runtime import Runtime
+from tests.model.production import Recorder, Sent, refusal
+from tests.simulation import actors, operators, schedule
+from tests.simulation.faults import Fault
+from tests.simulation.scheduler import Actor
+from tests.simulation.tally import quiet
+from tests.simulation.world import DEST, World
+
+SEEDS = 200
+APPEND = schedule.Focus(modes=("append",))
+KINDS = {State.RUNNING: ("abort", 2), State.COMPLETED: ("", 0)}
+"""What a recovery is to the model, and after how many reads of the job's age. Of a job whose driver
+was killed in the middle of its sweep the model makes other reads."""
+REQUESTS = 40
+"""Of a schedule; the process is killed at one of the first so many."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a process sent in one call: of which kind the model's process is, and what it knew."""
+
+    kind: str
+    job: StartedJob
+    trace: list[Sent]
+    known: dict[str, Any]
+
+
+def killed(chance: random.Random) -> list[Fault]:
+    """One process is killed after one of its requests."""
+    return [Fault("crash after", "", 1 + int(chance.random() * REQUESTS))]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
+    """The calls that return something, as they are made."""
+    made: list[Call] = []
+    real_runtime, real_told, real_setup = World.runtime, actors.told, MagicCommitter.setup
+    real_recover = finish.recover_job
+
+    def runtime(self: World, actor: Actor) -> Runtime:
+        plain = real_runtime(self, actor)
+        return replace(plain, store=Recorder(plain.store))
+
+    def setup(runtime: Any, *arguments: Any) -> MagicCommitter:
+        committer = real_setup(runtime, *arguments)
+        made.append(Call("setup", committer.job, runtime.store.take(), {}))
+        return committer
+
+    def told(world: World, committer: MagicCommitter, asked: str, call: Any) -> bool:
+        recorder: Any = committer.runtime.store
+        recorder.take()
+        kind = asked.rpartition(": ")[2]
+        known = {"results": call.args[0]} if kind == "commit" else {}
+
+        def noted() -> JobReport:
+            report: JobReport = call()
+            made.append(Call(kind, committer.job, recorder.take(), known))
+            return report
+
+        return real_told(world, committer, asked, noted)
+
+    def recover_job(runtime: Any, dest: Any, job_id: str, **how: Any) -> Any:
+        seen = records.read(runtime, JobPaths(DEST, job_id).record)
+        runtime.store.take()
+        recovery = real_recover(runtime, dest, job_id, **how)
+        if seen is not None:
+            job = StartedJob.attached(seen.record, DEST.url, seen.etag)
+            kind, looks = KINDS.get(seen.record.state, ("recovery", 0))
+            made.append(Call(kind, job, runtime.store.take()[looks:], {}))
+        return recovery
+
+    monkeypatch.setattr(World, "runtime", runtime)
+    monkeypatch.setattr(MagicCommitter, "setup", setup)
+    monkeypatch.setattr(actors, "told", told)
+    monkeypatch.setattr(operators, "recover_job", recover_job)
+    monkeypatch.setattr(schedule, "draw_faults", lambda chance, *_: killed(chance))
+    monkeypatch.setattr(schedule, "_others", lambda *_: None)
+    monkeypatch.setattr(schedule, "_operators", lambda *_: None)
+    with quiet():
+        yield made
+
+
+def test_what_actors_send_is_a_path_of_the_model(calls: list[Call]) -> None:
+    """Setups, commits and aborts of drivers, and the recoveries of those that were killed, send
+    what the model's processes send, and go on as they do."""
+    for seed in range(SEEDS):
+        world = World(random.Random(seed))
+        schedule._simulate(world, seed, APPEND)
+        world.close()
+    kinds: Counter[str] = Counter()
+    for call in calls:
+        terms = call.job.terms
+        known = terms.mode == "append" and terms.track == "memory" and not terms.exclusive
+        if known and not call.job.given_id and call.kind:
+            kinds[call.kind] += 1
+            assert refusal(call.kind, call.trace, call.job, **call.known) == "", call.kind
+    assert min(kinds[kind] for kind in ("setup", "commit", "recovery", "abort")) >= 10, kinds
