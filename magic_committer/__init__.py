@@ -33,21 +33,23 @@ from magic_committer.handles import Job, Task, Writing
 from magic_committer.job import JobReport, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.recovery import (
+    Adoption,
     CleanupReport,
     FoundJob,
     Recovery,
     abort,
+    adopt,
     cleanup,
     inspect,
     recover,
 )
 from magic_committer.runtime import Progress
 from magic_committer.store import Attributes
-
-__version__ = "0.1.0"
+from magic_committer.version import __version__
 
 __all__ = [
     "AbortIncomplete",
+    "Adoption",
     "Attributes",
     "CleanupReport",
     "CommitIncomplete",
@@ -84,6 +86,7 @@ __all__ = [
     "Writing",
     "__version__",
     "abort",
+    "adopt",
     "attach",
     "cleanup",
     "inspect",

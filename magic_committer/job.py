@@ -41,6 +41,7 @@ from magic_committer.options import (
     Mode,
     Track,
 )
+from magic_committer.paths import Destination, JobPaths
 from magic_committer.store import ChecksumAlgorithm
 
 # Limits and wire names ----------------------------------------------------------------------------
@@ -175,6 +176,7 @@ class JobRecord:
         plan: from ``committing`` on; None for an aborted job.
         marker: the `_SUCCESS` that was there when the job completed; in ``completed`` only.
         outcome: in ``closed``: ``committed``, ``aborted`` or ``reverted``.
+        adopted: of a Hadoop job that was adopted: where its pendingsets lie (`JobPaths.adopted`).
     """
 
     id: str
@@ -188,6 +190,11 @@ class JobRecord:
     plan: ObjectRef | None = None
     marker: ObjectRef | None = None
     outcome: str = ""
+    adopted: str = ""
+
+    def paths(self, dest: Destination) -> JobPaths:
+        """The keys of the job's control objects."""
+        return JobPaths(dest, self.id, self.adopted)
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
         """The record after an arrow of `TRANSITIONS`.
@@ -201,7 +208,10 @@ class JobRecord:
 
     def encode(self) -> bytes:
         """The bytes of ``job.json``: compact JSON."""
-        return orjson.dumps({"version": RECORD_VERSION, **plain(self)})
+        fields = plain(self)
+        if not self.adopted:  # versions before adoption read all other records
+            del fields["adopted"]
+        return orjson.dumps({"version": RECORD_VERSION, **fields})
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> JobRecord:
@@ -232,6 +242,7 @@ class JobRecord:
             plan=read.optional("plan", _object_ref),
             marker=read.optional("marker", _object_ref),
             outcome=read.take("outcome", str),
+            adopted=read.take("adopted", str) if "adopted" in read else "",
         )
         read.nothing_left()
         if record.state is State.COMMITTING and record.plan is None:
@@ -274,6 +285,7 @@ class StartedJob:
             is late. "" where the job is not running.
         undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
             everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
+        adopted: as of `JobRecord`.
     """
 
     id: str
@@ -283,6 +295,18 @@ class StartedJob:
     given_id: bool
     fence_etag: str
     undisturbed: bool
+    adopted: str = ""
+
+    @property
+    def paths(self) -> JobPaths:
+        """The keys of the job's control objects."""
+        return JobPaths(Destination.parse(self.dest), self.id, self.adopted)
+
+    def owns(self, metadata: Mapping[str, str] | None) -> bool:
+        """Whether a control object in the job's directories is the job's, by its metadata. What
+        Hadoop's tasks left has no token; what a zombie of another run leaves has that run's."""
+        uuid = (metadata or {}).get(JOB_METADATA, "")
+        return uuid == self.uuid or (not uuid and bool(self.adopted))
 
     @classmethod
     def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
@@ -295,6 +319,7 @@ class StartedJob:
             given_id=record.given_id,
             fence_etag=etag if record.state is State.RUNNING else "",
             undisturbed=False,
+            adopted=record.adopted,
         )
 
 
@@ -419,6 +444,9 @@ class Reader:
                 self._source, self._prefix + name, f"has the wrong type: {type(value).__name__}"
             )
         return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
 
     def one_of(self, name: str, allowed: Sequence[str]) -> Any:
         value = self.take(name, str)

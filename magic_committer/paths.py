@@ -39,6 +39,7 @@ from typing import Literal
 
 from magic_committer.elements import (
     BASE,
+    MAGIC,
     MAGIC_JOB_PREFIX,
     check_characters,
     final_destination,
@@ -298,6 +299,11 @@ class Destination:
         """What the directories of all jobs under this destination start with."""
         return f"{self.prefix}{MAGIC_JOB_PREFIX}"
 
+    @property
+    def older_jobs_prefix(self) -> str:
+        """The same for Hadoop up to 3.3."""
+        return f"{self.prefix}{MAGIC}/{JOB_PREFIX}"
+
     def key(self, name: str) -> str:
         """The key of a file of this name.
 
@@ -327,29 +333,25 @@ class Destination:
         below = key.startswith(self.jobs_prefix) and slash
         return directory if below and _is_id(directory) else None
 
-    def job_id_of_record(self, key: str) -> str | None:
-        """The id of the job whose record a key names."""
-        job_id = self.job_id_of(key)
-        return job_id if job_id and key == f"{self.jobs_prefix}{job_id}/{RECORD}" else None
-
 
 @dataclass(frozen=True, slots=True)
 class JobPaths:
     """The keys of one job's control objects. All strings are keys; directories end in "/".
 
-    ``app_attempt`` is Hadoop's number of the application attempt; jobs of ours have 0.
-
-    Raises:
-        PathError: on building, an id that cannot be part of a key; from each method, a key that
-            is too long.
+    ``adopted`` is of a Hadoop job that was adopted: where its pendingsets lie below the
+    destination, ``__magic_job-<id>/job-<id>/NN/`` or, up to 3.3, ``__magic/job-<id>/[NN/]``.
+    A wrong id or directory raises `PathError`, and so does a key that is too long.
     """
 
     dest: Destination
     job_id: str
-    app_attempt: int = 0
+    adopted: str = ""
 
     def __post_init__(self) -> None:
         check_id("job id", self.job_id)
+        job = re.escape(f"{JOB_PREFIX}{self.job_id}")
+        if self.adopted and not re.fullmatch(rf"{MAGIC}(_{job})?/{job}/([0-9]+/)?", self.adopted):
+            raise PathError(f"{shown(self.adopted)} is no directory of job {self.job_id!r}")
 
     @property
     def directory(self) -> str:
@@ -369,7 +371,18 @@ class JobPaths:
     @property
     def job_attempt(self) -> str:
         """Where the pendingsets lie."""
-        return f"{self.directory}{JOB_PREFIX}{self.job_id}/{self.app_attempt:02d}/"
+        hadoops = f"{self.dest.prefix}{self.adopted}"
+        return hadoops if self.adopted else f"{self.directory}{JOB_PREFIX}{self.job_id}/00/"
+
+    @property
+    def tree(self) -> str:
+        """Where all that the tasks left lies: `directory`, or what Hadoop 3.3 had for the job."""
+        older = self.adopted.startswith(f"{MAGIC}/")
+        return f"{self.dest.older_jobs_prefix}{self.job_id}/" if older else self.directory
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.directory, self.tree)))
 
     @property
     def task_attempts(self) -> str:

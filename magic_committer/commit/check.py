@@ -9,10 +9,11 @@ could not be made raises, and the job stays running.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 
+from magic_committer.commit.complete import is_there
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.ready import ReadyUpload, upload_name
@@ -28,7 +29,8 @@ PROBLEMS_MAX = 100
 
 
 def choose(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
-    """One attempt of each task: the newest, ties by key; sets of another job's UUID never count.
+    """One attempt of each task: the newest, ties by key; sets of another UUID never count ("" is
+    the UUID of Hadoop's).
 
     The rule is fixed so that any driver that lists the same sets makes the same choice
     (decisions.md).
@@ -101,8 +103,14 @@ def check_uploads(
     accepted: Sequence[LoadedSet],
     spool: Spool,
     in_flight: int,
+    taken_as_is: Collection[str] = (),
 ) -> Checked:
-    """Hold every accepted upload against the rules, then against the store's open uploads."""
+    """Hold every accepted upload against the rules, then against the store's open uploads.
+
+    Args:
+        taken_as_is: keys whose uploads need not be open: on the operator's word, what is there is
+            right.
+    """
     files = sum(loaded.files for loaded in accepted)
     problems = list(islice(_wrong(job, dest, spooled(accepted, spool), files), PROBLEMS_MAX))
     # The set of destinations is gone before the set of names is made: one is enough memory.
@@ -115,6 +123,8 @@ def check_uploads(
     if not checked.problems:
         unchecked = spooled(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
+            if upload.key in taken_as_is:
+                continue
             checked.problem(
                 f"{upload.key}: its upload {upload.upload_id} is not open any more: somebody"
                 " aborted or completed it"
@@ -145,7 +155,7 @@ def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str
         return f"{upload.key}: {error.message}"
     if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
         return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
-    if not upload.token.startswith(f"{job.uuid}."):
+    if not (upload.token.startswith(f"{job.uuid}.") or (job.adopted and not upload.token)):
         return f"{upload.key}: its token {upload.token!r} is not of this job"
     return None
 
@@ -165,7 +175,11 @@ def missing_uploads(
     in_flight: int,
 ) -> Iterator[ReadyUpload]:
     """The uploads that are not open. A listing's page a thousand uploads under the destination;
-    ListParts for each that the listing does not show, for it is only a hint."""
+    ListParts for each that the listing does not show, for it is only a hint.
+
+    Hadoop's (no token) may have been completed by their own driver before it died: one that is the
+    object at its key is not missing.
+    """
     if not checked.files:
         return
     with suppress(NotSupported):  # then each is asked for, below
@@ -182,7 +196,7 @@ def missing_uploads(
         try:
             runtime.store.list_parts(upload.key, upload.upload_id)
         except NotFound:
-            return False
+            return not upload.token and is_there(runtime, upload)
         return True
 
     with closing(_each(runtime, is_open, unseen, in_flight)) as outcomes:

@@ -55,11 +55,13 @@ def complete(
 
 
 def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
+    # Of Hadoop's uploads (no token) the length is not held against the store, as Hadoop does not:
+    # where it encrypts on the client it is the plain text's. The parts' ETags name the bytes.
     runtime.store.complete_upload(
         upload.key,
         upload.upload_id,
         upload.parts,
-        length=upload.length,
+        length=upload.length if upload.token else None,
         checksum=upload.checksum,
         if_none_match=if_none_match,
     )

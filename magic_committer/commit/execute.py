@@ -21,7 +21,7 @@ from magic_committer.commit.conflict import FAILING
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
-from magic_committer.commit.marker import marker_ref, write_marker
+from magic_committer.commit.marker import DIAGNOSTIC_STARTED, marker_ref, write_marker
 from magic_committer.commit.outcome import (
     committed_by_marker,
     ended_by_record,
@@ -75,7 +75,7 @@ class StoredSource:
         return stored_uploads(
             self.runtime,
             self.plan.job_id,
-            self.paths.directory,
+            self.paths.tree,
             self.plan.sets,
             self.missing_is_fine,
         )
@@ -100,6 +100,8 @@ class Execution:
     statistics: Statistics
     accept: Collection[str] = ()
     names: KeySet = field(default_factory=KeySet)
+    knows_all: bool = field(default=False, init=False)
+    """``names`` holds every upload of the plan: this process has completed them."""
     filenames: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -108,7 +110,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.dest = Destination.parse(self.job.dest)
-        self.paths = JobPaths(self.dest, self.job.id)
+        self.paths = self.job.paths
 
     def run(self, seen: records.Seen) -> tuple[State, Swept]:
         """Go on from the stored record to the end.
@@ -126,6 +128,7 @@ class Execution:
                 self._delete_old_marker(self.plan.marker)
             if not self._complete_all(seen):
                 return self._obey(records.read(self.runtime, seen.key))
+            self.knows_all = True
             swapped = self._swap_to_completed(seen)
             if not swapped.won or swapped.now is None:
                 return self._obey(swapped.now)
@@ -175,7 +178,7 @@ class Execution:
         first_error: MagicError | None = None
 
         def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
-            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock.monotonic):
+            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
                 return complete(self.runtime, upload, if_none_match=if_none_match)
 
         def remaining() -> Iterator[ReadyUpload]:
@@ -250,8 +253,9 @@ class Execution:
             self.runtime,
             self.job,
             spared=self.names.__contains__,
-            accepted={self.paths.directory + planned.name for planned in self.plan.sets},
+            accepted={self.paths.tree + planned.name for planned in self.plan.sets},
             in_flight=self.in_flight,
+            look_first=not self.knows_all,
         )
         self.warnings += swept.warnings
         if swept.again:
@@ -268,7 +272,12 @@ class Execution:
             delete_if_same(self.runtime, replaced.key, replaced.etag)
 
         total = len(self.plan.deletes)
-        with closing(self._each(one, self.plan.deletes)) as outcomes:
+        if not total:
+            return True
+        with (
+            self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
+            closing(self._each(one, self.plan.deletes)) as outcomes,
+        ):
             for number, outcome in enumerate(outcomes, 1):
                 if isinstance(outcome.error, StoreError):
                     failures.append(outcome.error)
@@ -289,7 +298,9 @@ class Execution:
             if not self.names:  # this process completed nothing: the names are still to be read
                 for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
                     continue
-            left = write_marker(self.runtime, self.dest.success_key, seen.key, self._success_data())
+            left = write_marker(
+                self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
+            )
         except MagicError as error:
             self.warnings.append(
                 f"_SUCCESS could not be written; commit() again writes it: {error}"
@@ -301,7 +312,7 @@ class Execution:
             self.warnings.append(f"_SUCCESS was left as it is: {left}")
         return True
 
-    def _success_data(self) -> SuccessData:
+    def _success_data(self, seen: records.Seen) -> SuccessData:
         self.statistics.add(stats.JOBS_COMPLETED)
         document = self.statistics.to_dict()
         return new_success(
@@ -316,6 +327,7 @@ class Execution:
                 "magic-committer.files": str(self.plan.files),
                 "magic-committer.bytes": str(self.plan.data_bytes),
                 "magic-committer.tasks": str(len(self.plan.sets)),
+                DIAGNOSTIC_STARTED: repr(seen.record.started),
             },
             filenames=tuple(self.filenames),
             iostatistics=document,

@@ -11,7 +11,7 @@ unpacked, and the spool's 2 MiB.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +30,7 @@ from magic_committer.commit.ready import (
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
 from magic_committer.formats import PENDINGSET_BYTES_MAX, decode_pendingset
 from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
+from magic_committer.paths import PENDINGSET_SUFFIX
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.store import ObjectInfo, StoredObject, same_etag
@@ -38,6 +39,9 @@ LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
 """JSON of the sets that are being read at once; unpacked they take some ten times that."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
+
+Owns = Callable[[Mapping[str, str] | None], bool]
+"""Whether an object is the job's, by its metadata: `StartedJob.owns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +125,12 @@ def load(
     spool: Spool,
     total: int | None,
     *,
-    only_uuid: str = "",
+    owns: Owns | None = None,
 ) -> tuple[list[LoadedSet], list[str]]:
     """Read sets into the spool. One GET each.
 
     Args:
-        only_uuid: pass over objects that do not carry this job's UUID, whatever they hold: a
+        owns: pass over objects that are not the job's by their metadata, whatever they hold: a
             directory that an id names may hold another run's litter.
 
     Returns:
@@ -138,7 +142,7 @@ def load(
     """
     loaded: list[LoadedSet] = []
     problems: list[str] = []
-    with closing(_reading(runtime, job_id, refs, only_uuid)) as outcomes:
+    with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
         for outcome in outcomes:
             try:
                 read = outcome.unwrap()
@@ -175,11 +179,11 @@ def stored_uploads(
 
 
 class _AnothersError(Exception):
-    """The object is not of this job's UUID."""
+    """The object is not this job's."""
 
 
 def _reading(
-    runtime: Runtime, job_id: str, refs: Iterable[SetRef], only_uuid: str = ""
+    runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
     def read(ref: SetRef) -> _Read:
         try:
@@ -188,7 +192,7 @@ def _reading(
             if error.code == "TooLarge":
                 raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
             raise
-        if only_uuid and (stored.info.metadata or {}).get(JOB_METADATA) != only_uuid:
+        if owns is not None and not owns(stored.info.metadata):
             raise _AnothersError
         return _parse(stored, ref, job_id, runtime.store.bucket)
 
@@ -223,6 +227,9 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str) -> _Read
     uuid = extra.get(EXTRA_JOB) or metadata.get(JOB_METADATA, "")
     if uuid and not (task and attempt):
         raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
+    if not uuid:  # Hadoop's: named for the task; the attempt stands in its uploads
+        task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
+        attempt = attempt or next((p.task_id for p in pendingset.commits), "")
     return _Read(info, task, attempt, uuid, uploads, pendingset.iostatistics or {})
 
 

@@ -33,6 +33,8 @@ from magic_committer.store import same_etag
 DIAGNOSTIC_UUID = "magic-committer.job"
 DIAGNOSTIC_COMPLETED = "magic-committer.completed"
 DIAGNOSTIC_NONCE = "magic-committer.nonce"
+DIAGNOSTIC_STARTED = "magic-committer.started"
+"""When the job was started, by the starter's clock."""
 
 MARKER_TRIES_MAX = 5
 

@@ -26,7 +26,7 @@ PLAN_BYTES_MAX = 512 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class PlannedSet:
-    """One accepted `.pendingset`: its key below the job's directory and its exact version."""
+    """One accepted `.pendingset`: its key below `JobPaths.tree` and its exact version."""
 
     name: str
     etag: str

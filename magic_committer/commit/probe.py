@@ -176,7 +176,9 @@ def need(
     return known(identity), late
 
 
-def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabilities:
+def probe_all(
+    runtime: Runtime, prefix: str, *, paging: bool = False, listing: bool = True
+) -> Capabilities:
     """Ask everything, whatever is known already: 38 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``: readers do not see it, and if this
@@ -185,6 +187,7 @@ def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabil
     Args:
         prefix: a directory: "" or with its closing slash.
         paging: ask for ``uploads_paged`` as well, with 1,001 uploads: 2,000 requests more.
+        listing: False: ask nothing about the listing of uploads, which may be forbidden here.
 
     Raises:
         StoreError: the store did not answer clearly; nothing is left behind.
@@ -197,7 +200,9 @@ def probe_all(runtime: Runtime, prefix: str, *, paging: bool = False) -> Capabil
     for name, ask in _ON_SCRATCH.items():
         if name == "etag_quoting" and not found["swap"].value:
             continue  # where conditions are ignored, every form is accepted
-        if name == "uploads_paged" and not paging:
+        if name == "uploads_paged" and not (paging and listing):
+            continue
+        if name == "uploads_by_prefix" and not listing:
             continue
         with _Scratch(runtime, directory, uuid) as scratch:
             found[name] = ask(scratch)

@@ -12,8 +12,8 @@ attempt that made it sees the fence (protocol.md, "The fence"). Order (decisions
 Whose an upload is, is never inferred: an id that a `.pending` or `.pendingset` of ours names, or
 our UUID as a delimited field of the name. Only ``exclusive`` jobs, whose starter says that nobody
 else writes under the destination, take everything. Uploads that a decided plan names are spared: an
-abort's success proves nothing on some stores, and may cost a completed object (stores.md). Once the
-plan of a committed job is gone, the objects tell which uploads those were.
+abort's success proves nothing on some stores, and may cost a completed object (stores.md). Who does
+not know all that the plan of a committed job names looks at the objects first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from magic_committer.commit.complete import is_there
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
 from magic_committer.formats import PENDINGSET_BYTES_MAX, Pending, decode_pending, decode_pendingset
-from magic_committer.job import JOB_METADATA, StartedJob, State
+from magic_committer.job import StartedJob, State
 from magic_committer.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
@@ -80,7 +80,7 @@ def sweep(
     spared: Spared,
     accepted: Set[str],
     in_flight: int,
-    plan_is_gone: bool = False,
+    look_first: bool = False,
 ) -> Swept:
     """Sweep a decided job, all but its record. Repeatable; errors become warnings.
 
@@ -88,13 +88,13 @@ def sweep(
         spared: uploads that the plan names.
         accepted: keys of the pendingsets that the plan names: they need not be read.
         in_flight: requests at once.
-        plan_is_gone: of a committed job that another process has begun to sweep: what a leftover
-            pendingset names is spared if it became its object.
+        look_first: spare also what became its object: for committed jobs, where not all that the
+            plan names is known any more.
     """
     dest = Destination.parse(job.dest)
-    paths = JobPaths(dest, job.id)
+    paths = job.paths
     swept = Swept()
-    run = _Sweep(runtime, job, dest, paths, spared, in_flight, swept, plan_is_gone)
+    run = _Sweep(runtime, job, dest, paths, spared, in_flight, swept, look_first)
     found = run.control_objects()
     run.abort_all(run.named_uploads(found, accepted))
     run.abort_listed()
@@ -114,16 +114,17 @@ class _Sweep:
     spared: Spared
     in_flight: int
     swept: Swept
-    plan_is_gone: bool
+    look_first: bool
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
 
     def control_objects(self) -> list[ObjectInfo]:
-        """Everything in the job's directory but the record."""
+        """Everything in the job's directories but the record."""
         try:
             return [
                 info
-                for page in self.runtime.store.list(self.paths.directory)
+                for directory in self.paths.directories
+                for page in self.runtime.store.list(directory)
                 for info in page.objects
                 if info.key != self.paths.record
             ]
@@ -154,8 +155,7 @@ class _Sweep:
 
     def _read_named(self, info: ObjectInfo) -> list[UploadInfo]:
         stored = self.runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
-        metadata = stored.info.metadata or {}
-        if metadata.get(JOB_METADATA) != self.job.uuid:
+        if not self.job.owns(stored.info.metadata):
             return []
         pendings: tuple[Pending, ...]
         if info.key.endswith(".pending"):
@@ -165,7 +165,7 @@ class _Sweep:
         for pending in pendings:
             if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
-        if self.plan_is_gone:
+        if self.look_first:
             pendings = tuple(
                 pending
                 for number, pending in enumerate(pendings)
@@ -280,24 +280,23 @@ class _Sweep:
                 return
 
     def _of_this_run(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[ObjectInfo]:
-        """Of a directory that a given id names, the objects with our UUID: a directory of that
-        name may hold what a zombie of an earlier run left."""
+        """Of a directory that a given id names, the job's own objects: a directory of that name may
+        hold what a zombie of an earlier run left."""
         mine: list[ObjectInfo] = []
 
-        def uuid(info: ObjectInfo) -> str:
+        def owned(info: ObjectInfo) -> bool:
             if info.key in accepted:
-                return self.job.uuid
+                return True
             try:
-                metadata = self.runtime.store.head(info.key).metadata or {}
+                return self.job.owns(self.runtime.store.head(info.key).metadata)
             except NotFound:
-                return ""
-            return metadata.get(JOB_METADATA, "")
+                return False
 
-        with closing(self._each(uuid, found)) as outcomes:
+        with closing(self._each(owned, found)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome.error, StoreError):
                     self.swept.failed(f"left: {outcome.item.key}: {outcome.error}")
-                elif outcome.unwrap() == self.job.uuid:
+                elif outcome.unwrap():
                     mine.append(outcome.item)
         return mine
 

@@ -1,4 +1,5 @@
-"""For operators: `inspect`, `recover`, `abort`, `cleanup`. By anyone, from any machine, repeatable.
+"""For operators: `inspect`, `recover`, `abort`, `adopt`, `cleanup`. By anyone, from any machine,
+as often as it takes.
 
 ::
 
@@ -18,6 +19,7 @@ from magic_committer.errors import JobNotFound
 from magic_committer.job import JobReport
 from magic_committer.options import Options, S3Options
 from magic_committer.paths import Destination, JobPaths
+from magic_committer.recovery.adoption import Adoption, adopt_job
 from magic_committer.recovery.finish import abort_job, recover_job
 from magic_committer.recovery.look import inspect_all
 from magic_committer.recovery.tidy import Cleaning, Limits
@@ -33,7 +35,17 @@ from magic_committer.recovery.values import (
 )
 from magic_committer.runtime import ProgressFunction, Runtime, no_progress
 
-__all__ = ["CleanupReport", "FoundJob", "Recovery", "abort", "cleanup", "inspect", "recover"]
+__all__ = [
+    "Adoption",
+    "CleanupReport",
+    "FoundJob",
+    "Recovery",
+    "abort",
+    "adopt",
+    "cleanup",
+    "inspect",
+    "recover",
+]
 
 
 def inspect(
@@ -132,6 +144,45 @@ def abort(
     return abort_job(runtime, destination, seen, revert=revert, options=options)
 
 
+def adopt(
+    dest: str,
+    job_id: str,
+    *,
+    older_than: Age = LEFTOVER_SECONDS,
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> Adoption:
+    """Give a record to a Hadoop magic job whose JVM is dead, of either layout (3.4 and later; up to
+    3.3). That it is dead is your word: nothing on the store can tell.
+
+    It is a running job afterwards, which tasks of this library cannot join:
+    ``attach(dest, job_id).commit()`` publishes what its tasks committed, `abort` aborts all uploads
+    that it names, and `inspect`, `recover` and `cleanup` treat it as any other: do one of the two
+    soon, for a cleanup aborts it when nothing of it has changed for a day. A commit that finds
+    something wrong with it decides nothing (`CommitRefused`, and the job stays). What its JVM had
+    made visible before it died stays visible, also after an abort.
+
+    Args:
+        older_than: a `timedelta` or seconds: refused if something of it has changed since: what a
+            JVM sent as it died may still land for some minutes. 0: you know that it cannot.
+        dry_run: change nothing; say what would be adopted.
+
+    Raises:
+        JobNotFound: nothing lies there.
+        JobExists: it has a record: it needs no adoption. Also if another process was faster.
+        JobError: objects with a token of this library lie there: no Hadoop job, but litter of ours.
+        JobTooYoung: see ``older_than``.
+        ConditionsNotSupported: the store cannot decide a job once. Nothing was changed.
+        OutcomeUnknown: no clear answer came: adopt it again.
+    """
+    runtime, destination = _reach(dest, s3, no_progress)
+    limit = seconds("older_than", older_than)
+    return adopt_job(
+        runtime, destination, job_id, older_than=limit, dry_run=dry_run, options=options
+    )
+
+
 def cleanup(
     dest: str,
     *,
@@ -139,6 +190,7 @@ def cleanup(
     leftover_older_than: Age = LEFTOVER_SECONDS,
     closed_older_than: Age = CLOSED_SECONDS,
     forget_given: bool = False,
+    finish: bool = True,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -155,6 +207,7 @@ def cleanup(
         forget_given: also those of jobs whose id was given. It is your word that no process of
             these jobs lives: their ids can be used again, and a process that was paused since the
             first use would write into the second.
+        finish: False: decided jobs that nobody finishes are only told of, in ``unfinished``.
         dry_run: change nothing, and report what would be done.
 
     Raises:
@@ -166,6 +219,7 @@ def cleanup(
         leftover=seconds("leftover_older_than", leftover_older_than),
         closed=seconds("closed_older_than", closed_older_than),
         forget_given=forget_given,
+        finish=finish,
     )
     options = options if options is not None else Options()
     return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()

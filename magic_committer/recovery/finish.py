@@ -77,7 +77,7 @@ def recover_job(
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept)
         try:
-            report = _follow(_committer(runtime, dest, seen, options), seen, accept)
+            report = _follow(committer_of(runtime, dest, seen, options), seen, accept)
         except (JobNotRunning, OutcomeUnknown) as error:
             last = error  # somebody else moved it on: look again
             continue
@@ -97,12 +97,13 @@ def abort_job(
     options: Options | None = None,
 ) -> JobReport:
     """Abort or undo one job; see `magic_committer.abort`."""
-    return _committer(runtime, dest, seen, options).abort_job(revert=revert, role="recovery")
+    return committer_of(runtime, dest, seen, options).abort_job(revert=revert, role="recovery")
 
 
-def _committer(
+def committer_of(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> MagicCommitter:
+    """A job as this process takes it over from the store."""
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
 
@@ -121,8 +122,7 @@ def _follow(committer: MagicCommitter, seen: records.Seen, accept: Collection[st
 def _refuse_young(
     runtime: Runtime, dest: Destination, seen: records.Seen, older_than: float
 ) -> None:
-    directory = JobPaths(dest, seen.record.id).directory
-    age = Listing(runtime, directory).to_end().age
+    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
     if age >= older_than:
         return
     raise JobTooYoung(

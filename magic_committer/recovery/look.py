@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import orjson
 
@@ -17,11 +18,10 @@ from magic_committer.commit import records
 from magic_committer.commit.complete import is_there
 from magic_committer.commit.execute import StoredSource
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX, Owns
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.plan import load_plan
-from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.elements import MAGIC
+from magic_committer.commit.ready import EXTRA_JOB, ReadyUpload, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
 from magic_committer.formats import (
     PENDINGSET_BYTES_MAX,
@@ -29,7 +29,7 @@ from magic_committer.formats import (
     decode_pending,
     decode_pendingset,
 )
-from magic_committer.job import JOB_METADATA, TASK_METADATA, JobRecord, State
+from magic_committer.job import JOB_METADATA, TASK_METADATA, JobRecord, StartedJob, State
 from magic_committer.paths import (
     ALIVE,
     PENDING_SUFFIX,
@@ -38,7 +38,7 @@ from magic_committer.paths import (
     Destination,
     JobPaths,
 )
-from magic_committer.recovery.values import NAMED_MAX, FoundJob, Kind, words
+from magic_committer.recovery.values import NAMED_MAX, FoundJob, Kind, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo
 
@@ -46,10 +46,10 @@ SIGN_BYTES_MAX = 64 * 1024
 
 
 class Listing:
-    """The objects of a directory, as they are listed; its age, once all were."""
+    """The objects of a job's directories, as they are listed; their age, once all were."""
 
-    def __init__(self, runtime: Runtime, directory: str) -> None:
-        self._pages = runtime.store.list(directory)
+    def __init__(self, runtime: Runtime, *directories: str) -> None:
+        self._pages = chain.from_iterable(map(runtime.store.list, directories))
         self._newest = float("-inf")
         self._seen_at = 0.0
         self.objects = 0
@@ -70,8 +70,8 @@ class Listing:
 
     @property
     def age(self) -> float:
-        """Seconds since anything changed."""
-        return max(0.0, self._seen_at - self._newest) if self.objects else 0.0
+        """Seconds, at least, since anything changed."""
+        return age_of(self._seen_at, self._newest) if self.objects else 0.0
 
 
 def job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
@@ -80,8 +80,15 @@ def job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
         yield from page.prefixes
 
 
+def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The same for jobs of Hadoop up to 3.3."""
+    for page in runtime.store.list(dest.older_jobs_prefix, delimiter="/"):
+        yield from page.prefixes
+
+
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
-    """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata. One GET.
+    """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata: with the
+    job's token also where only ``extraData`` has kept it. One GET.
 
     Raises:
         FormatError, StoreError.
@@ -89,8 +96,16 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict
     stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
     metadata = dict(stored.info.metadata or {})
     if info.key.endswith(PENDING_SUFFIX):
-        return [decode_pending(stored.body, info.key)], metadata
-    return list(decode_pendingset(stored.body, info.key).commits), metadata
+        pendings = [decode_pending(stored.body, info.key)]
+        extras = [pendings[0].extra_data]
+    else:
+        pendingset = decode_pendingset(stored.body, info.key)
+        pendings = list(pendingset.commits)
+        extras = [pendingset.extra_data, *(pending.extra_data for pending in pendings)]
+    for extra in extras:
+        if extra and EXTRA_JOB in extra:
+            metadata.setdefault(JOB_METADATA, extra[EXTRA_JOB])
+    return pendings, metadata
 
 
 # Measuring ----------------------------------------------------------------------------------------
@@ -98,18 +113,24 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict
 
 @dataclass(slots=True)
 class Measured:
-    """What is pending in a directory."""
+    """What is pending in a directory.
+
+    Attributes:
+        ours: a key that carries a token of this library's; "": none was seen.
+        failure: why something could not be read, so that ``ours`` does not tell.
+    """
 
     tasks: KeySet = field(default_factory=KeySet)
     files: int = 0
     bytes: int = 0
-    ours: bool = False
+    ours: str = ""
+    failure: StoreError | None = None
     problems: int = 0
     problem: str = ""
     sign: ObjectInfo | None = None
 
 
-def measure(runtime: Runtime, listing: Listing, uuid: str) -> Measured:
+def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
     """Count what the tasks left: all of one job, or of whomever if there is no record."""
     measured = Measured()
 
@@ -136,11 +157,15 @@ def measure(runtime: Runtime, listing: Listing, uuid: str) -> Measured:
             except (FormatError, StoreError) as error:
                 measured.problems += 1
                 measured.problem = measured.problem or str(error)
+                if isinstance(error, StoreError):
+                    measured.failure = error
+                elif _carries_token(runtime, outcome.item):
+                    measured.ours = outcome.item.key
                 continue
-            token = metadata.get(JOB_METADATA, "")
-            if uuid and token != uuid:
+            if owns is not None and not owns(metadata):
                 continue
-            measured.ours = measured.ours or bool(token)
+            if metadata.get(JOB_METADATA):
+                measured.ours = outcome.item.key
             if outcome.item.key.endswith(PENDINGSET_SUFFIX):
                 measured.tasks.add(metadata.get(TASK_METADATA) or outcome.item.key)
             measured.files += len(pendings)
@@ -169,7 +194,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     """
     assert seen.record.plan is not None
     plan = load_plan(runtime, seen.record.plan)
-    source = StoredSource(runtime, JobPaths(dest, seen.record.id), plan, missing_is_fine=False)
+    source = StoredSource(runtime, seen.record.paths(dest), plan, missing_is_fine=False)
     shown = KeySet(plan.files)
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
@@ -182,7 +207,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
 
     progress = Progress(plan.files)
     outcomes = runtime.pool.each(
-        lambda upload: _fate(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
+        lambda upload: fate_of(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
     )
     with closing(outcomes):  # type: ignore[type-var]
         for outcome in outcomes:
@@ -195,7 +220,8 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     return progress
 
 
-def _fate(runtime: Runtime, upload: ReadyUpload) -> str:
+def fate_of(runtime: Runtime, upload: ReadyUpload) -> str:
+    """What became of an upload: ``"open"``, ``"visible"`` or ``"missing"``."""
     if is_there(runtime, upload):
         return "visible"
     try:
@@ -211,25 +237,50 @@ def _fate(runtime: Runtime, upload: ReadyUpload) -> str:
 
 def inspect_all(runtime: Runtime, dest: Destination, dead_seconds: float) -> Iterator[FoundJob]:
     """Every job directory under a destination, ours and Hadoop's of either layout."""
+    adopted: set[str] = set()
     for directory in job_directories(runtime, dest):
-        yield inspect_one(runtime, dest, directory, dead_seconds)
-    older = f"{dest.prefix}{MAGIC}/job-"  # Hadoop up to 3.3
-    for page in runtime.store.list(older, delimiter="/"):
-        for directory in page.prefixes:
-            job_id = directory[len(older) : -1]
-            yield _without_record(runtime, FoundJob(job_id, dest.url, "hadoop"), directory)
+        found = inspect_one(runtime, dest, directory, dead_seconds)
+        if found.adopted:
+            adopted.add(JobPaths(dest, found.id, found.adopted).tree)
+        yield found
+    for directory in older_job_directories(runtime, dest):
+        if directory not in adopted:
+            yield _older(runtime, dest, directory)
+
+
+def inspect_job(
+    runtime: Runtime, dest: Destination, job_id: str, dead_seconds: float
+) -> FoundJob | None:
+    """One job, ours or Hadoop's of either layout; None if there is none of that id.
+
+    Raises:
+        PathError: it is no id.
+    """
+    directory = JobPaths(dest, job_id).directory
+    found = inspect_one(runtime, dest, directory, dead_seconds)
+    if found.objects:
+        return found
+    found = _older(runtime, dest, f"{dest.older_jobs_prefix}{job_id}/")
+    return found if found.objects else None
+
+
+def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
+    job_id = directory[len(dest.older_jobs_prefix) : -1]
+    found = FoundJob(job_id, dest.url, "hadoop", directory=directory[len(dest.prefix) :])
+    return _without_record(runtime, found, directory)
 
 
 def inspect_one(
     runtime: Runtime, dest: Destination, directory: str, dead_seconds: float
 ) -> FoundJob:
     """One directory. What cannot be read is told in ``problem``, not raised."""
-    found = FoundJob(directory[len(dest.jobs_prefix) : -1], dest.url, "unreadable")
+    job_id, below = directory[len(dest.jobs_prefix) : -1], directory[len(dest.prefix) :]
+    found = FoundJob(job_id, dest.url, "unreadable", directory=below)
     try:
         seen = records.read(runtime, f"{directory}{RECORD}")
         if seen is None:
             return _without_record(runtime, found, directory)
-        return _with_record(runtime, dest, found, directory, seen, dead_seconds)
+        return _with_record(runtime, dest, found, seen, dead_seconds)
     except MagicError as error:
         with suppress(StoreError):
             listing = Listing(runtime, directory).to_end()
@@ -239,38 +290,44 @@ def inspect_one(
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
     listing = Listing(runtime, directory)
-    measured = measure(runtime, listing, "")
-    ours = measured.ours or _has_token(runtime, directory)
+    measured = measure(runtime, listing)
+    ours = measured.ours or with_token(runtime, directory)
     kind: Kind = "litter" if ours else "hadoop"
     would = (
         "nothing: its job is over; cleanup takes what it left"
         if ours
-        else "nothing: it is not a job of this library"
+        else "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
     )
     return replace(_measured(found, listing, measured), kind=kind, would=would)
 
 
-def _has_token(runtime: Runtime, directory: str) -> bool:
-    """Whether any object carries a job's token. Those whose metadata `measure` has read do not."""
+def with_token(runtime: Runtime, directory: str) -> str:
+    """A key that carries a job's token, "" if there is none. Not looked at again are those whose
+    metadata `measure` has read."""
     for info in Listing(runtime, directory):
-        if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
-            with suppress(NotFound):
-                if JOB_METADATA in (runtime.store.head(info.key).metadata or {}):
-                    return True
-    return False
+        pending = info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX))
+        if not pending and _carries_token(runtime, info):
+            return info.key
+    return ""
+
+
+def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
+    try:
+        return JOB_METADATA in (runtime.store.head(info.key).metadata or {})
+    except NotFound:
+        return False
 
 
 def _with_record(
     runtime: Runtime,
     dest: Destination,
     found: FoundJob,
-    directory: str,
     seen: records.Seen,
     dead_seconds: float,
 ) -> FoundJob:
     record = seen.record
-    listing = Listing(runtime, directory)
-    measured = measure(runtime, listing, record.uuid)
+    listing = Listing(runtime, *record.paths(dest).directories)
+    measured = measure(runtime, listing, StartedJob.attached(record, dest.url, "").owns)
     found = replace(
         _measured(found, listing, measured),
         id=record.id,
@@ -283,6 +340,8 @@ def _with_record(
         track=record.terms.track,
         given_id=record.given_id,
         started=record.started,
+        directory=record.paths(dest).tree[len(dest.prefix) :],
+        adopted=record.adopted,
     )
     if record.decider is not None:
         who = record.decider
@@ -295,7 +354,12 @@ def _with_record(
             found = _planned(runtime, found, record)
         if record.state is State.COMMITTING:
             progress = progress_of(runtime, dest, seen)
-            found = replace(found, visible=progress.visible, missing=progress.missing)
+            found = replace(
+                found,
+                visible=progress.visible,
+                missing=progress.missing,
+                missing_keys=tuple(progress.missing_keys),
+            )
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))

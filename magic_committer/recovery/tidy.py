@@ -49,19 +49,24 @@ from magic_committer.paths import (
 )
 from magic_committer.recovery.finish import recover_job
 from magic_committer.recovery.look import Listing, job_directories, pendings_of
-from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, words
+from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ages in seconds from which things are taken away; see `magic_committer.cleanup`."""
+    """Ages in seconds from which things are taken away; see `magic_committer.cleanup`.
+
+    Attributes:
+        finish: decided jobs are finished; else they are only reported.
+    """
 
     dead: float
     leftover: float
     closed: float
     forget_given: bool
+    finish: bool = True
 
 
 class Cleaning:
@@ -83,7 +88,9 @@ class Cleaning:
         self._options = options
         self._in_flight = options.commit_threads
         self._recovered: list[Recovery] = []
+        self._unfinished: list[Recovery] = []
         self._left_ages: dict[str, float] = {}
+        self._over: set[str] = set()
         self._above: dict[str, _Records] = {}
         self._counts = dict.fromkeys(
             ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
@@ -117,6 +124,7 @@ class Cleaning:
             records_deleted=counts["records"],
             did=tuple(self._did),
             errors=tuple(self._errors),
+            unfinished=tuple(self._unfinished),
         )
 
     def _note(self, what: str, line: str) -> None:
@@ -141,17 +149,22 @@ class Cleaning:
         if not running and self._age(directory) < self._limits.leftover:
             self._counts["jobs_left"] += 1
             return
+        only_told = not running and not self._limits.finish
         try:
             recovery = recover_job(
                 self._runtime,
                 self._dest,
                 seen.record.id,
                 older_than=self._limits.dead,
-                dry_run=self._dry_run,
+                dry_run=self._dry_run or only_told,
                 options=self._options,
             )
         except JobTooYoung:
             self._counts["jobs_left"] += 1
+            return
+        if only_told:
+            self._counts["jobs_left"] += 1
+            self._unfinished.append(recovery)
             return
         self._recovered.append(recovery)
         if len(self._recovered) <= NAMED_MAX:
@@ -162,7 +175,7 @@ class Cleaning:
 
     def _forget(self, seen: records.Seen) -> None:
         """Delete a closed record that is old, if nobody goes by its id any more."""
-        age = max(0.0, seen.seen_at - seen.last_modified)
+        age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
         if age < self._limits.closed:
             return
@@ -205,7 +218,7 @@ class Cleaning:
             self._counts["jobs_left"] += 1
 
     def _old(self, info: ObjectInfo) -> bool:
-        return info.seen_at - info.last_modified >= self._limits.leftover
+        return age_of(info.seen_at, info.last_modified) >= self._limits.leftover
 
     def _take(self, info: ObjectInfo, known_over: str) -> int | None:
         """Delete one control object of a job that is over, after aborting the uploads that it
@@ -217,8 +230,10 @@ class Cleaning:
         token = (now.metadata or {}).get(JOB_METADATA, "")
         if not token or (known_over and token != known_over) or not self._old(now):
             return None
+        if not known_over and not self._is_over_here(info.key, token):
+            return None
         self._left_ages[token] = max(
-            self._left_ages.get(token, 0.0), max(0.0, now.seen_at - now.last_modified)
+            self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
         )
         aborted = 0
         if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
@@ -226,6 +241,18 @@ class Cleaning:
         if not self._dry_run:
             delete_if_same(self._runtime, now.key, now.etag)
         return aborted
+
+    def _is_over_here(self, key: str, token: str) -> bool:
+        """Whether the job of an object in a directory without a record is over: the record is
+        looked for once more, after the object was seen, for a given id that was forgotten may be
+        in use again."""
+        if token not in self._over:
+            directory = key[: key.index("/", len(self._dest.jobs_prefix)) + 1]
+            seen = records.read(self._runtime, f"{directory}{RECORD}")
+            if seen is not None and seen.record.uuid == token:
+                return False
+            self._over.add(token)
+        return True
 
     def _abort_pendings(self, info: ObjectInfo) -> int:
         """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
@@ -261,7 +288,7 @@ class Cleaning:
                     if uuid is None:
                         continue
                     began = upload.initiated
-                    yield upload, uuid, None if began is None else max(0.0, page.seen_at - began)
+                    yield upload, uuid, None if began is None else age_of(page.seen_at, began)
         except NotSupported:
             self._errors.append("the store cannot list uploads: those that nothing names stay open")
         except StoreError as error:

@@ -20,6 +20,8 @@ LEFTOVER_SECONDS = 3600.0
 so long. A request that is late executes within 15 minutes (Signature V4)."""
 CLOSED_SECONDS = 24 * 3600.0
 """A closed record stays this long, for drivers that still ask what became of their job."""
+GRAIN_SECONDS = 1.0
+"""S3 tells times in whole seconds, rounded down: what is 0.1 s old can be shown as 1 s old."""
 NAMED_MAX = 100
 """Keys that a report names of each kind."""
 
@@ -43,6 +45,15 @@ def seconds(name: str, value: Age) -> float:
     return float(number)
 
 
+def age_of(seen_at: float, since: float) -> float:
+    """How many seconds have passed at least, by two times that a store told.
+
+    A limit must hold in truth, not on rounded numbers: else a limit of one second takes a job for
+    dead that says five times a second that it lives.
+    """
+    return max(0.0, seen_at - since - GRAIN_SECONDS)
+
+
 def words(age: float) -> str:
     """An age for people: ``"3 h"``."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
@@ -60,7 +71,7 @@ class FoundJob:
         state: of the record, ``"absent"`` without one. outcome: as of `JobReport`.
         given_id: whether the caller of `start` chose the id.
         started: by the starter's clock, seconds since the epoch; 0 where it is not known.
-        age: seconds since anything in the directory changed, by the store's clock.
+        age: seconds, at least, since anything in the directory changed, by the store's clock.
         role, host, pid: of the process that decided the job; while it runs, of the one that last
             said that it lives.
         objects: control objects in the directory, the record too.
@@ -69,6 +80,9 @@ class FoundJob:
             those that `recover` will not resolve by itself; else None.
         problem: why the record, or something else there, cannot be read.
         would: what `recover` would do, in one sentence.
+        directory: where what its tasks left lies, below the destination.
+        adopted: of a Hadoop job that was adopted: where its pendingsets lie below the destination.
+        missing_keys: the first 100 of ``missing``.
     """
 
     id: str
@@ -94,6 +108,9 @@ class FoundJob:
     missing: int | None = None
     problem: str = ""
     would: str = ""
+    directory: str = ""
+    adopted: str = ""
+    missing_keys: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -144,6 +161,8 @@ class CleanupReport:
         records_deleted: closed records.
         did: a line for each thing done, the first 100 of each kind.
         errors: what failed. It did not stop the rest; the next cleanup tries again.
+        unfinished: with ``finish=False``, the decided jobs that nobody finishes: what `recover`
+            would do with them.
     """
 
     dest: str
@@ -156,6 +175,7 @@ class CleanupReport:
     records_deleted: int
     did: tuple[str, ...]
     errors: tuple[str, ...]
+    unfinished: tuple[Recovery, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

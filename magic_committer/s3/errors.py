@@ -93,6 +93,8 @@ ACTIONS = {
     "complete_upload": "s3:PutObject",
     "abort_upload": "s3:AbortMultipartUpload",
     "list_uploads": "s3:ListBucketMultipartUploads",
+    "get_lifecycle": "s3:GetLifecycleConfiguration",
+    "put_lifecycle": "s3:PutLifecycleConfiguration",
 }
 """The S3 action that a policy must allow for a verb (Service Authorization Reference)."""
 

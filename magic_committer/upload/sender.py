@@ -31,7 +31,7 @@ from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB
 from magic_committer.pool import Future
 from magic_committer.runtime import Runtime
-from magic_committer.stats import BYTES_UPLOADED, Statistics
+from magic_committer.stats import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.store import (
     Attributes,
     Checksum,
@@ -88,7 +88,7 @@ class PartSender:
         self.state = State.OPEN
         self._runtime = runtime
         self._checksum = checksum
-        self._statistics = statistics
+        self._statistics = statistics if statistics is not None else Statistics()
         self._pid = os.getpid()
         self._created: CreatedUpload | None = None
         self._failure: tuple[str, Exception] | None = None
@@ -222,12 +222,12 @@ class PartSender:
                 return None
             body = block.body()
             checksum = _checksum(self._checksum, body) if self._checksum else None
-            part = self._runtime.store.put_part(
-                self.key, upload_id, number, body, checksum=checksum
-            )
-            if self._statistics is not None:
-                self._statistics.add(BYTES_UPLOADED, part.size)
-                self._statistics.add(PARTS_UPLOADED)
+            with self._statistics.timed(PUT_PART, self._runtime.clock):
+                part = self._runtime.store.put_part(
+                    self.key, upload_id, number, body, checksum=checksum
+                )
+            self._statistics.add(BYTES_UPLOADED, part.size)
+            self._statistics.add(PARTS_UPLOADED)
             return part, checksum
         except Exception as error:
             if self._failure is None:

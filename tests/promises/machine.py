@@ -9,6 +9,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Mode
+from magic_committer.recovery.values import GRAIN_SECONDS
 from magic_committer.testing import PatientClock
 from tests.promises.hands import (
     DEST,
@@ -74,8 +75,9 @@ class Machine:
         self.s3.before = None
 
     def later(self, seconds: float) -> None:
-        """Let time pass, for the store and everybody."""
-        self.clock.ahead += seconds
+        """Let so much time pass, for the store and everybody, that the store's whole seconds tell
+        it."""
+        self.clock.ahead += seconds + GRAIN_SECONDS
 
 
 def left(s3: MemoryStore) -> list[str]:

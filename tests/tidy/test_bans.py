@@ -32,9 +32,9 @@ BANS: dict[str, tuple[str, ...]] = {
     "uuid": ("runtime.py",),
     "random": (),
     "secrets": (),
-    # A library logs and raises; it neither prints nor decides for the process.
+    # A library logs and raises; it neither prints nor decides for the process. A command does.
     "print": (),
-    "sys.exit": (),
+    "sys.exit": ("cli/main.py",),
     "signal": (),
     "atexit": ("upload/",),
     # Readers of foreign bytes that can run code.

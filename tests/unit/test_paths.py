@@ -163,8 +163,9 @@ LAYOUT: dict[str, Callable[[JobPaths], str]] = {
 def test_control_directories_are_hadoops(row: dict[str, Any]) -> None:
     """Job and attempt directories are where Hadoop's builders put them (temporary ones apart:
     NOT_BUILT); ids that differ (NOT_OURS) are refused, never given another place."""
-    dest = Destination.parse(row["dest"])
-    job = answer(JobPaths, dest, row["uuid"], row["appAttempt"])
+    dest, uuid, number = Destination.parse(row["dest"]), row["uuid"], row["appAttempt"]
+    adopted = f"__magic_job-{uuid}/job-{uuid}/{number:02d}/" if number else ""
+    job = answer(JobPaths, dest, uuid, adopted)
     if row["uuid"] in ("a/b", " ", "ü"):
         assert job is ERROR, NOT_OURS
         return
@@ -311,8 +312,22 @@ def test_a_jobs_directory_is_known_by_its_whole_name() -> None:
     assert dest.job_id_of("t/__magic_job-/x") is None
     assert dest.job_id_of("t/__magic_job-1") is None
     assert dest.job_id_of("u/__magic_job-1/x") is None
-    assert dest.job_id_of_record("t/__magic_job-1/job.json") == "1"
-    assert dest.job_id_of_record("t/__magic_job-1/deep/job.json") is None
+
+
+def test_an_adopted_job_lies_in_hadoops_directories_and_nowhere_else() -> None:
+    """A record may name a directory of its own job in either layout: what lies there is swept."""
+    dest = Destination.parse("s3://b/t")
+    older = JobPaths(dest, "7.1", "__magic/job-7.1/00/")
+    assert older.job_attempt == "t/__magic/job-7.1/00/"
+    assert older.directories == ("t/__magic_job-7.1/", "t/__magic/job-7.1/")
+    assert JobPaths(dest, "7.1", "__magic/job-7.1/").tree == "t/__magic/job-7.1/"
+    newer = JobPaths(dest, "7.1", "__magic_job-7.1/job-7.1/02/")
+    assert newer.directories == (newer.tree,) == ("t/__magic_job-7.1/",)
+    for wrong in ("x/", "__magic/", "__magic/job-7/", "__magic/job-721/", "__magic_job-7.1/",
+                  "__magic/job-7.1/00", "__magic/job-7.1/../", "__magic_job-8/job-7.1/00/",
+                  "__magic/job-7.1/00/\n"):  # fmt: skip
+        with pytest.raises(PathError):
+            JobPaths(dest, "7.1", wrong)
 
 
 # Keys of a job ------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from magic_committer import checksum as checksums
 from magic_committer.errors import InvalidRequest, StoreError, Unanswered, UploadFailed
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.pool import Pool, ThreadPool
+from magic_committer.stats import PUT_PART
 from magic_committer.store import FileSlice, Part, PartBody, objects
 from magic_committer.upload import State, UploadStream, blocks
 from magic_committer.upload.sender import PARTS_UPLOADED
@@ -174,7 +175,9 @@ def test_statistics_count_what_is_stored(world: World) -> None:
     with world.open() as stream:
         stream.write(bytes(2 * BLOCK + 1))
     counters = world.statistics.to_dict()["counters"]
-    assert counters == {"committer_bytes_uploaded": 2 * BLOCK + 1, PARTS_UPLOADED: 3}
+    assert counters == {
+        "committer_bytes_uploaded": 2 * BLOCK + 1, PARTS_UPLOADED: 3, PUT_PART: 3,
+    }  # fmt: skip
 
 
 # The order of requests ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
-from magic_committer.committers.magic.decide import Deciding
+from magic_committer.committers.magic.decide import Deciding, Prospect
 from magic_committer.committers.magic.follow import Follower
 from magic_committer.committers.magic.pendingset import Phase
 from magic_committer.committers.magic.plain import open_plain
@@ -24,7 +24,7 @@ from magic_committer.paths import Destination
 from magic_committer.runtime import Runtime
 from magic_committer.upload import BlockSource
 
-__all__ = ["Attempt", "MagicCommitter", "open_plain"]
+__all__ = ["Attempt", "MagicCommitter", "Prospect", "open_plain"]
 
 
 class MagicCommitter:
@@ -69,6 +69,11 @@ class MagicCommitter:
             attempt: its name, unique in the job, by which processes share it; None: one is drawn.
             sole: nobody shares it: needed where its files are known in memory only.
         """
+        if self.job.adopted:
+            raise OptionError(
+                f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",
+                hint="Commit or abort it, and start a job of your own",
+            )
         if attempt is not None and not sole and self.job.terms.track == "memory":
             raise OptionError(
                 "a given attempt name needs track='s3'",
@@ -98,8 +103,16 @@ class MagicCommitter:
         accept: Collection[str] = (),
     ) -> JobReport:
         """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable."""
-        deciding = Deciding(self.runtime, self.job, self._options.commit_threads)
-        return deciding.commit(results, expect, accept)
+        return self._deciding().commit(results, expect, accept)
+
+    def look_at_commit(
+        self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
+    ) -> Prospect:
+        """What `commit_job` would decide upon: see `decide.Deciding.look`. Reads only."""
+        return self._deciding().look(expect, accept)
+
+    def _deciding(self) -> Deciding:
+        return Deciding(self.runtime, self.job, self._options.commit_threads)
 
     def abort_job(self, *, revert: bool = False, role: str = "driver") -> JobReport:
         """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable.

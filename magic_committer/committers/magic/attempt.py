@@ -117,6 +117,7 @@ class Attempt:
         self._files: dict[str, _File] = {}
         self._retried_creates: list[str] = []
         self.statistics = Statistics()
+        self._stop_clock = self.statistics.begin(stats.TASK_ATTEMPT, runtime.clock)
         self.result: TaskCommit | None = None
 
     def __repr__(self) -> str:
@@ -273,6 +274,7 @@ class Attempt:
             if not pendings and self._in_memory and self.job.terms.accept == "results":
                 return None
             if stored is None:
+                self._stop_clock(False)
                 body = self._set.encode(pendings, self.statistics)
                 self._fence.check()
                 self.phase = Phase.SENT

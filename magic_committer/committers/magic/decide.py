@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,16 @@ class SpooledSource:
             yield self.spool.read(loaded.offset, loaded.packed_bytes)
 
 
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a commit would publish: the chosen tasks, and what is wrong with them."""
+
+    tasks: tuple[str, ...]
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+
+
 class Deciding:
     """One process committing one job."""
 
@@ -99,11 +110,11 @@ class Deciding:
         Args:
             results: exactly the attempts to accept; None: what the tasks left on the store.
             expect: how many tasks there must be, or which.
-            accept: unresolved keys of a decided job, to be taken as they are.
+            accept: unresolved keys, to be taken as they are.
 
         Raises:
             IncompleteJob, OptionError: nothing was decided.
-            CommitRefused: a check said no; the job is aborted.
+            CommitRefused: a check said no; the job is aborted, but for one that was adopted.
             CommitIncomplete: the job is committed, not all is visible yet; repeat.
             JobNotRunning: it was aborted, or is being undone.
             OutcomeUnknown: its record is gone, or the store gives no clear answer.
@@ -117,8 +128,34 @@ class Deciding:
         if seen.record.state is not State.RUNNING:
             return self._follower.obey(seen)
         accepted = self._wanted(results)
-        with self._statistics.timed(stats.COMMIT_JOB, self._runtime.clock.monotonic), Spool() as s:
+        with self._timed(stats.COMMIT_JOB), Spool() as s:
             return self._commit_running(seen, accepted, expect, s)
+
+    def _timed(self, name: str) -> AbstractContextManager[None]:
+        return self._statistics.timed(name, self._runtime.clock)
+
+    def look(
+        self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
+    ) -> Prospect:
+        """What `commit` without results would decide upon now. Reads only; it need not be started
+        yet: a Hadoop job may be looked at before it is adopted.
+
+        Raises:
+            IncompleteJob, StoreError.
+        """
+        self._follower.accept = accept
+        with Spool() as spool:
+            loaded, problems = self._load(None, spool)
+            accepted = self._choose(loaded)
+            if not problems:
+                expected(self._job.id, [one.task for one in accepted], expect)
+                problems = self._check(accepted, spool).problems
+        return Prospect(
+            tasks=tuple(one.task for one in accepted),
+            files=sum(one.files for one in accepted),
+            bytes=sum(one.bytes for one in accepted),
+            problems=tuple(problems),
+        )
 
     def _wanted(self, results: Iterable[TaskCommit] | None) -> list[TaskCommit] | None:
         """Hold the arguments against the job's terms: wrong ones change nothing."""
@@ -156,30 +193,30 @@ class Deciding:
     ) -> JobReport:
         if wanted is not None:
             expected(self._job.id, [result.task for result in wanted], expect)
-        loaded, problems = self._load(wanted, spool)
-        accepted = choose(loaded, self._job.uuid)
+        with self._timed(stats.LOAD_SETS):
+            loaded, problems = self._load(wanted, spool)
+        accepted = self._choose(loaded)
         if wanted is None:
             try:
                 expected(self._job.id, [one.task for one in accepted], expect)
-            except IncompleteJob:
-                now = records.read(self._runtime, seen.key)
-                if now is None or now.record.nonce != seen.record.nonce:
-                    return self._follower.obey(now)  # a driver that was faster has swept them
-                raise
+            except IncompleteJob as error:
+                return self._unless_decided(seen, error)
         elif len(accepted) < len(loaded):
             problems.append("a pendingset is of another job")
         checked = Checked()
         if not problems:
-            checked = check_uploads(
-                self._runtime, self._job, self._dest, accepted, spool, self._in_flight
-            )
+            with self._timed(stats.CHECK_UPLOADS):
+                checked = self._check(accepted, spool)
             problems = checked.problems
+        if problems and self._job.adopted:  # nobody runs it again as it was: a person decides
+            return self._unless_decided(seen, self._refusal(problems))
         if problems:
             return self._refuse(seen, self._refusal(problems))
         self._statistics.add(stats.TASKS_COMPLETED, len(accepted))
         try:
-            plan = self._plan(accepted, checked, spool)
-            key, etag = self._store_plan(plan)
+            with self._timed(stats.SAVE_PLAN):
+                plan = self._plan(accepted, checked, spool)
+                key, etag = self._store_plan(plan)
         except DestinationExists as error:
             return self._refuse(seen, error)
         try:
@@ -188,7 +225,8 @@ class Deciding:
         except ConflictingJob as error:
             self._drop_plan(key)  # an aborter may have swept before it was stored
             return self._refuse(seen, error)
-        swapped = self._decide(seen, ObjectRef(key, etag), plan.files)
+        with self._timed(stats.DECIDE):
+            swapped = self._decide(seen, ObjectRef(key, etag), plan.files)
         if not swapped.won or swapped.now is None:
             return self._follower.obey(swapped.now)
         return self._follower.execute(
@@ -199,12 +237,19 @@ class Deciding:
             names=checked.names,
         )
 
+    def _unless_decided(self, seen: records.Seen, error: JobError) -> JobReport:
+        """Raise, unless a driver that was faster has swept what is missed: then it is obeyed."""
+        now = records.read(self._runtime, seen.key)
+        if now is None or now.record.nonce != seen.record.nonce:
+            return self._follower.obey(now)
+        raise error
+
     def _load(
         self, wanted: list[TaskCommit] | None, spool: Spool
     ) -> tuple[list[LoadedSet], list[str]]:
         if wanted is None:
             refs: Iterable[SetRef] = self._listed()
-            return load(self._runtime, self._job.id, refs, spool, None, only_uuid=self._job.uuid)
+            return load(self._runtime, self._job.id, refs, spool, None, owns=self._job.owns)
         stored = [result for result in wanted if result.key]
         wrong = [
             f"task {result.task!r}: {result.key} is not where its pendingset belongs"
@@ -225,6 +270,20 @@ class Deciding:
                 )
         return loaded, problems
 
+    def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
+        return choose(loaded, "" if self._job.adopted else self._job.uuid)
+
+    def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
+        return check_uploads(
+            self._runtime,
+            self._job,
+            self._dest,
+            accepted,
+            spool,
+            self._in_flight,
+            self._follower.accept,
+        )
+
     def _listed(self) -> Iterator[SetRef]:
         prefix = self._paths.job_attempt
         for page in self._runtime.store.list(prefix, delimiter="/"):
@@ -238,7 +297,7 @@ class Deciding:
         Raises:
             DestinationExists: modes ``fail``: there is data.
         """
-        mode, strip = self._job.terms.mode, len(self._paths.directory)
+        mode, strip = self._job.terms.mode, len(self._paths.tree)
         partitions: tuple[str, ...] | None = None
         if mode in BY_PARTITION:
             partitions = partitions_of(self._dest, spooled(accepted, spool))
@@ -331,7 +390,10 @@ class Deciding:
             f"job {self._job.id!r} was not committed: {shown}{more}",
             job_id=self._job.id,
             problems=problems,
-            hint="The job is aborted, nothing of it is visible: run it again as a new job",
+            hint="Nothing was decided: abort it, or take the keys as they are:"
+            f" magic-committer job commit {self._job.dest} {self._job.id} --accept KEY"
+            if self._job.adopted
+            else "The job is aborted, nothing of it is visible: run it again as a new job",
         )
 
 

@@ -34,7 +34,7 @@ from magic_committer.commit.undo import undo
 from magic_committer.committers.magic.setup import decider
 from magic_committer.errors import FormatError, NotFound, StoreError
 from magic_committer.job import Decider, JobReport, StartedJob, State
-from magic_committer.paths import Destination, JobPaths
+from magic_committer.paths import Destination
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
 
@@ -52,7 +52,7 @@ class Follower:
         self.in_flight = in_flight
         self._role = role
         self.dest = Destination.parse(job.dest)
-        self.paths = JobPaths(self.dest, job.id)
+        self.paths = job.paths
         self.statistics = Statistics()
         self.accept: Collection[str] = ()
         self._started = runtime.clock.monotonic()
@@ -127,7 +127,7 @@ class Follower:
             if not completed:
                 return self.obey(records.read(self.runtime, seen.key))
         if plan is None:  # in `completed` that means that only the sweep is left
-            swept = self._sweep()
+            swept = self._sweep(look_first=True)
             warnings = list(swept.warnings)
             state = State.COMPLETED
             if not swept.again:
@@ -223,13 +223,14 @@ class Follower:
         conflict.report = self.after_abort(now, False)
         raise conflict
 
-    def _sweep(self) -> Swept:
+    def _sweep(self, *, look_first: bool = False) -> Swept:
         return sweep(
             self.runtime,
             self.job,
             spared=nothing_spared,
             accepted=frozenset(),
             in_flight=self.in_flight,
+            look_first=look_first,
         )
 
     # Reports --------------------------------------------------------------------------------------

@@ -1,0 +1,480 @@
+"""I2 to I6 for Hadoop's jobs that are adopted: real Hadoop's files, in every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit import probe
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
+from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job
+from tests.promises.hands import DEST, At, committed_task, control, visible
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
+RECORD = "t/__magic_job-hadoops/job.json"
+OURS = {JOB_METADATA: "0" * 32}
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Later:
+    """A store, and the time that has passed for it."""
+
+    def __init__(self) -> None:
+        self.clock = PatientClock()
+
+    def pass_(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.ahead += seconds
+
+
+@pytest.fixture
+def later() -> Later:
+    """Moves the time of `s3`."""
+    return Later()
+
+
+@pytest.fixture
+def s3(later: Later) -> Iterator[MemoryStore]:
+    """The bucket ``bucket``, empty."""
+    with memory_store(clock=later.clock) as store:
+        yield store
+        store.before = store.after = None
+
+
+def adopted(job: HadoopJob) -> mc.Job:
+    """The job, adopted however young it is."""
+    mc.adopt(DEST, job.id, older_than=0)
+    return mc.attach(DEST, job.id)
+
+
+def contents(store: MemoryStore) -> dict[str, object]:
+    """All there is."""
+    objects: dict[str, object] = {key: store.body(key) for key in store.keys()}
+    return {**objects, "": store.open_uploads()}
+
+
+# To its end ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("release", "case"),
+    [
+        *((release, case) for release in RELEASES for case in CASES),
+        *(("3.5.0", f"sum-{algorithm}") for algorithm in ("CRC32", "SHA1", "SHA256")),
+    ],
+)
+def test_an_adopted_job_commits_exactly_its_tasks_files(
+    s3: MemoryStore, release: str, case: str
+) -> None:
+    """I2, I4: each release's files, in its layout, become visible byte for byte, and nothing but
+    the marker and the closed record stays."""
+    hadoops = leave_job(s3, release, case)
+    report = adopted(hadoops).commit()
+    assert (report.outcome, report.files, report.warnings) == ("committed", len(hadoops.files), ())
+    assert visible(s3) == hadoops.files
+    assert "t/_SUCCESS" in s3.keys()
+    assert control(s3) == [RECORD]
+    assert s3.open_uploads() == ()
+    assert mc.attach(DEST, hadoops.id).outcome == "committed"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_adopted_job_aborts_to_nothing(s3: MemoryStore, release: str) -> None:
+    """I3, I4: what its tasks name, committed or not, is aborted, and the tree goes."""
+    hadoops = leave_job(s3, release, unfinished=True)
+    assert len(s3.open_uploads()) == 3
+    mc.adopt(DEST, hadoops.id, older_than=0)
+    assert mc.abort(DEST, hadoops.id).outcome == "aborted"
+    assert visible(s3) == {}
+    assert control(s3) == [RECORD]
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_unfinished_task_is_left_out_of_a_commit(s3: MemoryStore, release: str) -> None:
+    """I2: only what has a pendingset is published; a number of tasks can be demanded before."""
+    hadoops = leave_job(s3, release, unfinished=True)
+    job = adopted(hadoops)
+    with pytest.raises(mc.IncompleteJob):
+        job.commit(expect=2)
+    assert job.commit(expect=["task_202601010000_0001_m_000000"]).tasks == 1
+    assert visible(s3) == hadoops.files
+    assert s3.open_uploads() == ()
+    assert control(s3) == [RECORD]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
+    s3: MemoryStore, release: str
+) -> None:
+    """I5: Hadoop's uploads have no token: the multipart ETag tells that one was completed, by the
+    JVM before it died or by a commit that crashed."""
+    hadoops = leave_job(s3, release)
+    for key in sorted(hadoops.uploads)[:2]:
+        s3.complete_upload(key, hadoops.uploads[key], hadoops.parts[key])
+    assert adopted(hadoops).commit().outcome == "committed"
+    assert visible(s3) == hadoops.files
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_end_that_dies_at_any_request_is_finished(
+    release: str, end: str, forgetful: bool
+) -> None:
+    """I2, I4, I5: killed at each request in turn, the commit or abort of an adopted job is all or
+    nothing after recovery, and no upload stays."""
+    outcomes = set()
+    for nth in range(1, 100):
+        with memory_store(forgetful_complete=forgetful) as s3:
+            hadoops = leave_job(s3, release, unfinished=True)
+            job = adopted(hadoops)
+            died = dies_at(s3, nth, job.commit if end == "commit" else job.abort)
+            recovery = mc.recover(DEST, hadoops.id, older_than=0)
+            assert recovery.state == "closed"
+            whole = recovery.outcome == "committed"
+            assert visible(s3) == (hadoops.files if whole else {})
+            assert ("t/_SUCCESS" in s3.keys()) == whole
+            assert s3.open_uploads() == ()
+            assert control(s3) == [RECORD]
+            outcomes.add(recovery.outcome)
+        if not died:
+            break
+    else:
+        pytest.fail("it never came to its end")
+    assert outcomes == ({"committed", "aborted"} if end == "commit" else {"aborted"})
+
+
+def dies_at(store: MemoryStore, nth: int, step: Callable[[], object]) -> bool:
+    """Take a step in a process that dies before its ``nth`` request; whether it did."""
+    sent = 0
+
+    def before(request: Request) -> None:
+        nonlocal sent
+        sent += 1
+        if sent >= nth:  # from then on none of its threads sends anything
+            raise Crash
+
+    store.before = before
+    try:
+        step()
+    except Crash:
+        return True
+    finally:
+        store.before = None
+    return False
+
+
+def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
+    """I6: killed at each request in turn, adopting leaves Hadoop's job whole: it is adopted then,
+    or can be adopted again."""
+    for nth in range(1, 40):
+        with memory_store() as s3:
+            probe._known.clear()
+            hadoops = leave_job(s3, "3.3.6")
+            died = dies_at(s3, nth, lambda: mc.adopt(DEST, "hadoops", older_than=0))
+            if not any(found.adopted for found in mc.inspect(DEST)):
+                mc.adopt(DEST, hadoops.id, older_than=0)
+            mc.attach(DEST, hadoops.id).commit()
+            assert visible(s3) == hadoops.files
+            mc.cleanup(DEST, older_than=0, leftover_older_than=0)
+            assert set(control(s3)) == {RECORD} or died
+        if not died:
+            return
+    pytest.fail("it never came to its end")
+
+
+# Which attempt ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("release", ["3.3.6", "3.4.1"])
+def test_the_newest_application_attempt_with_pendingsets_counts(
+    s3: MemoryStore, release: str
+) -> None:
+    """I2: as Hadoop commits its own application attempt only, the newest that committed a task is
+    taken; what the older ones left is aborted."""
+    leave_job(s3, release, app_attempt="00", content=b"old")
+    newer = leave_job(s3, release, app_attempt="01", content=b"new")
+    third = newer.sets[0].rpartition("/")[0].removesuffix("01") + "02/tasks/a_0/__base/"
+    s3.put_object(third)
+    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    assert adoption.pendingsets.endswith("/job-hadoops/01/")
+    assert [one[-4:] for one in adoption.passed_over] == ["/00/"]
+    mc.attach(DEST, "hadoops").commit()
+    assert visible(s3) == newer.files
+    assert s3.open_uploads() == ()
+    assert control(s3) == [RECORD]
+
+
+# Neighbours ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_another_hadoop_job_beside_it_is_untouched(s3: MemoryStore, release: str, end: str) -> None:
+    """I6: jobs in the same directory, whose ids begin alike, keep every object and upload."""
+    for name, content in (("hadoops2", b"2"), ("hadoop", b"1")):
+        leave_job(s3, release, job_id=name, content=content, unfinished=True)
+    before = contents(s3)
+    uploads = set(s3.open_uploads())
+    hadoops = leave_job(s3, release, content=b"mine")
+    job = adopted(hadoops)
+    job.commit() if end == "commit" else job.abort()
+    after = contents(s3)
+    assert {key: after.get(key) for key in before if key} == {k: v for k, v in before.items() if k}
+    assert set(s3.open_uploads()) == uploads
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_adopted_job_is_shown_once(s3: MemoryStore, release: str) -> None:
+    """`inspect` shows one job before and one after, with the same files; others stay Hadoop's."""
+    hadoops = leave_job(s3, release)
+    leave_job(s3, release, job_id="other")
+    before = {found.id: found for found in mc.inspect(DEST)}
+    assert {found.kind for found in before.values()} == {"hadoop"}
+    adopted(hadoops)
+    listed = mc.inspect(DEST)
+    after = {found.id: found for found in listed}
+    assert len(listed) == 2
+    assert (after["hadoops"].kind, after["hadoops"].state) == ("ours", "running")
+    assert (after["other"].kind, after["other"].adopted) == ("hadoop", "")
+    for name in ("tasks", "files", "bytes"):
+        assert getattr(after["hadoops"], name) == getattr(before["hadoops"], name) > 0
+    assert ("__magic/" in after["hadoops"].adopted) == (release in OLD_LAYOUT)
+
+
+def test_cleanup_never_adopts(s3: MemoryStore, later: Later) -> None:
+    """I6: however old, Hadoop's jobs are left by cleanup; an adopted one is like any other."""
+    hadoops = leave_job(s3, "3.3.6")
+    later.pass_(30 * DAY)
+    before = contents(s3)
+    mc.cleanup(DEST, older_than=0, leftover_older_than=0, closed_older_than=0)
+    assert contents(s3) == before
+    adopted(hadoops)
+    assert mc.cleanup(DEST).recovered == ()
+    later.pass_(2 * DAY)
+    assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
+    assert s3.open_uploads() == ()
+    assert control(s3) == [RECORD]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_a_jvm_writes_keeps_its_adopted_job_young(
+    s3: MemoryStore, later: Later, release: str
+) -> None:
+    """I3: should the JVM live all the same, recovery and cleanup see it by what it writes."""
+    hadoops = leave_job(s3, release)
+    adopted(hadoops)
+    later.pass_(2 * DAY)
+    s3.put_object(f"{hadoops.directory}late")
+    later.pass_(HOUR)
+    with pytest.raises(mc.JobTooYoung):
+        mc.recover(DEST, "hadoops")
+    assert mc.cleanup(DEST).recovered == ()
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+def marker_of_ours(store: MemoryStore, job: HadoopJob) -> None:
+    """An object with our token in its metadata."""
+    store.put_object(f"{job.directory}x", metadata=OURS)
+
+
+def set_of_ours(store: MemoryStore, job: HadoopJob) -> None:
+    """A pendingset with our token in its metadata, which cannot be read."""
+    store.put_object(job.sets[0].replace("task_", "zombie_"), b"{}", metadata=OURS)
+
+
+def extra_data_of_ours(store: MemoryStore, job: HadoopJob) -> None:
+    """A pendingset of ours that was copied without its metadata."""
+    mine = mc.start("s3://bucket/elsewhere", job_id=job.id)
+    result = committed_task(mine, "1", {"a.csv": b"1"})
+    text = store.body(result.key)
+    store.put_object(job.sets[0].replace("task_", "copy_"), text)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("leave", [marker_of_ours, set_of_ours, extra_data_of_ours])
+def test_never_where_our_tokens_lie(
+    s3: MemoryStore, release: str, leave: Callable[[MemoryStore, HadoopJob], None]
+) -> None:
+    """I3: what may be litter of a job of ours is refused and untouched (counterexamples.md, #5)."""
+    leave(s3, leave_job(s3, release))
+    before = contents(s3)
+    with pytest.raises(mc.JobError, match="token"):
+        mc.adopt(DEST, "hadoops", older_than=0)
+    assert contents(s3) == before
+
+
+def test_a_zombie_that_writes_after_the_adoption_is_not_published(s3: MemoryStore) -> None:
+    """I3: a late pendingset with our token is passed over by the commit and left by the sweep."""
+    hadoops = leave_job(s3, "3.4.1")
+    job = adopted(hadoops)
+    set_of_ours(s3, hadoops)
+    assert job.commit().tasks == 2
+    assert visible(s3) == hadoops.files
+    assert len(control(s3)) == 2
+
+
+def test_a_job_with_a_record_needs_no_adoption(s3: MemoryStore) -> None:
+    """A record makes it ours, also once it is closed."""
+    leave_job(s3, "3.3.4")
+    mc.adopt(DEST, "hadoops", older_than=0)
+    for state in ("running", "closed"):
+        with pytest.raises(mc.JobExists, match=state):
+            mc.adopt(DEST, "hadoops", older_than=0)
+        mc.abort(DEST, "hadoops")
+
+
+def test_nothing_cannot_be_adopted(s3: MemoryStore) -> None:
+    """An id that names nothing is told so, and nothing is written."""
+    leave_job(s3, "3.3.4")
+    before = contents(s3)
+    with pytest.raises(mc.JobNotFound):
+        mc.adopt(DEST, "hadoop", older_than=0)
+    assert contents(s3) == before
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_has_just_changed_is_not_adopted(
+    s3: MemoryStore, later: Later, release: str
+) -> None:
+    """What a JVM sent last may land late: an hour must pass, or the operator says otherwise."""
+    leave_job(s3, release)
+    later.pass_(HOUR / 2)
+    before = contents(s3)
+    with pytest.raises(mc.JobTooYoung, match="30 min"):
+        mc.adopt(DEST, "hadoops")
+    assert contents(s3) == before
+    later.pass_(HOUR)
+    assert mc.adopt(DEST, "hadoops", dry_run=True).tasks == 2
+    assert contents(s3) == before
+    assert mc.adopt(DEST, "hadoops").uuid
+
+
+def test_a_store_that_cannot_decide_leaves_hadoops_job_alone(s3: MemoryStore) -> None:
+    """I6: where conditions are ignored nothing is adopted, and nothing of Hadoop's is touched."""
+    leave_job(s3, "3.4.1")
+    before = contents(s3)
+    probe._known.clear()
+    put = s3.put
+    s3.put = lambda key, body, **k: put(  # type: ignore[method-assign]
+        key, body, **{name: v for name, v in k.items() if not name.startswith("if_")}
+    )
+    with pytest.raises(mc.ConditionsNotSupported):
+        mc.adopt(DEST, "hadoops", older_than=0)
+    assert {key: value for key, value in contents(s3).items() if key in before} == before
+    probe._known.clear()
+
+
+def test_two_who_adopt_at_once_make_one_record(s3: MemoryStore) -> None:
+    """I5: the PUT of the record decides: the slower is told, the job is one."""
+    hadoops = leave_job(s3, "3.3.6")
+    at = At(
+        s3,
+        lambda r: r.verb == "put" and r.key == RECORD and r.if_none_match,
+        lambda: mc.adopt(DEST, "hadoops", older_than=0),
+    )
+    with pytest.raises(mc.JobExists, match="running"):
+        mc.adopt(DEST, "hadoops", older_than=0)
+    assert at.done
+    s3.before = None
+    assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
+    assert visible(s3) == hadoops.files
+
+
+# Afterwards ---------------------------------------------------------------------------------------
+
+
+def test_a_commit_that_finds_something_wrong_decides_nothing(s3: MemoryStore) -> None:
+    """Nobody can run a Hadoop job again as it was: a missing upload is told, the others stay open,
+    and a person decides: to take the key as it is, or to abort."""
+    hadoops = leave_job(s3, "3.5.0")
+    lost, *others = sorted(hadoops.uploads)
+    s3.drop_upload(hadoops.uploads[lost])
+    job = adopted(hadoops)
+    with pytest.raises(mc.CommitRefused, match="not open") as refused:
+        job.commit()
+    assert refused.value.problems[0].startswith(lost)
+    assert mc.attach(DEST, "hadoops").state == "running"
+    assert {u.key for u in s3.open_uploads()} == set(others)
+    assert job.abort().outcome == "aborted"
+    assert s3.open_uploads() == ()
+
+
+def test_an_object_with_another_etag_is_never_guessed_about() -> None:
+    """I10: where the store's ETags are no MD5s (SSE-KMS) nobody can tell whether an object is what
+    an upload without token became: after a crash the key is unresolved, until it is accepted."""
+    with memory_store(forgetful_complete=True) as s3:
+        hadoops = leave_job(s3, "3.4.1")
+        first = min(hadoops.uploads)
+        job = adopted(hadoops)
+
+        def completed_under_kms() -> None:
+            s3.put_object(first, hadoops.files[first])  # the same bytes under another ETag
+            raise Crash
+
+        at = At(
+            s3,
+            lambda r: r.verb == "complete_upload" and r.key == first,
+            completed_under_kms,
+            after=True,
+        )
+        with pytest.raises(Crash):
+            job.commit()
+        assert at.done
+        for _ in range(2):
+            with pytest.raises(mc.CommitIncomplete) as raised:
+                mc.recover(DEST, "hadoops")
+            assert raised.value.unresolved == (first,)
+        assert mc.recover(DEST, "hadoops", accept=[first]).outcome == "committed"
+        assert visible(s3) == hadoops.files
+
+
+def test_two_commits_of_one_adopted_job_end_alike(s3: MemoryStore) -> None:
+    """I5: a driver that was faster is obeyed, also where its sweep has taken the pendingsets."""
+    hadoops = leave_job(s3, "3.3.4")
+    job, rival = adopted(hadoops), mc.attach(DEST, "hadoops")
+    at = At(s3, lambda r: r.verb == "get" and r.key == hadoops.sets[0], rival.commit)
+    assert job.commit().outcome == "committed"
+    assert at.done
+    assert visible(s3) == hadoops.files
+
+
+def test_an_adopted_job_takes_no_tasks_of_ours(s3: MemoryStore) -> None:
+    """A task of this library in it would not be published: it is refused at once."""
+    job = adopted(leave_job(s3, "3.4.1"))
+    with pytest.raises(mc.OptionError, match="adopted"):
+        job.task("1")
+    with pytest.raises(mc.OptionError, match="adopted"):
+        mc.open_magic("s3://bucket/t/__magic_job-hadoops/job-hadoops/00/tasks/a_0/__base/x.csv")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_adopted_job_is_reverted_while_it_commits(s3: MemoryStore, release: str) -> None:
+    """I3: undone half-way, what was published of it is deleted again: by its multipart ETag."""
+    hadoops = leave_job(s3, release)
+    last = sorted(hadoops.files)[-1]
+    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == last, raise_crash)
+    with pytest.raises(Crash):
+        adopted(hadoops).commit()
+    assert dies.done
+    s3.before = None
+    assert mc.abort(DEST, "hadoops", revert=True).outcome == "reverted"
+    assert visible(s3) == {}
+    assert s3.open_uploads() == ()
+
+
+def raise_crash() -> None:
+    """The process dies."""
+    raise Crash
