@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from magic_committer import __version__
+from magic_committer.version import __version__
 
 
 @click.group(

@@ -12,6 +12,7 @@ from magic_committer.errors import (
     JobNotFound,
     MagicError,
     NotFound,
+    NotSupported,
     OptionError,
     PathError,
     PermissionDenied,
@@ -35,6 +36,8 @@ BAD_STATE = 46
 that way or is not finished yet, a file that is not valid, a store that cannot do what is needed."""
 NO_ANSWER = 48
 """The store did not answer: try again."""
+BUSY = 53
+"""Another run holds the lock (``--lock``); nothing was done."""
 INTERRUPTED = 130
 """Ctrl-C. What was done stays done; the same command goes on from there."""
 
@@ -47,6 +50,7 @@ MEANINGS = {
     NOT_FOUND: "no such bucket, job or file",
     BAD_STATE: "not what was expected: a count, a job's state, an invalid file, an unfit store",
     NO_ANSWER: "the store did not answer",
+    BUSY: "another run holds the lock; nothing was done",
     INTERRUPTED: "interrupted",
 }
 """For people: the table in the docs is this one."""
@@ -59,6 +63,7 @@ _CODES: tuple[tuple[type[MagicError], int], ...] = (
     (NotFound, NOT_FOUND),
     (JobNotFound, NOT_FOUND),
     (Unanswered, NO_ANSWER),
+    (NotSupported, BAD_STATE),
     (StoreError, FAILED),
     (JobError, BAD_STATE),
 )

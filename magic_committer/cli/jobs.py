@@ -1,18 +1,36 @@
-"""``job list|show|commit|abort|recover``: the jobs under a destination, and how they end."""
+"""``job list|show|commit|abort|recover``: the jobs under a destination, and how they end.
+
+What ends a job asks first, and says in the question what it will do, in exact numbers. An error
+names the way out as a command that can be pasted, not as a Python call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from magic_committer.cli.app import group
+from magic_committer.cli.calls import Calls
+from magic_committer.cli.ending import Ending, not_found
 from magic_committer.cli.output import Column
-from magic_committer.cli.quantities import age_words, bytes_words
+from magic_committer.cli.quantities import (
+    age_words,
+    bytes_words,
+    counted,
+    pending_words,
+    time_words,
+)
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.commit.outcome import ended_by_record
+from magic_committer.errors import JobNotFound, JobTooYoung
+from magic_committer.job import JobReport, State
 from magic_committer.paths import Destination
+from magic_committer.recovery.finish import abort_job, committer_of, recover_job
 from magic_committer.recovery.look import inspect_all
-from magic_committer.recovery.values import DEAD_SECONDS, FoundJob
+from magic_committer.recovery.show import ShownFile, show_job
+from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob, Recovery
 
 job = group("job", "Jobs under a destination: look at them, finish them, undo them.")
 
@@ -26,14 +44,43 @@ COLUMNS = (
     Column("bytes", words=bytes_words, right=True),
     Column("would", "recovery would"),
 )
+FILE_COLUMNS = (
+    Column("key"),
+    Column("bytes", "size", words=bytes_words, right=True),
+    Column("task"),
+    Column("fate", "upload"),
+)
 
-
-@command(job, "list")
-@click.argument("path", type=DIRECTORY)
-@click.option(
+_dead_after = click.option(
     "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE", show_default="24h",
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
+_path = click.argument("path", type=DIRECTORY)
+_job = click.argument("job_id", metavar="JOB")
+_accept = click.option(
+    "--accept", multiple=True, metavar="KEY",
+    help="What is at this key is right, though its upload is gone. May be given again.",
+)  # fmt: skip
+_adopt = click.option(
+    "--adopt", is_flag=True,
+    help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
+)  # fmt: skip
+_settled = click.option(
+    "--older-than", "settled", type=DURATION, default=LEFTOVER_SECONDS, metavar="AGE",
+    show_default="1h",
+    help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
+    " may still land.",
+)  # fmt: skip
+_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+
+
+# Looking ------------------------------------------------------------------------------------------
+
+
+@command(job, "list")
+@_path
+@_dead_after
 def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
     """List the jobs that have a directory under PATH: ours and Hadoop's."""
     counts: dict[str, int] = {}
@@ -48,3 +95,239 @@ def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
         summary=lambda: {"jobs": sum(counts.values()), "by_kind": counts},
         empty=f"No jobs under {path.url}",
     )  # fmt: skip
+
+
+@command(job, "show")
+@_path
+@_job
+@click.option(
+    "--files", "files_max", type=click.IntRange(min=0), default=20, show_default=True, metavar="N",
+    help="Files that are looked at, up to three requests each.",
+)  # fmt: skip
+@_dead_after
+def show(shell: Shell, path: Destination, job_id: str, files_max: int, dead_after: float) -> None:
+    """Show a job: its state, its plan, its files, and what a recovery would do."""
+    runtime = shell.runtime(path.bucket)
+    shown = show_job(runtime, path, job_id, dead_after, files_max)
+    if shown is None:
+        raise not_found(runtime, path, job_id)
+    out = shell.output
+    out.document("job", shown.to_dict(), _lines_of(shown.found, shown.plan))
+    if out.format == "table" and shown.listed:
+        out.text("")
+        rows = [file.to_dict() for file in shown.listed]
+        out.rows("file", FILE_COLUMNS, rows, fields=tuple(ShownFile.__dataclass_fields__))
+
+
+def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
+    yield "job", found.id
+    yield "destination", found.dest
+    yield "kind", f"ours, adopted from Hadoop's {found.adopted}" if found.adopted else found.kind
+    yield "directory", "" if found.kind == "ours" else found.directory
+    outcome = f" ({found.outcome})" if found.state == State.CLOSED else ""
+    yield "state", f"{found.state}{outcome}" if found.kind == "ours" else ""
+    yield "mode", ", ".join(filter(None, (found.mode, found.accept and f"accepts {found.accept}")))
+    yield "started", time_words(found.started)
+    yield "changed", f"{age_words(found.age)} ago"
+    yield "by", f"{found.role} on {found.host}, pid {found.pid}" if found.role else ""
+    yield "uuid", found.uuid
+    yield "plan", plan
+    yield "pending", pending_words(found.tasks, found.files, found.bytes)
+    yield "visible", "" if found.visible is None else counted(found.visible, "file")
+    for key in found.missing_keys:
+        yield "unresolved", key
+    yield "problem", found.problem
+    yield "recovery would", found.would
+
+
+# Ending -------------------------------------------------------------------------------------------
+
+
+@command(job, "commit")
+@_path
+@_job
+@click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
+@click.option(
+    "--task", "tasks", multiple=True, metavar="ID",
+    help="A task that it has. May be given again: exactly these are expected.",
+)  # fmt: skip
+@_accept
+@_adopt
+@_settled
+@_dry_run
+@_yes
+def commit(
+    shell: Shell,
+    path: Destination,
+    job_id: str,
+    expect: int | None,
+    tasks: tuple[str, ...],
+    accept: tuple[str, ...],
+    adopt: bool,
+    settled: float,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make a job's files visible: what its tasks left on the store, or what was decided before.
+
+    A running job is committed only where its record says that its driver may go by a listing, or
+    where it was adopted. Everything is checked first: what is wrong is told, and nothing decided.
+    """
+    if expect is not None and tasks:
+        raise click.UsageError("give --expect or --task, not both")
+    wanted = list(tasks) or expect
+    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+        ending = Ending.find(shell, progress, calls, adopt, settled)
+        if ending.state in (State.RUNNING, State.ABSENT):
+            files = ending.prospect(wanted, accept)
+            many = pending_words(len(files.tasks), files.files, files.bytes)
+            question = f"{ending.warning}Commit job {job_id}: make visible {many}?"
+        elif ending.outcome == "committed":
+            files, question = None, f"Finish job {job_id}, which is {ending.state}?"
+        else:
+            raise ended_by_record(ending.record())
+        if dry_run:
+            ending.tell(question, files)
+            return
+        if ending.state != State.CLOSED:
+            shell.confirm(question, yes=yes)
+        committer = committer_of(ending.runtime, path, ending.take(), None)
+        _report(shell, committer.commit_job(None, wanted, accept))
+
+
+@command(job, "abort")
+@_path
+@_job
+@click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
+@_adopt
+@_settled
+@_dry_run
+@_yes
+def abort(
+    shell: Shell,
+    path: Destination,
+    job_id: str,
+    revert: bool,
+    adopt: bool,
+    settled: float,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Make sure that nothing of a job is visible, now or later, however young it is."""
+    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+        ending = Ending.find(shell, progress, calls, adopt, settled)
+        reverting = ending.state == State.COMMITTING and revert
+        if ending.outcome == "committed" and not reverting:
+            raise ended_by_record(ending.record())
+        question = ending.question()
+        if dry_run:
+            ending.tell(question)
+            return
+        if ending.state != State.CLOSED:
+            shell.confirm(question, yes=yes)
+        _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
+
+
+@command(job, "recover")
+@_path
+@_job
+@_accept
+@_adopt
+@click.option(
+    "--older-than", type=DURATION, metavar="AGE",
+    help="A running job is aborted, a Hadoop job adopted, if nothing of it has changed for so long"
+    " (24h, 1h). 0 is your word that its driver is dead.",
+)  # fmt: skip
+@_dry_run
+@_yes
+def recover(
+    shell: Shell,
+    path: Destination,
+    job_id: str,
+    accept: tuple[str, ...],
+    adopt: bool,
+    older_than: float | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Finish a job whose driver is dead: forward what was decided, back what was not.
+
+    A Hadoop job that is adopted was not decided, so it is aborted; ``job commit --adopt`` commits
+    it.
+    """
+    settled = LEFTOVER_SECONDS if older_than is None else older_than
+    limit = DEAD_SECONDS if older_than is None else older_than
+    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+        try:
+            ending = Ending.find(shell, progress, calls, adopt, settled)
+        except JobNotFound:
+            told = recover_job(shell.runtime(path.bucket), path, job_id, older_than=limit)
+            if told.outcome != "committed":
+                raise
+            _recovered(shell, told)
+            return
+        if ending.adoption is not None:
+            question, limit = ending.question(), 0.0
+            if dry_run:
+                ending.tell(question)
+                return
+        else:
+            would = _recover(ending, limit, accept, dry_run=True)
+            if dry_run or would.state == State.CLOSED:
+                _recovered(shell, would)
+                return
+            question = f"Job {job_id} is {would.state}; {would.did}. Go on?"
+        shell.confirm(question, yes=yes)
+        ending.take()
+        _recovered(shell, _recover(ending, limit, accept, dry_run=False))
+
+
+def _recover(
+    ending: Ending, older_than: float, accept: tuple[str, ...], *, dry_run: bool
+) -> Recovery:
+    calls = ending.calls
+    try:
+        return recover_job(
+            ending.runtime, calls.dest, calls.job_id,
+            older_than=older_than, accept=accept, dry_run=dry_run,
+        )  # fmt: skip
+    except JobTooYoung as error:
+        dead = calls("recover", "--older-than", "0")
+        error.hint = f"Wait; or, if you know that its driver is dead: {dead}"
+        raise
+
+
+# What it came to ----------------------------------------------------------------------------------
+
+
+def _report(shell: Shell, report: JobReport) -> None:
+    shell.output.document("job.report", report.to_dict(), _report_lines(report))
+
+
+def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
+    yield "job", report.job_id
+    yield "outcome", report.outcome
+    yield "record", report.state
+    if report.tasks or report.files:
+        yield "published", pending_words(report.tasks, report.files, report.bytes)
+    for warning in report.warnings:
+        yield "warning", warning
+    for upload in report.left_open:
+        yield "left open", upload
+    if report.unattributed:
+        uploads = counted(report.unattributed, "open upload")
+        yield "unattributed", f"{uploads} under the destination: their names tell no job"
+
+
+def _recovered(shell: Shell, recovery: Recovery) -> None:
+    lines: list[tuple[str, str]] = [
+        ("job", recovery.job_id),
+        ("found", recovery.found),
+        ("would" if recovery.dry_run else "did", recovery.did),
+        ("record", recovery.state),
+        ("outcome", recovery.outcome or "not known"),
+        *(("unresolved", key) for key in recovery.unresolved),
+    ]
+    if recovery.report is not None:
+        lines += [line for line in _report_lines(recovery.report) if line not in lines]
+    shell.output.document("job.recovery", recovery.to_dict(), lines)

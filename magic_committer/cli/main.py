@@ -12,13 +12,24 @@ from typing import NoReturn
 
 import click
 
-from magic_committer.cli import completion, exits, jobs
+from magic_committer.cli import (
+    cleanup,
+    completion,
+    demo,
+    doctor,
+    exits,
+    inspecting,
+    jobs,
+    lifecycle,
+    report,
+    uploads,
+)
 from magic_committer.cli.app import root
 from magic_committer.cli.output import note
 
 __all__ = ["main"]
 
-GROUPS = (completion, jobs)
+GROUPS = (cleanup, completion, demo, doctor, inspecting, jobs, lifecycle, report, uploads)
 """The modules that add their commands to the root when they are imported."""
 
 

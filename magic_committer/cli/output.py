@@ -1,9 +1,9 @@
 """What commands print: rows and documents, in four formats with one versioned schema.
 
 * ``table``: for people; on a terminal as wide as it is, else as wide as its content.
-* ``json``: one document, ``{"schema": 1, "kind": "uploads", "rows": […], "summary": {…}}``.
-* ``jsonl``: a line for each row as it is found, ``{"schema": 1, "kind": "upload", …}``, and one for
-  the summary, ``"kind": "uploads.summary"``.
+* ``json``: one document, ``{"schema": 1, "type": "uploads", "rows": […], "summary": {…}}``.
+* ``jsonl``: a line for each row as it is found, ``{"schema": 1, "type": "upload", …}``, and one for
+  the summary, ``"type": "uploads.summary"``.
 * ``csv``: a header and the rows; the summary goes to stderr.
 
 A field keeps its name and meaning within a version of the schema; new fields may come. Times are
@@ -95,12 +95,11 @@ class Output:
         told = summary or dict
         if self.format == "jsonl":
             for row in rows:
-                self._line({"schema": SCHEMA, "kind": kind, **_chosen(row, fields)})
-            self._line({"schema": SCHEMA, "kind": f"{kind}s.summary", **told()})
+                self._line(_typed(kind, _chosen(row, fields)))
+            self._line(_typed(f"{kind}s.summary", told()))
         elif self.format == "json":
             listed = [_chosen(row, fields) for row in rows]
-            document = {"schema": SCHEMA, "kind": f"{kind}s", "rows": listed, "summary": told()}
-            self._document(document)
+            self._document(_typed(f"{kind}s", {"rows": listed, "summary": told()}))
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerow(fields)
@@ -127,9 +126,9 @@ class Output:
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
         elif self.format == "jsonl":
-            self._line({"schema": SCHEMA, "kind": kind, **value})
+            self._line(_typed(kind, value))
         else:
-            self._document({"schema": SCHEMA, "kind": kind, **value})
+            self._document(_typed(kind, value))
 
     def text(self, line: str) -> None:
         """A line for people; nothing in the other formats."""
@@ -171,6 +170,12 @@ def note(line: str) -> None:
     """A line for people beside the results: to stderr, in every format."""
     sys.stderr.write(f"{clean(line)}\n")
     sys.stderr.flush()
+
+
+def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    told = {"schema": SCHEMA, "type": kind, **value}
+    assert len(told) == len(value) + 2, "a field has the name of what every document says"
+    return told
 
 
 def _chosen(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:

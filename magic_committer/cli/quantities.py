@@ -50,6 +50,16 @@ def bytes_words(size: int | None) -> str:
     return f"{size} B"
 
 
+def counted(number: int, thing: str) -> str:
+    """``"1 file"``, ``"2 files"``, for a thing whose plural takes an s."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def pending_words(tasks: int, files: int, size: int) -> str:
+    """``"3 files of 2 tasks, 1.5 MiB"``."""
+    return f"{counted(files, 'file')} of {counted(tasks, 'task')}, {bytes_words(size)}"
+
+
 def money_words(dollars: float | None) -> str:
     """``"$1.24"``; "?" where it is not known, ``"<$0.01"`` where it rounds to nothing."""
     if dollars is None:

@@ -10,8 +10,9 @@ import orjson
 import pytest
 
 from magic_committer.cli.main import run
+from magic_committer.testing import memory_s3
 
-pytest_plugins = ["magic_committer.testing"]
+__all__ = ["memory_s3"]
 
 
 @dataclass(frozen=True)

@@ -76,13 +76,13 @@ def test_programs_are_told_a_versioned_schema(command: Command, memory_s3: Memor
     """JSON, lines of JSON and CSV hold the same fields; both kinds of JSON say the version."""
     start(PATH, job_id="mine")
     whole = command("job", "list", PATH, "--format", "json").json()
-    assert (whole["schema"], whole["kind"]) == (SCHEMA, "jobs")
+    assert (whole["schema"], whole["type"]) == (SCHEMA, "jobs")
     (row,) = whole["rows"]
     first, last = map(
         orjson.loads, command("job", "list", PATH, "--format", "jsonl").out.splitlines()
     )
-    assert {**row, "schema": SCHEMA, "kind": row["kind"]}.keys() == first.keys()
-    assert last["kind"] == "jobs.summary"
+    assert first == {**row, "schema": SCHEMA, "type": "job", "age": first["age"]}
+    assert last["type"] == "jobs.summary"
     (read,) = csv.DictReader(io.StringIO(command("job", "list", PATH, "--format", "csv").out))
     assert read["id"] == row["id"] == "mine"
     assert read.keys() == row.keys()

@@ -1,0 +1,95 @@
+"""Ways out of an error, as commands that can be pasted.
+
+The library's errors say what to do in Python. At the command line the same is said in commands,
+with the same way to the store; what the error is about stands in its fields, so nothing is parsed.
+"""
+
+from __future__ import annotations
+
+import shlex
+from types import TracebackType
+
+from magic_committer.cli.shell import Shell
+from magic_committer.errors import (
+    KEYS_NAMED_MAX,
+    AbortIncomplete,
+    CommitIncomplete,
+    JobError,
+    JobNotRunning,
+    OutcomeUnknown,
+)
+from magic_committer.job import State
+from magic_committer.options import S3Options
+from magic_committer.paths import Destination
+
+
+class Calls:
+    """The commands about one job. As a context manager: errors that leave the block speak them."""
+
+    def __init__(self, shell: Shell, dest: Destination, job_id: str) -> None:
+        self.dest = dest
+        self.job_id = job_id
+        self._shell = shell
+
+    def __call__(self, verb: str, *more: str) -> str:
+        """``magic-committer job <verb> <path> <job> <more>``: quoted for a shell, in backticks."""
+        s3 = self._shell.s3
+        way = (("--profile", s3.profile), ("--region", s3.region), ("--endpoint-url", _shown(s3)))
+        words = ["magic-committer", "job", verb, self.dest.url, self.job_id, *more]
+        words += [word for name, value in way if value for word in (name, value)]
+        return f"`{shlex.join(words)}`"
+
+    def __enter__(self) -> Calls:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, CommitIncomplete):
+            self._tell_unfinished(error)
+        if isinstance(error, JobError):
+            error.hint = self._way_out(error) or error.hint
+
+    def _way_out(self, error: JobError) -> str:
+        match error:
+            case CommitIncomplete(unresolved=keys) if keys:
+                return self._about_unresolved(keys)
+            case CommitIncomplete():
+                return f"Never abort it; finish it, as often as it takes: {self('recover')}"
+            case AbortIncomplete():
+                return f"Do it again: {self('recover')}"
+            case OutcomeUnknown():
+                return f"Look again later: {self('show')}"
+            case JobNotRunning(state=State.COMMITTING):
+                return f"Finish it: {self('recover')}, or undo it: {self('abort', '--revert')}"
+        return ""
+
+    def _about_unresolved(self, keys: tuple[str, ...]) -> str:
+        accepted = [word for key in keys[:KEYS_NAMED_MAX] for word in ("--accept", key)]
+        more = len(keys) - KEYS_NAMED_MAX
+        rest = f" (and {more} keys more, see --format json)" if more > 0 else ""
+        return (
+            "Somebody aborted these uploads, or the files were visible and then overwritten: the"
+            f" store cannot tell. Take what is there for right: {self('recover', *accepted)}{rest};"
+            f" or undo the job: {self('abort', '--revert')}"
+        )
+
+    def _tell_unfinished(self, error: CommitIncomplete) -> None:
+        """For programs: which keys, on stdout."""
+        told = {
+            "job_id": self.job_id,
+            "dest": self.dest.url,
+            "outcome": "committed",
+            "state": str(State.COMMITTING),
+            "unresolved": list(error.unresolved),
+            "unfinished": list(error.unfinished),
+        }
+        self._shell.output.document("job.unfinished", told)
+
+
+def _shown(s3: S3Options) -> str | None:
+    """The endpoint, unless it holds credentials."""
+    return None if "@" in (s3.endpoint_url or "") else s3.endpoint_url

@@ -1,0 +1,362 @@
+"""``cleanup``: take away what dead jobs left, unattended, from cron, for years.
+
+No question is asked: its limits are safe, and what may be alive is left. A destination that fails
+does not stop the next. Two runs at once do no harm: each decision is a swap of a job's record.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.cleanup_config import Target, read_config, targets_of
+from magic_committer.cli.output import Column, note
+from magic_committer.cli.prometheus import Metric, exposition, replace_file
+from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.errors import MagicError, OptionError
+from magic_committer.options import Options
+from magic_committer.paths import Destination
+from magic_committer.recovery.tidy import Cleaning
+from magic_committer.recovery.values import CleanupReport
+from magic_committer.runtime import ProgressFunction, SystemClock
+
+CLOCK = SystemClock()
+
+COUNTS = {
+    "jobs_recovered": "jobs recovered",
+    "jobs_unfinished": "jobs unfinished",
+    "jobs_left": "jobs left",
+    "uploads_aborted": "orphans aborted",
+    "uploads_left": "orphans left",
+    "objects_deleted": "objects deleted",
+    "records_deleted": "records deleted",
+    "errors_count": "errors",
+}
+"""What is counted for each destination: the field, and how it reads. An orphan is an upload whose
+job is over; those of a job that is recovered go with it and are not counted."""
+
+FIELDS = (
+    "dest", "code", "seconds", "dry_run", *COUNTS,
+    "recovered", "unfinished", "did", "errors",
+)  # fmt: skip
+COLUMNS = (Column("dest", "destination"), Column("told", "found and done"))
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """How the cleanup of one destination ended.
+
+    Attributes:
+        code: an exit code. seconds: how long it took.
+        report: what was done; None if it failed as a whole, by ``error``.
+    """
+
+    dest: str
+    code: int
+    seconds: float
+    dry_run: bool
+    report: CleanupReport | None
+    error: str = ""
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """All that failed."""
+        return (self.error,) if self.report is None else self.report.errors
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By the names of `COUNTS`; zeros, but for the error, where all failed."""
+        report = self.report
+        if report is None:
+            return {**dict.fromkeys(COUNTS, 0), "errors_count": 1}
+        return {
+            "jobs_recovered": len(report.recovered),
+            "jobs_unfinished": len(report.unfinished),
+            "jobs_left": report.jobs_left,
+            "uploads_aborted": report.uploads_aborted,
+            "uploads_left": report.uploads_left,
+            "objects_deleted": report.objects_deleted,
+            "records_deleted": report.records_deleted,
+            "errors_count": len(report.errors),
+        }
+
+    def row(self) -> dict[str, Any]:
+        """For `Output.rows`."""
+        told = self.report.to_dict() if self.report is not None else {}
+        return {
+            **told,
+            "dest": self.dest,
+            "code": self.code,
+            "seconds": round(self.seconds, 3),
+            "dry_run": self.dry_run,
+            **self.counts,
+            "errors": list(self.errors),
+            "told": _words(self.counts),
+        }
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+@command(root, "cleanup")
+@click.argument("paths", type=DIRECTORY, nargs=-1, metavar="[PATH]…")
+@click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
+@click.option(
+    "--dead-after",
+    "dead",
+    type=DURATION,
+    metavar="AGE",
+    help="Abort running jobs of which nothing has changed for so long.  [default: 24h]",
+)
+@click.option(
+    "--leftover-after",
+    "leftover",
+    type=DURATION,
+    metavar="AGE",
+    help="Finish decided jobs, and take uploads and control objects of jobs that are over, when"
+    " they are so old.  [default: 1h]",
+)
+@click.option(
+    "--keep-closed",
+    "closed",
+    type=DURATION,
+    metavar="AGE",
+    help="Delete closed records when they are so old.  [default: 24h]",
+)
+@click.option(
+    "--forget-given",
+    is_flag=True,
+    help="Also those of jobs whose id was given: your word that no process of these jobs lives.",
+)
+@click.option("--no-finish", is_flag=True, help="Only report decided jobs that nobody finishes.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
+@click.option(
+    "--lock", metavar="FILE", help="Do nothing, and say so, while another run holds this file."
+)
+@click.option("--prometheus", metavar="FILE", help="Write metrics of this run there.")
+def cleanup(
+    shell: Shell,
+    paths: tuple[Destination, ...],
+    config: str | None,
+    forget_given: bool,
+    no_finish: bool,
+    dry_run: bool,
+    lock: str | None,
+    prometheus: str | None,
+    **ages: float | None,
+) -> int:
+    """Take away what dead jobs left under each PATH, or under what a file names. For cron.
+
+    Running jobs that are dead are aborted, decided ones finished, uploads and control objects of
+    jobs that are over taken away. What may be alive, and what is not of this library, stays.
+    """
+    given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
+    if forget_given:
+        given["forget_given"] = True
+    if no_finish:
+        given["finish"] = False
+    if bool(paths) == bool(config):
+        raise click.UsageError("give one or more paths, or --config FILE")
+    targets = read_config(config, given) if config else targets_of(paths, given)
+    with _alone(lock):
+        return _run(shell, targets, dry_run, prometheus)
+
+
+def _run(shell: Shell, targets: list[Target], dry_run: bool, prometheus: str | None) -> int:
+    started, began = CLOCK.now(), CLOCK.monotonic()
+    done: list[Cleaned] = []
+
+    def rows() -> Iterator[dict[str, Any]]:
+        with shell.progress() as progress:
+            for target in targets:
+                done.append(_clean(shell, target, dry_run, progress))
+                _tell(shell, done[-1])
+                yield done[-1].row()
+
+    def summary() -> dict[str, Any]:
+        return {
+            "started": started,
+            "seconds": round(CLOCK.monotonic() - began, 3),
+            "dry_run": dry_run,
+            "code": _code(done),
+            "destinations": len(done),
+            **{name: sum(one.counts[name] for one in done) for name in COUNTS},
+        }
+
+    def closing() -> str:
+        told = summary()
+        dry = "Dry run, nothing was changed. " if dry_run else ""
+        where = f"{_counted(len(done), 'destinations')} in {told['seconds']:.1f} s"
+        return f"{dry}{where}: {_words(told)}"
+
+    shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
+    code = _code(done)
+    if prometheus is None:
+        return code
+    if dry_run:
+        shell.note("a dry run writes no metrics")
+        return code
+    try:
+        replace_file(Path(prometheus), exposition(metrics(started, done)))
+    except OSError as error:
+        note(f"magic-committer: no metrics: {prometheus}: {error.strerror}")
+        return code or exits.FAILED
+    return code
+
+
+def _clean(shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction) -> Cleaned:
+    began = CLOCK.monotonic()
+    report, error, code = None, "", exits.OK
+    try:
+        runtime = shell.runtime(target.dest.bucket, progress)
+        report = Cleaning(
+            runtime, target.dest, target.limits, dry_run=dry_run, options=Options()
+        ).run()
+        if report.errors or report.unfinished:
+            code = exits.BAD_STATE
+    except MagicError as failure:
+        error, code = str(failure), exits.code_of(failure)
+    except Exception as failure:  # of no kind that is known: the next destination is not to blame
+        if shell.debug:
+            raise
+        error, code = f"{type(failure).__name__}: {failure}", exits.FAILED
+    seconds = CLOCK.monotonic() - began
+    return Cleaned(target.dest.url, code, seconds, dry_run, report, error)
+
+
+def _tell(shell: Shell, cleaned: Cleaned) -> None:
+    report = cleaned.report
+    if report is not None:
+        for line in report.did:
+            shell.output.text(f"{cleaned.dest}: {line}")
+        for job in report.unfinished:
+            note(f"{cleaned.dest}: job {job.job_id} ({job.found}) is not finished: {job.did}")
+    for error in cleaned.errors:
+        note(f"{cleaned.dest}: {error}")
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    """``"1 job recovered, 2 orphans aborted"``."""
+    told = [_counted(counts[name], words) for name, words in COUNTS.items() if counts[name]]
+    return ", ".join(told) or "nothing to do"
+
+
+def _counted(number: int, words: str) -> str:
+    """``"1 orphan aborted"``, of ``"orphans aborted"``."""
+    noun, _, rest = words.partition(" ")
+    return f"{number} {noun if number != 1 else noun[:-1]} {rest}".rstrip()
+
+
+def _code(done: list[Cleaned]) -> int:
+    """All the same: that; else the one for "something is not as it should be"."""
+    codes = {one.code for one in done}
+    return codes.pop() if len(codes) == 1 else exits.BAD_STATE
+
+
+# One run at a time --------------------------------------------------------------------------------
+
+
+class Busy(click.ClickException):
+    """Another run holds the lock."""
+
+    exit_code = exits.BUSY
+
+
+@contextmanager
+def _alone(lock: str | None) -> Iterator[None]:
+    """Hold a lock file, if there is one to hold. It ends with the process, and is never deleted:
+    who deletes it may delete the one that a third process holds.
+
+    Raises:
+        Busy: another process holds it.
+        OptionError: it cannot be locked here.
+    """
+    if lock is None:
+        yield
+        return
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError as error:
+        raise OptionError("--lock needs flock, which this system has not") from error
+    try:
+        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise OptionError(f"--lock {lock}: {error.strerror}") from error
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise Busy(f"another run holds {lock}: nothing was done") from error
+    except OSError as error:
+        os.close(held)
+        raise OptionError(f"--lock {lock}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        os.close(held)
+
+
+# Metrics ------------------------------------------------------------------------------------------
+
+OUTCOMES = ("committed", "aborted", "reverted", "unknown")
+PREFIX = "magic_committer_cleanup_"
+
+
+def metrics(started: float, done: list[Cleaned]) -> list[Metric]:
+    """What a run did, for each destination. Pure."""
+
+    def gauge(name: str, help: str, value: Any) -> Metric:
+        samples = tuple(({"destination": one.dest}, value(one)) for one in done)
+        return Metric(PREFIX + name, help, samples)
+
+    def counted(field: str) -> Any:
+        return lambda one: one.counts[field]
+
+    return [
+        gauge("last_run_timestamp_seconds", "When the last run began.", lambda one: started),
+        gauge(
+            "success",
+            "Whether the last run could do all that was to do.",
+            lambda one: int(one.code == exits.OK),
+        ),
+        gauge("duration_seconds", "How long the last run took.", lambda one: one.seconds),
+        Metric(
+            f"{PREFIX}jobs_recovered",
+            "Jobs that the last run finished or aborted, by how they ended.",
+            tuple(
+                ({"destination": one.dest, "outcome": outcome}, _ended(one, outcome))
+                for one in done
+                for outcome in OUTCOMES
+            ),
+        ),
+        gauge("jobs_unfinished", "Decided jobs that nobody finishes.", counted("jobs_unfinished")),
+        gauge("jobs_left", "Jobs that may be alive, or are not ours.", counted("jobs_left")),
+        gauge(
+            "uploads_aborted",
+            "Uploads of jobs that are over, aborted by the last run.",
+            counted("uploads_aborted"),
+        ),
+        gauge(
+            "uploads_left",
+            "Uploads of jobs that are over, too young or without an age.",
+            counted("uploads_left"),
+        ),
+        gauge("objects_deleted", "Control objects that were deleted.", counted("objects_deleted")),
+        gauge("records_deleted", "Closed records that were deleted.", counted("records_deleted")),
+        gauge("errors", "What could not be done.", counted("errors_count")),
+    ]
+
+
+def _ended(cleaned: Cleaned, outcome: str) -> int:
+    if cleaned.report is None:
+        return 0
+    return sum((one.outcome or "unknown") == outcome for one in cleaned.report.recovered)

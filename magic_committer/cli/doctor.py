@@ -1,0 +1,166 @@
+"""``doctor``: may we, can the store, and what is promised then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import fields
+from typing import Any, get_args
+
+import click
+import orjson
+
+from magic_committer import wiring
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.output import Column
+from magic_committer.cli.quantities import age_words
+from magic_committer.cli.shell import DIRECTORY, Shell, command
+from magic_committer.commit.probe import Capabilities
+from magic_committer.errors import NotSupported
+from magic_committer.options import Track
+from magic_committer.paths import Destination
+from magic_committer.recovery.doctor import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
+from magic_committer.recovery.policies import ROLES, Role, policy
+
+FIELDS = ("about", "name", "answer", "detail", "on", "roles")
+"""Of a check: about a ``permission``, the ``store`` or a ``promise``."""
+
+PERMISSION_COLUMNS = (
+    Column("name", "permission"),
+    Column("answer"),
+    Column("roles", "needed by", words=", ".join),
+    Column("use", "for"),
+    Column("where", "where, and what the store said"),
+)
+STORE_COLUMNS = (Column("words", "the store"), Column("answer"), Column("detail", "how it answers"))
+PROMISE_COLUMNS = (
+    Column("name", "promise"),
+    Column("answer", "holds"),
+    Column("detail", "in words"),
+)
+
+_STORE_WORDS = {
+    "conditional_put": "keeps PUT If-None-Match",
+    "swap": "keeps PUT If-Match",
+    "etag_quoting": "takes a right If-Match",
+    "conditional_complete": "keeps Complete If-None-Match",
+    "conditional_delete": "keeps DELETE If-Match",
+    "second_complete": "answers a second Complete",
+    "uploads_by_prefix": "lists uploads by prefix",
+    "uploads_paged": "lists uploads past 1,000",
+}
+_WORKS = {True: "yes", False: "no", None: "unknown"}
+_KEPT = {True: "yes", False: "no", None: "not asked"}
+
+
+@command(root, "doctor")
+@click.argument("path", type=DIRECTORY)
+@click.option(
+    "--policy", "policy_for", type=click.Choice(ROLES),
+    help="Ask nothing: print the least IAM policy for this role.",
+)  # fmt: skip
+@click.option(
+    "--track", type=click.Choice(get_args(Track)), default="s3", show_default=True,
+    help="With --policy writer: how its jobs track their files.",
+)  # fmt: skip
+@click.option(
+    "--role", type=click.Choice(ROLES), default="committer", show_default=True,
+    help="Whose permissions decide the exit code.",
+)  # fmt: skip
+@click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
+def doctor(
+    shell: Shell, path: Destination, policy_for: Role | None, track: Track, role: Role, paging: bool
+) -> int | None:
+    """Try what a job may and can do under PATH, and say what is promised there.
+
+    Some 60 requests in a job's directory of its own; nothing is left behind. Exit code 0: all that
+    mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
+    """
+    if policy_for is not None:
+        return _print_policy(shell, path, policy_for, track)
+    runtime = shell.runtime(path.bucket)
+    settings = None
+    with suppress(NotSupported):
+        settings = wiring.bucket_settings(path.bucket, shell.s3)
+    found = diagnose(runtime, path, settings, paging=paging)
+    _print(shell, found)
+    _tell(shell, found)
+    return _code(found, role)
+
+
+def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> int:
+    made = policy(role, path, track)
+    if shell.output.format == "table":  # as IAM takes it, to be piped on
+        shell.output.stream.write(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode() + "\n")
+    else:
+        shell.output.document("policy", {"role": role, "dest": path.url, "policy": made})
+    return exits.OK
+
+
+def _print(shell: Shell, found: Diagnosis) -> None:
+    permissions = [_permission(one) for one in found.permissions]
+    store = list(_store(found.can))
+    promises = [
+        {"about": "promise", "name": v.subject, "answer": _WORKS[v.works], "detail": v.sentence}
+        for v in found.verdicts
+    ]
+    output = shell.output
+    if output.format != "table":
+        summary = {
+            "dest": found.dest,
+            "store": found.store,
+            "clock_ahead_seconds": found.clock_ahead,
+            "problem": found.problem,
+            "left": list(found.left),
+        }
+        output.rows(
+            "check", (), [*permissions, *store, *promises], fields=FIELDS, summary=lambda: summary
+        )
+        return
+    output.text(f"{found.dest} on {found.store}")
+    for columns, rows in (
+        (PERMISSION_COLUMNS, permissions),
+        (STORE_COLUMNS, store),
+        (PROMISE_COLUMNS, promises),
+    ):
+        output.text("")
+        output.rows("check", columns, rows, fields=FIELDS)
+        if rows is store and found.problem:
+            output.text(found.problem)
+
+
+def _permission(one: Asked) -> dict[str, Any]:
+    row: dict[str, Any] = {f.name: getattr(one, f.name) for f in fields(one)}
+    row |= {"about": "permission", "name": one.action}
+    row["where"] = one.detail or (one.on if one.roles == ("cleaner",) else "")
+    return row
+
+
+def _store(can: Capabilities) -> Iterator[dict[str, Any]]:
+    for name, words in _STORE_WORDS.items():
+        value = getattr(can, name)
+        answer = value if isinstance(value, str) else _KEPT[value]
+        row = {"about": "store", "name": name, "words": words, "answer": answer}
+        yield row | {"detail": can.notes.get(name, "")}
+
+
+def _tell(shell: Shell, found: Diagnosis) -> None:
+    ahead = found.clock_ahead
+    if ahead is not None and abs(ahead) >= CLOCK_SECONDS_MAX:
+        way = "ahead of" if ahead > 0 else "behind"
+        shell.note(
+            f"note: this machine's clock is {age_words(abs(ahead))} {way} the store's. Ages are the"
+            " store's, so nothing is decided by it; S3 refuses requests from 15 min on"
+        )
+    for one in found.left:
+        shell.note(f"note: this could not be taken away again: {one}")
+
+
+def _code(found: Diagnosis, role: Role) -> int:
+    if found.lacking(role, "denied"):
+        return exits.FORBIDDEN
+    if found.lacking(role, "unanswered"):
+        return exits.NO_ANSWER
+    append = next(v for v in found.verdicts if v.subject == "append")
+    return exits.OK if append.works or role == "writer" else exits.BAD_STATE

@@ -1,0 +1,213 @@
+"""A job that a command is about to end: found, looked at, asked about, and adopted if it has to be.
+
+Everything that may be refused is refused before the question; what the question says is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from magic_committer.cli.calls import Calls
+from magic_committer.cli.quantities import age_words, counted, pending_words
+from magic_committer.cli.shell import Shell
+from magic_committer.commit import records
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.committers.magic import Prospect
+from magic_committer.errors import (
+    CommitRefused,
+    JobError,
+    JobNotFound,
+    JobTooYoung,
+    name_some,
+)
+from magic_committer.job import JobRecord, State
+from magic_committer.paths import Destination, JobPaths
+from magic_committer.recovery.adoption import Adoption, adopt_job, prospect_of
+from magic_committer.recovery.finish import committer_of
+from magic_committer.recovery.look import inspect_job
+from magic_committer.recovery.show import job_ids
+from magic_committer.recovery.values import DEAD_SECONDS, FoundJob
+from magic_committer.runtime import ProgressFunction, Runtime
+
+IDS_NAMED_MAX = 10
+"""Ids that are told to who asks for a job that is not there."""
+PROBLEMS_MAX = 5
+"""Problems that are told of a job that cannot be committed."""
+
+
+@dataclass(slots=True)
+class Ending:
+    """A job that a command is about to end: with a record, or Hadoop's and to be adopted.
+
+    Attributes:
+        settled: seconds for which nothing of a job must have changed that is to be adopted.
+        seen: its record; None until it is adopted. adoption: what will be adopted.
+    """
+
+    shell: Shell
+    runtime: Runtime
+    calls: Calls
+    settled: float
+    seen: records.Seen | None = None
+    adoption: Adoption | None = None
+
+    @classmethod
+    def find(
+        cls, shell: Shell, progress: ProgressFunction, calls: Calls, adopt: bool, settled: float
+    ) -> Ending:
+        """Find the job.
+
+        Raises:
+            JobNotFound: with the ids that there are.
+            JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
+        """
+        dest, job_id = calls.dest, calls.job_id
+        ending = cls(shell, shell.runtime(dest.bucket, progress), calls, settled)
+        ending.seen = records.read(ending.runtime, JobPaths(dest, job_id).record)
+        if ending.seen is not None:
+            return ending
+        if not adopt and (found := ending.look()).kind == "hadoop":
+            raise JobError(
+                f"job {job_id!r} is a Hadoop job with"
+                f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
+                f" {age_words(found.age)} ago",
+                job_id=job_id,
+                hint=f"If its JVM is dead, add --adopt. Look at it first: {calls('show')}",
+            )
+        try:
+            ending.adoption = adopt_job(
+                ending.runtime, dest, job_id, older_than=settled, dry_run=True
+            )
+        except JobNotFound as error:
+            raise not_found(ending.runtime, dest, job_id) from error
+        except JobTooYoung as error:
+            error.hint = "Wait; or, if you know that it cannot, add --older-than 0"
+            raise
+        return ending
+
+    @property
+    def state(self) -> State:
+        """Of the record."""
+        return self.seen.record.state if self.seen is not None else State.ABSENT
+
+    @property
+    def outcome(self) -> str:
+        """As the record tells it."""
+        return outcome_of(self.seen.record) if self.seen is not None else ""
+
+    def record(self) -> JobRecord:
+        """The record, of a job that has one."""
+        assert self.seen is not None
+        return self.seen.record
+
+    def look(self) -> FoundJob:
+        """What there is of it.
+
+        Raises:
+            JobNotFound: nothing.
+        """
+        found = inspect_job(self.runtime, self.calls.dest, self.calls.job_id, DEAD_SECONDS)
+        if found is None:
+            raise not_found(self.runtime, self.calls.dest, self.calls.job_id)
+        return found
+
+    @property
+    def warning(self) -> str:
+        """What is said before the question, of a job that is to be adopted."""
+        if self.adoption is None:
+            return ""
+        return (
+            f"Job {self.calls.job_id} is Hadoop's and changed {age_words(self.adoption.age)} ago;"
+            " adopt it only if its JVM is dead. "
+        )
+
+    def question(self) -> str:
+        """What to ask before the job is aborted or undone."""
+        job_id, found = self.calls.job_id, self.look()
+        if self.state is State.COMMITTING:
+            return (
+                f"Undo job {job_id}, which is committing: abort its uploads, and delete"
+                f" {found.visible} of its {counted(found.files, 'file')} that are visible?"
+            )
+        if self.state not in (State.RUNNING, State.ABSENT):
+            return f"Finish undoing job {job_id}, which is {self.state}?"
+        many = pending_words(found.tasks, found.files, found.bytes)
+        if self.seen is None:
+            return f"{self.warning}Abort job {job_id}: {many}?"
+        changed = f"which runs and changed {age_words(found.age)} ago"
+        return f"Abort job {job_id}, {changed}: {many}?"
+
+    def prospect(self, wanted: int | list[str] | None, accept: tuple[str, ...]) -> Prospect:
+        """What a commit would publish now.
+
+        Raises:
+            CommitRefused: something is wrong with it; nothing was decided.
+            JobError: it may not be committed from a listing, or no task has committed.
+        """
+        dest, job_id = self.calls.dest, self.calls.job_id
+        if self.adoption is not None:
+            found = prospect_of(self.runtime, dest, self.adoption, wanted, accept)
+        else:
+            seen = self.take()
+            if seen.record.terms.accept == "results":
+                raise JobError(
+                    f"job {job_id!r} can be committed by its driver only: which attempts count was"
+                    " told to it in messages, and what lies on the store may be cut short",
+                    job_id=job_id,
+                    hint="If its driver is dead, abort the job and run it again",
+                )
+            found = committer_of(self.runtime, dest, seen, None).look_at_commit(wanted, accept)
+        if found.problems:
+            raise CommitRefused(
+                f"job {job_id!r} cannot be committed: {name_some(found.problems, PROBLEMS_MAX)}",
+                job_id=job_id,
+                problems=found.problems,
+                hint="Nothing was decided. Take keys as they are with --accept KEY, or abort it:"
+                f" {self.calls('abort')}",
+            )
+        if not found.tasks and wanted is None:
+            raise JobError(
+                f"job {job_id!r} has no committed task",
+                job_id=job_id,
+                hint=f"If it is right that it has none, add --expect 0; else {self.calls('abort')}",
+            )
+        return found
+
+    def take(self) -> records.Seen:
+        """The job's record, after it was adopted if it has to be."""
+        dest, job_id = self.calls.dest, self.calls.job_id
+        if self.adoption is not None:
+            adopt_job(self.runtime, dest, job_id, older_than=self.settled)
+            self.adoption = None
+            self.seen = records.read(self.runtime, JobPaths(dest, job_id).record)
+        if self.seen is None:
+            raise not_found(self.runtime, dest, job_id)
+        return self.seen
+
+    def tell(self, question: str, files: Prospect | None = None) -> None:
+        """The answer to ``--dry-run``."""
+        told: dict[str, Any] = {
+            "job_id": self.calls.job_id,
+            "dest": self.calls.dest.url,
+            "state": str(self.state),
+            "adopt": self.adoption is not None,
+            "would": question.removeprefix(self.warning).removesuffix("?"),
+            "tasks": files and list(files.tasks),
+            "files": files and files.files,
+            "bytes": files and files.bytes,
+        }
+        lines = (
+            ("job", self.calls.job_id),
+            ("adopt", "its record is written first" if self.adoption is not None else ""),
+            ("would", told["would"]),
+            ("tasks", name_some(files.tasks) if files else ""),
+        )
+        self.shell.output.document("job.dry_run", told, lines)
+
+
+def not_found(runtime: Runtime, dest: Destination, job_id: str) -> JobNotFound:
+    """The error for an id that names nothing: with those that do."""
+    ids = list(job_ids(runtime, dest))
+    there = f"There are: {name_some(ids, IDS_NAMED_MAX)}" if ids else "There is none at all"
+    return JobNotFound(f"there is no job {job_id!r} under {dest.url}", job_id=job_id, hint=there)

@@ -1,0 +1,421 @@
+"""``inspect``: one file that a committer left, for people; and whether our readers accept it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.output import Column, Output, note
+from magic_committer.cli.quantities import bytes_words, time_words
+from magic_committer.cli.shell import Shell, command
+from magic_committer.commit.marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
+from magic_committer.commit.plan import Plan
+from magic_committer.errors import FormatError, InvalidRequest, OptionError
+from magic_committer.formats import Pending, PendingSet, SuccessData
+from magic_committer.job import JobRecord, plain
+from magic_committer.paths import parse_url
+from magic_committer.recovery.reading import (
+    BYTES_MAX,
+    FILE_KINDS,
+    UNNAMED_BYTES_MAX,
+    File,
+    FileKind,
+    Sign,
+    decode,
+    kind_by_content,
+    kind_by_name,
+)
+
+ROWS_SHOWN_MAX = 200
+"""Files of a pendingset, or sets of a plan, in a table; the formats for programs have all."""
+NAMED_MAX = 20
+"""File names of a `_SUCCESS`, and counters, that are shown to people."""
+DELETES_NAMED_MAX = 100
+"""Objects to be deleted that the summary of a plan names."""
+STDIN = "-"
+COUNTERS_FIRST = ("committer_", "multipart_upload_", "object_", "stream_write_", "op_")
+"""Beginnings of the names of counters, the most telling first."""
+
+PENDING_FIELDS = (
+    "key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum", "bucket", "uri",
+)  # fmt: skip
+PENDING_COLUMNS = (
+    Column("key"),
+    Column("bytes", words=bytes_words, right=True),
+    Column("parts", right=True),
+    Column("checksum"),
+    Column("task"),
+    Column("upload_id", "upload"),
+)
+SET_FIELDS = ("name", "etag", "task", "attempt")
+SET_COLUMNS = tuple(Column(name) for name in ("task", "attempt", "name", "etag"))
+
+
+@command(root, "inspect")
+@click.argument("file", metavar="FILE|URL|-")
+@click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
+@click.option(
+    "--as", "kind", type=click.Choice(FILE_KINDS),
+    help="What it is, where neither name nor content tells.",
+)  # fmt: skip
+def inspect(shell: Shell, file: str, validate: bool, kind: FileKind | None) -> int | None:
+    """Print a .pending, .pendingset, _SUCCESS, plan-….json, job.json or alive.json.
+
+    FILE is a local file, an s3:// URL, or - for stdin. A file that is not valid ends with exit code
+    46 and the field and reason; --validate prints just that.
+    """
+    data = None
+    try:
+        kind = kind or kind_by_name(file)
+        data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
+        if isinstance(data, int):
+            return data
+        kind = kind or kind_by_content(data, file)
+        content = decode(kind, data, file)
+    except FormatError as error:
+        if not validate:
+            raise
+        return _invalid(shell.output, file, kind, error)
+    if validate:
+        value = {"file": file, "as": kind, "valid": True, "field": "", "reason": ""}
+        words = f"valid: a {kind}, {_measure(content)}"
+        shell.output.document("validation", value, [(file, words)])
+        return exits.OK
+    _print(shell.output, file, kind, content)
+    return exits.OK
+
+
+def _invalid(output: Output, file: str, kind: FileKind | None, error: FormatError) -> int:
+    value = {
+        "file": file,
+        "as": kind,
+        "valid": False,
+        "field": error.field,
+        "reason": error.reason,
+    }
+    words = f"not valid: {error.field or 'document'}: {error.reason}"
+    output.document(
+        "validation", value, [(file, f"{words}. {error.hint}" if error.hint else words)]
+    )
+    return exits.BAD_STATE
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def _read(shell: Shell, file: str, bytes_max: int) -> bytes | int:
+    """The bytes of a file, at most ``bytes_max``; or the exit code, if it cannot be read.
+
+    Raises:
+        FormatError: it is larger.
+    """
+    if "://" in file:
+        return _read_object(shell, file, bytes_max)
+    try:
+        if file == STDIN:
+            data = sys.stdin.buffer.read(bytes_max + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(bytes_max + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        note(f"magic-committer: there is no file {file}")
+        return exits.NOT_FOUND
+    except IsADirectoryError as error:
+        raise OptionError(f"{file} is a directory; inspect takes one file") from error
+    except PermissionError:
+        note(f"magic-committer: {file} may not be read")
+        return exits.FORBIDDEN
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        note(f"magic-committer: {file} cannot be read: {error}")
+        return exits.FAILED
+    if len(data) > bytes_max:
+        raise _too_large(file, bytes_max)
+    return data
+
+
+def _read_object(shell: Shell, url: str, bytes_max: int) -> bytes:
+    location = parse_url(url)
+    if not location.key or location.key.endswith("/"):
+        raise OptionError(f"{url} is a directory; inspect takes one object")
+    try:
+        return shell.runtime(location.bucket).store.get(location.key, max_bytes=bytes_max).body
+    except InvalidRequest as error:
+        if error.code != "TooLarge":
+            raise
+        raise _too_large(url, bytes_max) from error
+
+
+def _too_large(file: str, bytes_max: int) -> FormatError:
+    return FormatError(file, "", f"is larger than {bytes_max} bytes, as many as are read")
+
+
+# Printing -----------------------------------------------------------------------------------------
+
+
+def _print(output: Output, file: str, kind: FileKind, content: File) -> None:
+    match content:
+        case Pending():
+            row = _pending(content)
+            output.document(kind, row, _pending_lines(content, row))
+        case PendingSet():
+            _print_pendingset(output, file, content)
+        case SuccessData():
+            output.document(kind, _success(content), _success_lines(content))
+        case Plan():
+            _print_plan(output, file, content)
+        case JobRecord():
+            output.document(kind, plain(content), _record_lines(content))
+        case Sign():
+            lines = [
+                ("job", content.job),
+                ("said by", f"{content.role} on {content.host}, process {content.pid}"),
+            ]
+            output.document(kind, plain(content), lines)
+
+
+def _measure(content: File) -> str:
+    """How much it holds, in a few words."""
+    match content:
+        case Pending():
+            return f"{_count(len(content.etags), 'part')}, {bytes_words(content.length)}"
+        case PendingSet():
+            files = _count(len(content.commits), "file")
+            seal = ", sealed" if content.sealed else ""
+            return f"{files}, {bytes_words(sum(c.length for c in content.commits))}{seal}"
+        case Plan():
+            return f"{_count(len(content.sets), 'set')}, {_count(content.files, 'file')}"
+        case SuccessData():
+            return f"by {content.committer or 'a committer without a name'}"
+        case JobRecord():
+            return f"of job {content.id}, {content.state}"
+        case Sign():
+            return f"of job {content.job}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _pending(one: Pending) -> dict[str, Any]:
+    """A pending as a row; ``created`` in seconds, as all times are."""
+    algorithms = sorted({part.checksum_algorithm or "" for part in one.etags} - {""})
+    return {
+        "key": one.destination_key,
+        "upload_id": one.upload_id,
+        "parts": len(one.etags),
+        "bytes": one.length,
+        "created": one.created / 1000,
+        "job": one.job_id,
+        "task": one.task_id,
+        "checksum": "+".join(algorithms),
+        "bucket": one.bucket,
+        "uri": one.uri,
+    }
+
+
+def _pending_lines(one: Pending, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "destination", f"s3://{one.bucket}/{one.destination_key}"
+    yield "upload", one.upload_id
+    yield "parts", str(row["parts"])
+    yield "bytes", _bytes(one.length)
+    yield "created", _moment(row["created"])
+    yield "job", one.job_id
+    yield "task", one.task_id
+    yield "checksum of parts", row["checksum"]
+    for name, value in list(one.extra_data.items())[:NAMED_MAX]:
+        yield f"extra: {name}", value
+    yield "written to", one.uri
+    yield "text", one.text
+    yield "sealed", "yes" if one.sealed else "no"
+
+
+def _print_pendingset(output: Output, file: str, one: PendingSet) -> None:
+    size = sum(commit.length for commit in one.commits)
+    summary = {
+        "file": file,
+        "job": one.job_id,
+        "files": len(one.commits),
+        "bytes": size,
+        "sealed": one.sealed,
+        "extra_data": dict(one.extra_data),
+        "statistics": _counters(one.iostatistics),
+    }
+
+    lines = [
+        ("job", one.job_id),
+        *((f"extra: {name}", value) for name, value in list(one.extra_data.items())[:NAMED_MAX]),
+        ("sealed", "yes" if one.sealed else "no"),
+    ]
+    _print_rows(
+        output, "pending", lines, PENDING_COLUMNS, PENDING_FIELDS,
+        [_pending(commit) for commit in one.commits], summary,
+        f"{_count(len(one.commits), 'file')}, {_bytes(size)}",
+    )  # fmt: skip
+
+
+def _print_plan(output: Output, file: str, plan: Plan) -> None:
+    deletes = [plain(ref) for ref in plan.deletes[:DELETES_NAMED_MAX]]
+    summary = {
+        "file": file,
+        "job": plan.job_id,
+        "uuid": plan.uuid,
+        "nonce": plan.nonce,
+        "sets": len(plan.sets),
+        "files": plan.files,
+        "bytes": plan.data_bytes,
+        "deletes": len(plan.deletes),
+        "deletes_named": deletes,
+        "partitions": list(plan.partitions),
+        "marker": plain(plan.marker) if plan.marker else None,
+    }
+    lines = [
+        ("job", plan.job_id),
+        ("uuid", plan.uuid),
+        ("nonce", plan.nonce),
+        ("partitions", _some(plan.partitions)),
+        (
+            "deletes",
+            f"{len(plan.deletes)}: {_some([d['key'] for d in deletes])}" if deletes else "",
+        ),
+        ("old marker", plan.marker.key if plan.marker else ""),
+    ]
+    _print_rows(
+        output, "set", lines, SET_COLUMNS, SET_FIELDS, [plain(one) for one in plan.sets], summary,
+        f"{_count(len(plan.sets), 'set')}, {_count(plan.files, 'file')}, {_bytes(plan.data_bytes)}",
+    )  # fmt: skip
+
+
+def _print_rows(
+    output: Output,
+    kind: str,
+    lines: list[tuple[str, str]],
+    columns: tuple[Column, ...],
+    fields: tuple[str, ...],
+    rows: list[dict[str, Any]],
+    summary: Mapping[str, Any],
+    closing: str,
+) -> None:
+    """A file of many rows: for people its head, its first rows and how many there are."""
+    if output.format == "table":
+        output.document(kind, {}, lines)
+        output.text("")
+        if more := len(rows) - ROWS_SHOWN_MAX:
+            closing += f" ({more} are not shown: --format jsonl has all)" if more > 0 else ""
+        rows = rows[:ROWS_SHOWN_MAX]
+    output.rows(
+        kind, columns, rows, fields=fields, summary=lambda: summary, closing=lambda: closing
+    )
+
+
+def _success(one: SuccessData) -> dict[str, Any]:
+    return {
+        "success": one.success,
+        "committer": one.committer,
+        "job": one.job_id,
+        "job_id_source": one.job_id_source,
+        "timestamp": one.timestamp / 1000,
+        "hostname": one.hostname,
+        "description": one.description,
+        "state": one.state,
+        "stage": one.stage,
+        "uuid": one.diagnostics.get(DIAGNOSTIC_UUID, ""),
+        "completed": _completed(one),
+        "files_named": len(one.filenames),
+        "filenames": list(one.filenames),
+        "metrics": dict(one.metrics),
+        "diagnostics": dict(one.diagnostics),
+        "statistics": _counters(one.iostatistics),
+    }
+
+
+def _success_lines(one: SuccessData) -> Iterator[tuple[str, str]]:
+    yield "success", "yes" if one.success else "no"
+    yield "committer", one.committer
+    yield "job", f"{one.job_id} ({one.job_id_source})" if one.job_id_source else one.job_id
+    yield "uuid", one.diagnostics.get(DIAGNOSTIC_UUID, "")
+    yield "written", _moment(one.timestamp / 1000)
+    if (completed := _completed(one)) is not None:
+        yield "completed", f"{_moment(completed)} by the store's clock"
+    yield "host", one.hostname
+    yield "description", one.description
+    yield "state", " ".join(filter(None, (one.state, one.stage)))
+    yield "names", f"{len(one.filenames)}: {_some(one.filenames)}" if one.filenames else "none"
+    for name, count in _first(one.metrics):
+        yield f"metric: {name}", str(count)
+    beside = {n: c for n, c in _counters(one.iostatistics).items() if n not in one.metrics}
+    for name, count in _first(beside):
+        yield f"counter: {name}", str(count)
+
+
+def _completed(one: SuccessData) -> float | None:
+    try:
+        return float(one.diagnostics[DIAGNOSTIC_COMPLETED])
+    except (KeyError, ValueError):
+        return None
+
+
+def _record_lines(one: JobRecord) -> Iterator[tuple[str, str]]:
+    yield "job", f"{one.id} ({'given' if one.given_id else 'drawn'})"
+    yield "uuid", one.uuid
+    yield "state", str(one.state)
+    yield "outcome", one.outcome
+    yield "started", f"{_moment(one.started)} by its driver's clock"
+    yield "terms", ", ".join(f"{name}={value}" for name, value in plain(one.terms).items())
+    if one.decider is not None:
+        yield "decided by", f"{one.decider.role} on {one.decider.host}, process {one.decider.pid}"
+    yield "adopted from", one.adopted
+    if one.plan is not None:
+        yield "plan", one.plan.key
+    if one.marker is not None:
+        yield "marker before", one.marker.key if one.marker.etag else "none"
+    yield "nonce", one.nonce
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+def _bytes(size: int) -> str:
+    return bytes_words(size) if size < 1024 else f"{bytes_words(size)} ({size:,} bytes)"
+
+
+def _moment(epoch: float) -> str:
+    try:
+        return time_words(epoch)
+    except (OverflowError, ValueError, OSError):
+        return f"{epoch} s after 1970, which is no date"
+
+
+def _some(names: Any) -> str:
+    shown = ", ".join(names[:NAMED_MAX])
+    return f"{shown} and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else shown
+
+
+def _counters(statistics: Mapping[str, Any]) -> dict[str, int]:
+    """The counters of Hadoop's statistics that are numbers and not 0. Nothing there is checked by
+    the readers, as nothing depends on it."""
+    counters = statistics.get("counters")
+    if not isinstance(counters, dict):
+        return {}
+    return {
+        name: value
+        for name, value in counters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value
+    }
+
+
+def _first(counters: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most telling counters that are not 0."""
+
+    def place(item: tuple[str, int]) -> tuple[int, str]:
+        name = item[0]
+        begins = [n for n, start in enumerate(COUNTERS_FIRST) if name.startswith(start)]
+        return (begins[0] if begins else len(COUNTERS_FIRST), name)
+
+    told = [(name, count) for name, count in counters.items() if count]
+    return sorted(told, key=place)[:NAMED_MAX]

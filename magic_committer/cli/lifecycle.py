@@ -1,0 +1,198 @@
+"""``lifecycle show|ensure``: the rule of a bucket that aborts what nobody completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from magic_committer import wiring
+from magic_committer.cli.app import group
+from magic_committer.cli.output import Column
+from magic_committer.cli.quantities import bytes_words
+from magic_committer.cli.shell import Shell, command
+from magic_committer.errors import OptionError, StoreError
+from magic_committer.paths import Destination
+from magic_committer.recovery.lifecycle import (
+    Change,
+    Configuration,
+    Rule,
+    abort_days,
+    ensure,
+    longest_live,
+    merge,
+    prefix_of,
+    rules_of,
+    too_short,
+)
+
+lifecycle = group("lifecycle", "A bucket's rule that aborts uploads which nobody completed.")
+
+FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
+COLUMNS = (
+    Column("id", "rule"),
+    Column("status"),
+    Column("words", "does"),
+)
+
+
+def _bucket(text: str) -> Destination:
+    """A bucket's name, or a URL; the path in it is a directory."""
+    return Destination.parse(text if "://" in text else f"s3://{text}/")
+
+
+@command(lifecycle, "show")
+@click.argument("bucket", metavar="BUCKET|URL")
+def show(shell: Shell, bucket: str) -> None:
+    """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
+    dest = _bucket(bucket)
+    configuration = wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
+    covered = _days_of(configuration, dest.prefix)
+    rows = [_row(rule, dest) for rule in rules_of(configuration)]
+    told = (
+        f"Uploads below {dest.url} are aborted {_after(covered)}"
+        if covered is not None
+        else f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
+    )
+    shell.output.rows(
+        "rule", COLUMNS, rows, fields=FIELDS,
+        summary=lambda: {"dest": dest.url, "rules": len(rows), "abort_days": covered},
+        closing=lambda: told,
+    )  # fmt: skip
+
+
+@command(lifecycle, "ensure")
+@click.argument("bucket", metavar="BUCKET|URL")
+@click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
+@click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def ensure_rule(
+    shell: Shell, bucket: str, days: int, prefix: str, dry_run: bool, yes: bool
+) -> None:
+    """See to it that BUCKET has a rule that aborts uploads --days after they began.
+
+    One rule is added, or ours is changed; all others stay. S3 has no condition on this write: what
+    somebody else changes in the same second may be lost, so what is stored is read back.
+    """
+    dest = _bucket(bucket)
+    if prefix and dest.prefix:
+        raise OptionError("the directory is given twice, in the URL and by --prefix")
+    if prefix:
+        dest = _bucket(f"s3://{dest.bucket}/{prefix}")
+    settings = wiring.bucket_settings(dest.bucket, shell.s3)
+    merged = merge(settings.lifecycle(), dest.prefix, days)
+    if merged.change != "nothing":
+        _warn(shell, dest, days)
+        if not dry_run:
+            shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?", yes=yes)
+            merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
+    done = merged.change != "nothing" and not dry_run
+    value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
+    value |= {"rules": len(rules_of(merged.configuration)), "rule": dict(merged.rule)}
+    shell.output.document("lifecycle", value)
+    begin = _BEGIN[merged.change, done]
+    shell.output.text(f"{begin} rule {merged.rule.get('ID', '')!r}: it {_words(merged.rule, dest)}")
+
+
+_BEGIN: dict[tuple[Change, bool], str] = {
+    ("nothing", False): "Nothing to do because of",
+    ("added", False): "Would add",
+    ("added", True): "Added",
+    ("changed", False): "Would change",
+    ("changed", True): "Changed",
+}
+
+
+def _warn(shell: Shell, dest: Destination, days: int) -> None:
+    """Notes on a rule that may be too short. It looks at the jobs directly under a directory that
+    was named; where that is forbidden it says so."""
+    longest = 0.0
+    if dest.prefix:
+        try:
+            longest = longest_live(shell.runtime(dest.bucket), dest)
+        except StoreError as error:
+            shell.note(f"note: whether jobs live under {dest.url} cannot be told: {error}")
+    if told := too_short(days, longest):
+        shell.note(f"note: {told}")
+
+
+def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
+    reach, after = prefix_of(rule), abort_days(rule)
+    return {
+        "id": rule.get("ID", ""),
+        "status": rule.get("Status", ""),
+        "prefix": reach,
+        "abort_days": after,
+        "covers": reach is not None and after is not None and dest.prefix.startswith(reach),
+        "words": _words(rule, dest),
+        "rule": dict(rule),
+    }
+
+
+def _days_of(configuration: Configuration, prefix: str) -> int | None:
+    """After how many days the rules abort an upload below a prefix."""
+    found = (
+        abort_days(rule)
+        for rule in rules_of(configuration)
+        if (reach := prefix_of(rule)) is not None and prefix.startswith(reach)
+    )
+    return min((days for days in found if days is not None), default=None)
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+def _would(change: Change, rule: Rule) -> str:
+    verb = {"added": "A rule is added", "changed": "Our rule is changed"}[change]
+    return f"{verb} that aborts uploads {_after(abort_days(rule))}"
+
+
+def _after(days: int | None) -> str:
+    return f"{days} day{'' if days == 1 else 's'} after they began"
+
+
+def _words(rule: Rule, dest: Destination) -> str:
+    """What a rule does, in a sentence without a subject."""
+    done = "; ".join(_deeds(rule)) or "does nothing that this program knows"
+    return f"{done}, {_reach(rule, dest.bucket)}"
+
+
+def _deeds(rule: Rule) -> Iterator[str]:
+    days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
+    if days is not None:
+        yield f"aborts uploads {_after(days)}"
+    expiration = rule.get("Expiration", {})
+    if "Days" in expiration or "Date" in expiration:
+        yield f"deletes objects {_when(expiration)}"
+    if expiration.get("ExpiredObjectDeleteMarker"):
+        yield "removes lone delete markers"
+    for move in rule.get("Transitions", ()):
+        yield f"moves objects to {move.get('StorageClass', '?')} {_when(move)}"
+    for move in rule.get("NoncurrentVersionTransitions", ()):
+        days = move.get("NoncurrentDays", "?")
+        yield f"moves old versions to {move.get('StorageClass', '?')} after {days} days"
+    old = rule.get("NoncurrentVersionExpiration", {})
+    if old:
+        kept = old.get("NewerNoncurrentVersions")
+        newest = f" but for the newest {kept}" if kept else ""
+        yield f"deletes old versions after {old.get('NoncurrentDays', '?')} days{newest}"
+
+
+def _when(action: Mapping[str, Any]) -> str:
+    if "Date" in action:
+        return f"from {action['Date']:%Y-%m-%d} on"
+    return f"after {action.get('Days', 0)} days"
+
+
+def _reach(rule: Rule, bucket: str) -> str:
+    narrowed = rule.get("Filter", rule)
+    narrowed = narrowed.get("And", narrowed)
+    tags = [*narrowed.get("Tags", ()), *([narrowed["Tag"]] if "Tag" in narrowed else [])]
+    with_ = [f"tagged {tag.get('Key')}={tag.get('Value')}" for tag in tags]
+    for name, words in (("ObjectSizeGreaterThan", "over"), ("ObjectSizeLessThan", "under")):
+        if name in narrowed:
+            with_.append(f"{words} {bytes_words(narrowed[name])}")
+    where = f"s3://{bucket}/{narrowed.get('Prefix', '')}*"
+    return f"in {where}" + (f" {' and '.join(with_)}" if with_ else "")

@@ -1,0 +1,231 @@
+"""``report``: what lies open under a path, on one page that a person looks at.
+
+Reads only. Jobs, uploads and the last `_SUCCESS` are found out by the same functions as in the
+other commands; what cannot be found out is a note on the page, and the rest is told all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.charts import seconds_words
+from magic_committer.cli.output import note
+from magic_committer.cli.prometheus import replace_file
+from magic_committer.cli.quantities import bytes_words, money_words, time_words
+from magic_committer.cli.report_page import ReportData, needs_care, page
+from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
+from magic_committer.cli.timeline import LastJob, last_job
+from magic_committer.errors import NotSupported, StoreError
+from magic_committer.options import Options
+from magic_committer.paths import Destination
+from magic_committer.recovery.look import inspect_all
+from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
+from magic_committer.recovery.uploads import Scope, Survey, sized
+from magic_committer.recovery.values import DEAD_SECONDS
+from magic_committer.runtime import Progress, Runtime
+
+UPLOADS_SHOWN = 50
+"""Uploads of which the details are told, unless ``--limit`` says another number."""
+NOTES_MAX = 10
+"""Notes that a page tells; of the others their number."""
+STDOUT = "-"
+
+
+@command(root, "report")
+@click.argument("path", type=DIRECTORY)
+@click.option(
+    "--html", "html", metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="Write a page to look at in a browser; - is stdout. A file is replaced as a whole.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=UPLOADS_SHOWN, show_default=True, metavar="N",
+    help="Tell the details of the N largest uploads.",
+)  # fmt: skip
+@click.option("--sizes/--no-sizes", default=True, help="Ask for the size of each upload (default).")
+@click.option(
+    "--prices", "prices_file", metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Dollars for a GiB and month by storage class, TOML or JSON.",
+)  # fmt: skip
+@click.option(
+    "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE", show_default="24h",
+    help="From which age a running job of which nothing changes is taken for dead.",
+)  # fmt: skip
+def report(
+    shell: Shell,
+    path: Destination,
+    html: str | None,
+    limit: int,
+    sizes: bool,
+    prices_file: Path | None,
+    dead_after: float,
+) -> int | None:
+    """Report what lies open under PATH: uploads by class and age, jobs, the last job's timeline."""
+    prices = read_prices(prices_file) if prices_file else US_EAST_1
+    with shell.progress() as progress:
+        runtime = shell.runtime(path.bucket, progress)
+        data = look(runtime, path, limit, prices if sizes else None, dead_after)
+    if html == STDOUT:
+        sys.stdout.write(page(data))
+        return None
+    if html is not None:
+        try:
+            replace_file(Path(html), page(data))
+        except OSError as error:
+            note(f"magic-committer: {html} could not be written: {error.strerror}")
+            return exits.FAILED
+    shell.output.document("report", plain(data), lines(data))
+    if html is not None:
+        shell.note(f"The page is in {html}")
+    return None
+
+
+# Looking ------------------------------------------------------------------------------------------
+
+
+def look(
+    runtime: Runtime, dest: Destination, limit: int, prices: Prices | None, dead_after: float
+) -> ReportData:
+    """Find out all that a report tells.
+
+    Args:
+        limit: of how many uploads the details are kept.
+        prices: None: the sizes are not asked for.
+
+    Raises:
+        StoreError: the jobs or the uploads could not be listed, or the store failed.
+    """
+    notes: list[str] = []
+    tally: Tally | None = None
+    try:
+        counted = Tally(limit)
+        notes += _count(runtime, dest, counted, prices, dead_after)
+        tally = counted
+    except NotSupported as error:
+        notes.append(f"Open uploads cannot be told: {error}")
+    jobs = list(inspect_all(runtime, dest, dead_after))
+    last: LastJob | None = None
+    try:
+        last = last_job(runtime, dest)
+    except StoreError as error:
+        notes.append(f"_SUCCESS cannot be read: {error}")
+    more = len(notes) - NOTES_MAX
+    if more > 0:
+        notes[NOTES_MAX:] = [f"and {more:,} more that could not be read"]
+    return ReportData(
+        dest=dest.url,
+        store=runtime.store.identity,
+        made=runtime.clock.now(),
+        prices=prices.name if prices else "not asked for",
+        tally=tally,
+        jobs=jobs,
+        last=last,
+        notes=notes,
+    )
+
+
+def _count(
+    runtime: Runtime, dest: Destination, tally: Tally, prices: Prices | None, dead_after: float
+) -> Iterable[str]:
+    """Count the open uploads; what could not be read."""
+    threads = Options().commit_threads
+    scope = Scope(dest.bucket, dest.prefix)
+    survey = Survey(runtime, scope, dead_after=dead_after, in_flight=threads)
+    for found in survey.pages():
+        for upload in sized(runtime, found, threads, prices) if prices else found:
+            tally.add(upload)
+        runtime.progress(Progress("measure", tally.total.uploads, None, "uploads"))
+    return survey.problems
+
+
+# Telling ------------------------------------------------------------------------------------------
+
+
+def plain(data: ReportData) -> dict[str, Any]:
+    """The same data for programs: plain JSON values."""
+    return {
+        "dest": data.dest,
+        "store": data.store,
+        "made": data.made,
+        "prices": data.prices,
+        "uploads": None if data.tally is None else _uploads(data.tally),
+        "jobs": [job.to_dict() for job in data.jobs],
+        "last_job": None if data.last is None else asdict(data.last),
+        "notes": list(data.notes),
+    }
+
+
+def _uploads(tally: Tally) -> dict[str, Any]:
+    return {
+        "total": tally.total.to_dict(),
+        "removable": tally.removable.to_dict(),
+        "by_class": {name: tally.by_class(name).to_dict() for name in CLASSES},
+        "by_class_and_age": [
+            {"class": name, "age": age, **held.to_dict()}
+            for name in CLASSES
+            for age in AGES
+            if (held := tally.of(name, age)).uploads
+        ],
+        "largest": [upload.to_dict() for upload in tally.largest()],
+    }
+
+
+def lines(data: ReportData) -> Iterator[tuple[str, str]]:
+    """The same data for people, shortened to a few lines: name and words."""
+    yield "path", data.dest
+    yield "store", data.store
+    if data.tally is not None:
+        yield "open uploads", _sum_words(data.tally.total)
+        for name, one in CLASSES.items():
+            held = data.tally.by_class(name)
+            yield f"  {one.title.lower()}", _sum_words(held) if held.uploads else ""
+        yield "can be removed", _sum_words(data.tally.removable)
+    waiting = sum(map(needs_care, data.jobs))
+    yield "jobs", f"{len(data.jobs):,}, {waiting:,} of them to be finished or removed"
+    for job in data.jobs:
+        if needs_care(job):
+            yield f"  {job.id}", f"{job.state if job.kind == 'ours' else job.kind}: {job.would}"
+    yield "last job", _last_words(data.last)
+    for told in data.notes:
+        yield "note", told
+
+
+def _sum_words(held: Sum) -> str:
+    if not held.uploads:
+        return "none"
+    if held.unsized == held.uploads:
+        return f"{held.uploads:,}"
+    least = "at least " if held.unsized else ""
+    cheap = "at least " if held.unpriced else ""
+    return (
+        f"{held.uploads:,}, {least}{bytes_words(held.bytes)},"
+        f" {cheap}{money_words(held.cost)} a month"
+    )
+
+
+def _last_words(last: LastJob | None) -> str:
+    if last is None:
+        return "no _SUCCESS"
+    when = f"marked {time_words(last.written or 0)}"
+    if last.kind == "unreadable":
+        return f"_SUCCESS cannot be read: {last.problem}"
+    if last.kind == "empty":
+        return f"{when}, an empty _SUCCESS"
+    counts = [
+        f"{count:,} {name}"
+        for name, count in (("tasks", last.tasks), ("files", last.files))
+        if count is not None
+    ]
+    size = [bytes_words(last.bytes)] if last.bytes is not None else []
+    took = [f"{span.name.lower()} {seconds_words(span.seconds)}" for span in last.job_spans]
+    return ", ".join([last.job_id, when, *counts, *size, *took])

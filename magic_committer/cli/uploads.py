@@ -1,0 +1,398 @@
+"""``uploads list|abort|expect``: the open uploads under a path, of whomever."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from magic_committer.cli import exits
+from magic_committer.cli.app import group
+from magic_committer.cli.output import Column, note
+from magic_committer.cli.quantities import age_words, bytes_words, money_words
+from magic_committer.cli.shell import DURATION, Shell, command
+from magic_committer.cli.tally import Sum
+from magic_committer.options import Options
+from magic_committer.recovery.clearing import Cleared, Clearing, Plan
+from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
+from magic_committer.recovery.uploads import (
+    CLASSES,
+    FIELDS,
+    Filters,
+    FoundUpload,
+    Rules,
+    Scope,
+    Survey,
+    count,
+    sized,
+)
+from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS
+from magic_committer.runtime import Progress, ProgressFunction, no_progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+uploads = group("uploads", "Open uploads under a path: whose they are, how old, how large.")
+
+COLUMNS = (
+    Column("class"),
+    Column("job"),
+    Column("age", words=age_words, right=True),
+    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True),
+    Column("bytes", words=bytes_words, right=True),
+    Column("dollars_per_month", "a month", words=money_words, right=True),
+    Column("key"),
+    Column("would", "abort would"),
+)
+ABORT_COLUMNS = (Column("action"), *COLUMNS[:-1], Column("note"))
+ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
+
+SORTS: dict[str, Callable[[FoundUpload], Any]] = {
+    "key": lambda found: found.key,
+    "age": lambda found: -(found.age or 0.0),
+    "bytes": lambda found: -(found.bytes or 0),
+}
+"""Ways to sort a list: by name, or the greatest first."""
+
+PROBLEMS_SHOWN_MAX = 10
+
+
+# Options ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options that all three commands have ask for."""
+
+    scope: Scope
+    filters: Filters
+    dead_after: float
+
+    def survey(self, shell: Shell, progress: ProgressFunction) -> Survey:
+        """List the uploads and read whose they are."""
+        survey = Survey(
+            shell.runtime(self.scope.bucket, progress),
+            self.scope,
+            dead_after=self.dead_after,
+            in_flight=Options().commit_threads,
+        )
+        for problem in survey.problems[:PROBLEMS_SHOWN_MAX]:
+            note(problem)
+        if (more := len(survey.problems) - PROBLEMS_SHOWN_MAX) > 0:
+            note(f"and {more} more that cannot be read")
+        return survey
+
+
+def _selecting(function: F) -> F:
+    """The path, the filters, and what they mean, as one argument ``wanted``."""
+
+    @functools.wraps(function)
+    def with_wanted(shell: Shell, **given: Any) -> int | None:
+        scope = Scope.parse(given.pop("path"), raw=given.pop("raw_prefix"))
+        filters = Filters(
+            older_than=given.pop("older_than"),
+            job=given.pop("job"),
+            key_glob=given.pop("key_glob"),
+            initiator=given.pop("initiator"),
+            classes=frozenset(given.pop("owner_class")),
+        )
+        wanted = Wanted(scope, filters, given.pop("dead_after"))
+        code: int | None = function(shell, wanted, **given)
+        return code
+
+    for option in reversed(
+        (
+            click.argument("path"),
+            click.option(
+                "--older-than", type=DURATION, metavar="AGE",
+                help="Only those that began so long ago, by the store's clock: 36h, 7d.",
+            ),
+            click.option("--job", metavar="ID", help="Only those of this job, by id or UUID."),
+            click.option(
+                "--key-glob", metavar="GLOB",
+                help="Only keys that match, from PATH on: '*.csv'; * matches / too.",
+            ),
+            click.option("--initiator", metavar="GLOB", help="Only those that this user began."),
+            click.option(
+                "--owner-class", type=click.Choice(CLASSES), multiple=True,
+                help="Only those of this class; may be repeated.",
+            ),
+            click.option(
+                "--raw-prefix", is_flag=True,
+                help="PATH is a prefix of keys, not a directory: tab means table2/x too.",
+            ),
+            click.option(
+                "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE",
+                show_default="24h",
+                help="From which age a job of which nothing changes is taken for dead.",
+            ),
+        )
+    ):  # fmt: skip
+        with_wanted = option(with_wanted)
+    return with_wanted  # type: ignore[return-value]  # click's decorators
+
+
+def _sizing(function: F) -> F:
+    """The options of commands that ask for sizes."""
+    for option in (
+        click.option(
+            "--prices", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE", help="Dollars for a GiB and month by storage class, as TOML or JSON.",
+        ),
+        click.option("--no-sizes", is_flag=True, help="Do not ask for parts and bytes: faster."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sums:
+    """Uploads added up, by class and all of them."""
+
+    all: Sum = field(default_factory=Sum)
+    by_class: dict[str, Sum] = field(default_factory=dict)
+
+    def add(self, found: FoundUpload) -> None:
+        """One more."""
+        self.all.add(found)
+        self.by_class.setdefault(found.owner_class, Sum()).add(found)
+
+    def words(self) -> str:
+        """``"3 uploads, 1.2 GiB, $0.03 a month"``."""
+        every = self.all
+        said = f"{every.uploads:,} {'upload' if every.uploads == 1 else 'uploads'}"
+        if every.unsized == every.uploads:
+            return said
+        size = f"{'at least ' if every.unsized else ''}{bytes_words(every.bytes)}"
+        return f"{said}, {size}, {money_words(every.cost)} a month"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        by_class = {name: one.to_dict() for name, one in self.by_class.items()}
+        return {**self.all.to_dict(), "by_class": by_class}
+
+
+def _by_class(counts: Mapping[str, int]) -> str:
+    """``"orphan 3, over 2"``."""
+    return ", ".join(f"{name} {counts[name]:,}" for name in CLASSES if counts.get(name))
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+@command(uploads, "list")
+@_selecting
+@_sizing
+@click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
+def list_uploads(
+    shell: Shell, wanted: Wanted, no_sizes: bool, prices: Path | None, sort: str | None
+) -> None:
+    """List the open uploads under PATH: whose each is, its age, its bytes and what they cost."""
+    price_list = _prices(prices)
+    sums = Sums()
+    relay = _Relay()
+
+    def chosen(survey: Survey) -> Iterator[FoundUpload]:
+        seen = 0
+        for page in survey.pages():
+            seen += len(page)
+            relay(Progress("look at", seen, max(seen, survey.listed), "uploads"))
+            fitting = [one for one in page if wanted.filters.fits(one, wanted.scope)]
+            if not no_sizes:
+                fitting = sized(survey.runtime, fitting, survey.in_flight, price_list)
+            for one in fitting:
+                sums.add(one)
+                yield one
+
+    with shell.progress() as relay.to:
+        survey = wanted.survey(shell, relay)
+        rows: Iterable[FoundUpload] = chosen(survey)
+        if sort is not None:
+            rows = sorted(rows, key=SORTS[sort])
+        rows = _gathered(shell, rows)
+
+    def closing() -> str:
+        if not sums.all.uploads:
+            return f"No open uploads under {wanted.scope.url}"
+        counts = {name: one.uploads for name, one in sums.by_class.items()}
+        return f"{sums.words()}: {_by_class(counts)}"
+
+    relay.to = no_progress
+    shell.output.rows(
+        "upload", COLUMNS, (one.to_dict() for one in rows), fields=FIELDS, closing=closing,
+        summary=lambda: {
+            **sums.to_dict(), "prices": price_list.name, "problems": list(survey.problems),
+        },
+    )  # fmt: skip
+
+
+@command(uploads, "abort")
+@_selecting
+@_sizing
+@click.option("--foreign", is_flag=True, help="Foreign ones too; needs --older-than.")
+@click.option(
+    "--beside-live-jobs", is_flag=True, help="With --foreign: also where a live job writes."
+)
+@click.option("--hadoop", is_flag=True, help="Those of Hadoop's jobs too; needs --older-than.")
+@click.option(
+    "--max-aborts",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="If there are more than N to abort, abort none and exit with 46.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing, show what would be aborted.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def abort_uploads(
+    shell: Shell, wanted: Wanted, no_sizes: bool, prices: Path | None, foreign: bool,
+    beside_live_jobs: bool, hadoop: bool, max_aborts: int | None, dry_run: bool, yes: bool,
+) -> int:  # fmt: skip
+    """Abort the open uploads under PATH whose job is over or dead, and orphans of such jobs.
+
+    From an age of 1h on, unless --older-than says another. A dead job that still runs by its record
+    is aborted as a whole. Others' uploads are left, and those of live jobs always.
+    """
+    rules = _rules(wanted.filters, foreign, beside_live_jobs, hadoop)
+    price_list = _prices(prices)
+    relay = _Relay()
+    with shell.progress() as relay.to:
+        survey = wanted.survey(shell, relay)
+        clearing = Clearing(
+            survey, wanted.filters, rules, options=Options(), sizes=not no_sizes, prices=price_list
+        )
+        plan = clearing.plan(sizes=not (no_sizes or yes or dry_run))
+    for line in plan.advice:
+        shell.note(line)
+    if plan.advice:
+        shell.note("To recover a job: magic-committer job recover PATH JOB")
+    too_many = max_aborts is not None and plan.uploads > max_aborts
+    if too_many:
+        note(
+            f"{plan.uploads:,} uploads are to be aborted under {wanted.scope.url}"
+            f" ({_by_class(plan.chosen)}), more than --max-aborts {max_aborts}: none was"
+        )
+    elif plan.uploads and not dry_run:
+        shell.confirm(_question(wanted.scope, plan), yes=yes)
+    cleared: Iterable[Cleared] = ()
+    with shell.progress() as relay.to:
+        if not too_many:
+            cleared = _gathered(shell, clearing.run(plan, dry_run=dry_run))
+    relay.to = no_progress
+    left = _tell(shell, plan, cleared, survey.problems)
+    return exits.BAD_STATE if too_many or left else exits.OK
+
+
+def _rules(filters: Filters, foreign: bool, beside_live_jobs: bool, hadoop: bool) -> Rules:
+    """What may be aborted.
+
+    Raises:
+        click.UsageError: others' uploads without an age, or classes that are never aborted.
+    """
+    others = {"foreign": foreign, "hadoop": hadoop}
+    for name, given in others.items():
+        if given and filters.older_than is None:
+            raise click.UsageError(f"--{name} needs --older-than: nothing else tells that it leaks")
+        if name in filters.classes and not given:
+            raise click.UsageError(f"{name} uploads are aborted with --{name} only")
+    if never := filters.classes & {"live", "unknown"}:
+        raise click.UsageError(f"{' and '.join(sorted(never))} uploads are never aborted")
+    if beside_live_jobs and not foreign:
+        raise click.UsageError("--beside-live-jobs goes with --foreign")
+    older_than = LEFTOVER_SECONDS if filters.older_than is None else filters.older_than
+    return Rules(older_than, foreign, hadoop, beside_live_jobs)
+
+
+def _question(scope: Scope, plan: Plan) -> str:
+    size = f", {bytes_words(plan.bytes)}" if plan.bytes else ""
+    jobs = [job.id for job in plan.jobs.values()]
+    dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
+    also = f", and with them {dead}" if jobs else ""
+    return (
+        f"Abort {plan.uploads:,} uploads under {scope.url} ({_by_class(plan.chosen)}{size}){also}?"
+    )
+
+
+def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[str, ...]) -> int:
+    """Print what became of each upload; returns how many were left that were to be aborted."""
+    actions: Counter[str] = Counter()
+    sums = Sums()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for one in cleared:
+            actions[one.action] += 1
+            if one.action in ("aborted", "would abort"):
+                sums.add(one.found)
+            yield one.to_dict()
+
+    def closing() -> str:
+        done = "Would abort" if actions["would abort"] else "Aborted"
+        other = [f"{actions[name]:,} {name}" for name in ("gone", "left") if actions[name]]
+        spared = _by_class(plan.left)
+        told = [f"{done} {sums.words()}", *other]
+        return "; ".join(told) + (f". Not touched: {spared}" if spared else "")
+
+    shell.output.rows(
+        "abort", ABORT_COLUMNS, rows(), fields=ABORT_FIELDS, closing=closing,
+        summary=lambda: {
+            **sums.to_dict(),
+            "actions": dict(actions),
+            "chosen": plan.uploads,
+            "not_touched": dict(plan.left),
+            "jobs": [job.id for job in plan.jobs.values()],
+            "advice": plan.advice,
+            "problems": list(problems),
+        },
+    )  # fmt: skip
+    return actions["left"]
+
+
+@command(uploads, "expect")
+@_selecting
+@click.argument("expected", type=click.IntRange(min=0), metavar="N")
+def expect_uploads(shell: Shell, wanted: Wanted, expected: int) -> int:
+    """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46."""
+    relay = _Relay()
+    with shell.progress() as relay.to:
+        filters = wanted.filters
+        if filters.older_than or filters.job is not None or filters.classes:
+            pages = wanted.survey(shell, relay).pages()
+            found = sum(filters.fits(one, wanted.scope) for page in pages for one in page)
+        else:
+            found = count(shell.runtime(wanted.scope.bucket, relay), wanted.scope, filters)
+    told = {"path": wanted.scope.url, "expected": expected, "found": found}
+    shell.output.document("expectation", told)
+    if found != expected:
+        note(f"Expected upload count under {wanted.scope.url}: {expected}, found {found}")
+        return exits.BAD_STATE
+    shell.output.text(f"Found {found} under {wanted.scope.url}, as expected")
+    return exits.OK
+
+
+# Helpers ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Relay:
+    """Passes progress on to the bars that are shown now."""
+
+    to: ProgressFunction = no_progress
+
+    def __call__(self, step: Progress) -> None:
+        self.to(step)
+
+
+def _gathered(shell: Shell, rows: Iterable[T]) -> Iterable[T]:
+    """For formats that print all rows at once: all of them, while the bars are shown. The others
+    are printed as they are found, without bars."""
+    return list(rows) if shell.output.format in ("table", "json") else rows
+
+
+def _prices(path: Path | None) -> Prices:
+    return US_EAST_1 if path is None else read_prices(path)

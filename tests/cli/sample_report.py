@@ -1,0 +1,168 @@
+"""A page's data with everything that is hard to show: hostile names, long keys, all classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from magic_committer.cli.report_page import ReportData
+from magic_committer.cli.tally import CLASSES, DAY, HOUR, Tally
+from magic_committer.cli.timeline import LastJob, told_by
+from magic_committer.formats import encode_success, new_success
+from magic_committer.recovery.prices import US_EAST_1
+from magic_committer.recovery.uploads import FoundUpload, OwnerClass, Rules, deed
+from magic_committer.recovery.values import FoundJob
+from magic_committer.runtime import Clock
+from magic_committer.stats import (
+    CHECK_UPLOADS,
+    COMMIT_JOB,
+    DECIDE,
+    LOAD_SETS,
+    MATERIALIZE_FILE,
+    PUT_PART,
+    SAVE_PLAN,
+    TASK_ATTEMPT,
+    Statistics,
+)
+
+NOW = 1_795_264_200.0
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"quoted\" & 'quoted' <img src=x onerror=alert(1)>",
+    "right-to-left \u202egnp.exe and \x1b[31mred\x07",
+    "</style></title><style>*{display:none}</style>",
+    f"a key of a thousand characters/{'x' * 969}",
+)
+"""Names that a page must show as they are, with what is invisible written out."""
+
+_AGES = (600.0, 5 * HOUR, 3 * DAY, 12 * DAY, 90 * DAY, None)
+_COUNTS: dict[OwnerClass, tuple[int, ...]] = {
+    "live": (40, 22, 0, 0, 0, 0),
+    "over": (0, 31, 64, 12, 5, 0),
+    "orphan": (0, 6, 41, 120, 388, 0),
+    "hadoop": (4, 9, 3, 0, 21, 0),
+    "foreign": (2, 14, 7, 3, 77, 9),
+    "unknown": (0, 1, 0, 0, 0, 3),
+}
+
+
+class _Told(Clock):
+    """A clock that says what it is told."""
+
+    def __init__(self) -> None:
+        self.at = NOW - 900
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+def tally(limit: int = 25) -> Tally:
+    """Uploads of every class and age."""
+    made = Tally(limit)
+    for name, counts in _COUNTS.items():
+        for age, count in zip(_AGES, counts, strict=True):
+            for number in range(count):
+                size = None if name == "unknown" else (number * 37 % 97 + 1) * 8 * 1024**2
+                found = FoundUpload(
+                    key=f"warehouse/events/dt=2026-11-{number % 28 + 1:02}/part-{number:05}"
+                    f"-{name}.snappy.parquet",
+                    upload_id=f"2~{name}{number:032x}",
+                    owner_class=name,
+                    age=age,
+                    job_state="closed" if name == "over" else "running",
+                    bytes=size,
+                    storage_class="STANDARD",
+                    dollars_per_month=US_EAST_1.month(size, "STANDARD"),
+                    job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
+                )
+                made.add(replace(found, would=deed(found, Rules())[1]))
+    for number, key in enumerate(HOSTILE):
+        size = (900 + number) * 1024**3
+        made.add(
+            FoundUpload(
+                key, key[:64], "foreign", key[:40], age=90 * DAY, bytes=size,
+                storage_class=key[:20], would=f"leave it: {key[:60]}",
+            )
+        )  # fmt: skip
+    return made
+
+
+def jobs() -> list[FoundJob]:
+    """A job of each kind."""
+    dest = "s3://lake/warehouse/events"
+    return [
+        FoundJob("2026-11-21", dest, "ours", state="running", age=240.0, files=62, bytes=2**33,
+                 would="nothing yet: it may be alive, it changed 4 min ago; after 24 h abort it"),
+        FoundJob("2026-11-18", dest, "ours", state="committing", outcome="committed",
+                 age=3 * DAY, files=112, bytes=3 * 2**34, visible=80, missing=0,
+                 would="complete 32 files of 112, mark the destination, sweep and close the job"),
+        FoundJob("2026-11-02", dest, "ours", state="running", age=19 * DAY, files=9, bytes=2**28,
+                 would="abort it: its uploads are aborted, nothing of it becomes visible"),
+        FoundJob("b7e1c3aa-5f0e-4c55-9f0a-000000000001", dest, "hadoop", age=5 * HOUR, files=37,
+                 bytes=2**31, would="nothing: it is not a job of this library"),
+        FoundJob(HOSTILE[0], dest, "unreadable", age=DAY, problem=f"job.json: {HOSTILE[1]}",
+                 would="nothing: it cannot be read"),
+        FoundJob("2026-10-30", dest, "litter", age=22 * DAY, objects=4,
+                 would="nothing: its job is over; cleanup takes what it left"),
+    ]  # fmt: skip
+
+
+def last(*, hostile: bool = True) -> LastJob:
+    """A marker of ours, as a job of 40 tasks would write it."""
+    clock, statistics = _Told(), Statistics()
+    for number in range(40):
+        clock.at = NOW - 880 + number * 6
+        stop = statistics.begin(TASK_ATTEMPT, clock)
+        clock.at += 20
+        with statistics.timed(PUT_PART, clock):
+            clock.at += 35 + number % 7 * 3
+        clock.at += 5
+        stop(False)
+    clock.at = NOW - 560
+    statistics.begin(COMMIT_JOB, clock)
+    for stage, seconds in ((LOAD_SETS, 1.9), (CHECK_UPLOADS, 0.4), (SAVE_PLAN, 0.12),
+                           (DECIDE, 0.045)):  # fmt: skip
+        with statistics.timed(stage, clock):
+            clock.at += seconds
+    for number in range(200):
+        with statistics.timed(MATERIALIZE_FILE, clock):
+            clock.at += 0.02 + number % 5 * 0.01
+    at = clock.at
+    body = encode_success(
+        new_success(
+            timestamp_ms=int((at + 0.1) * 1000),
+            hostname="driver-7.internal",
+            committer="magic",
+            job_id="2026-11-20",
+            diagnostics={
+                "magic-committer.job": "0" * 32,
+                "magic-committer.started": repr(NOW - 900),
+                "magic-committer.tasks": "40",
+                "magic-committer.files": "200",
+                "magic-committer.bytes": str(17 * 2**30),
+            },
+            filenames=["warehouse/events/part-00000.parquet", *(HOSTILE if hostile else ())],
+            iostatistics=statistics.to_dict(),
+        )
+    )
+    return told_by(body, "_SUCCESS", at)
+
+
+def data() -> ReportData:
+    """All of it."""
+    assert set(_COUNTS) == set(CLASSES)
+    return ReportData(
+        dest="s3://lake/warehouse/events",
+        store="https://s3.eu-central-1.amazonaws.com/lake",
+        made=NOW,
+        prices=US_EAST_1.name,
+        tally=tally(),
+        jobs=jobs(),
+        last=last(),
+        notes=("4 uploads have no age or could not be measured: the store did not tell",),
+    )

@@ -1,0 +1,520 @@
+"""``doctor``: it names exactly what is denied and what the store lacks, promises no more than holds
+there, leaves nothing behind; and the policies that it prints are enough and no more than that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, get_args
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.probe import Capabilities
+from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode, Track
+from magic_committer.paths import Destination
+from magic_committer.recovery.policies import PERMISSIONS, ROLES, Role, actions_of, policy
+from magic_committer.recovery.verdicts import verdicts
+from magic_committer.runtime import SystemClock
+from magic_committer.s3.client import connect
+from magic_committer.s3.errors import ACTIONS
+from magic_committer.store import objects, uploads
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import register_store, unregister_store
+from tests.cli.conftest import Command, Ran
+from tests.promises.hands import bury, killed
+from tests.servers import error, make_bucket, moto_options, moto_server, scripted_server
+from tests.unit.test_probe import SERVERS, Server
+from tools.moto_server import CREDENTIALS
+
+PATH = "s3://bucket/a/t"
+DEST = Destination.parse(PATH)
+EVERY_MODE = set(get_args(Mode))
+ON_STORES = [one.action for one in PERMISSIONS if one.action != "s3:GetLifecycleConfiguration"]
+
+
+def denied(request: Request) -> PermissionDenied:
+    """What S3 answers to who may not do it."""
+    refused = PermissionDenied(f"{request.verb}: no", status=403, code="AccessDenied")
+    refused.action = ACTIONS[request.verb]
+    return refused
+
+
+def forbid(store: MemoryStore, *actions: str) -> None:
+    """A policy without these actions."""
+
+    def look(request: Request) -> None:
+        if ACTIONS[request.verb] in actions:
+            raise denied(request)
+
+    store.before = look
+
+
+def content(store: MemoryStore) -> tuple[object, ...]:
+    """All that a store holds."""
+    return (
+        {key: store.body(key) for key in store.keys()},
+        sorted((upload.key, upload.upload_id) for upload in store.open_uploads()),
+    )
+
+
+@pytest.fixture
+def used(memory_s3: MemoryStore) -> MemoryStore:
+    """A store that is in use."""
+    memory_s3.put_object("a/t/data.csv", b"data")
+    memory_s3.start_upload("a/t/other.csv")
+    return memory_s3
+
+
+@contextmanager
+def served(store: MemoryStore) -> Iterator[MemoryStore]:
+    """A store behind the command line."""
+    register_store(store, PatientClock())
+    try:
+        yield store
+    finally:
+        unregister_store(store)
+
+
+def checks(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:
+    """The checks of a JSON answer, by what they are about and their name, the first of each."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in ran.json()["rows"]:
+        found.setdefault((row["about"], row["name"]), row)
+    return found
+
+
+# Permissions --------------------------------------------------------------------------------------
+
+
+def test_all_is_well(command: Command, used: MemoryStore) -> None:
+    """On a store that has everything every mode is promised, and the store is as it was."""
+    before = content(used)
+    ran = command("doctor", PATH)
+    assert (ran.code, ran.err) == (0, "")
+    assert "append                              yes" in ran.out
+    assert " no " not in ran.out
+    assert content(used) == before
+
+
+@pytest.mark.parametrize("action", ON_STORES)
+def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, action: str) -> None:
+    """With one action taken away that one is denied, all others are found to be allowed, nothing is
+    left behind, and the exit code says what kind of trouble it is."""
+    before = content(used)
+    forbid(used, action)
+    ran = command("doctor", PATH, "--format", "json")
+    answers = {
+        (row["name"], row["answer"])
+        for row in ran.json()["rows"]
+        if row["about"] == "permission" and row["name"] in ON_STORES
+    }
+    assert answers == {(name, "denied" if name == action else "ok") for name in ON_STORES}
+    assert checks(ran)["promise", "append"]["answer"] == "no"
+    assert action in checks(ran)["promise", "append"]["detail"]
+    assert ran.code == 43
+    used.before = None
+    assert content(used) == before
+
+
+def test_two_denials_do_not_hide_the_rest(command: Command, used: MemoryStore) -> None:
+    """Who may neither delete nor abort is asked for PutObject all the same, and nothing is put."""
+    before = content(used)
+    forbid(used, "s3:DeleteObject", "s3:AbortMultipartUpload")
+    found = checks(command("doctor", PATH, "--format", "json"))
+    assert found["permission", "s3:PutObject"]["answer"] == "ok"
+    assert found["permission", "s3:GetObject"]["answer"] == "ok"
+    assert found["permission", "s3:ListMultipartUploadParts"]["answer"] == "ok"
+    assert found["store", "swap"]["answer"] == "not asked"
+    used.before = None
+    assert content(used) == before
+
+
+def test_what_cannot_be_told_is_not_claimed(command: Command, used: MemoryStore) -> None:
+    """A 403 for an object that is not there says nothing to who may not list."""
+    forbid(used, "s3:DeleteObject", "s3:ListBucket", "s3:GetObject")
+    found = checks(command("doctor", PATH, "--format", "json"))
+    assert found["permission", "s3:GetObject"]["answer"] == "unknown"
+    assert "without s3:ListBucket" in found["permission", "s3:GetObject"]["detail"]
+
+
+def test_without_the_listing_of_uploads_the_rest_is_asked(
+    command: Command, used: MemoryStore
+) -> None:
+    """The store's other ways are found out, and what the lack costs is said."""
+    forbid(used, "s3:ListBucketMultipartUploads")
+    found = checks(command("doctor", PATH, "--format", "json"))
+    assert found["store", "swap"]["answer"] == "yes"
+    assert found["store", "uploads_by_prefix"]["answer"] == "not asked"
+    detail = found["promise", "finding uploads of killed tasks"]["detail"]
+    assert "s3:ListBucketMultipartUploads" in detail
+    assert "lifecycle" in detail
+
+
+@pytest.mark.parametrize(("role", "code"), [("writer", 0), ("committer", 43), ("cleaner", 43)])
+def test_the_exit_code_is_for_a_role(
+    command: Command, used: MemoryStore, role: Role, code: int
+) -> None:
+    """Who only writes need not list uploads."""
+    forbid(used, "s3:ListBucketMultipartUploads")
+    assert command("doctor", PATH, "--role", role).code == code
+
+
+def test_a_store_that_fails_half_way_is_told_and_left_clean(
+    command: Command, used: MemoryStore
+) -> None:
+    """Permissions stand, the store's ways are unknown with the reason, nothing is left."""
+    before = content(used)
+
+    def look(request: Request) -> None:
+        if request.verb == "put_part":
+            raise Unanswered("put_part: no answer")
+
+    used.before = look
+    ran = command("doctor", PATH, "--format", "json")
+    assert ran.code == 46
+    assert ran.json()["summary"]["problem"] == "put_part: no answer"
+    assert checks(ran)["promise", "append"]["answer"] == "unknown"
+    used.before = None
+    assert content(used) == before
+
+
+def test_a_store_that_does_not_answer_is_asked_once(command: Command, used: MemoryStore) -> None:
+    """If the first request gets no answer, or knows no such credentials, the doctor goes home."""
+    for refused, code in (
+        (Unanswered("list: no answer"), 48),
+        (PermissionDenied("list: no", status=403, code="InvalidAccessKeyId"), 43),
+    ):
+
+        def look(request: Request, refused: Exception = refused) -> None:
+            raise refused
+
+        used.before = look
+        used.requests.clear()
+        ran = command("doctor", PATH)
+        assert (ran.code, ran.out, used.requests.total()) == (code, "", 1)
+
+
+def test_a_wrong_clock_is_a_note(command: Command) -> None:
+    """It is told, and decides nothing."""
+    clock = PatientClock()
+    store = MemoryStore("bucket", clock=SystemClock().now)
+    clock.ahead = 300.0
+    register_store(store, clock)
+    try:
+        ran = command("doctor", PATH, "--format", "json")
+    finally:
+        unregister_store(store)
+    assert ran.code == 0
+    assert "5.0 min ahead of the store's" in ran.err
+    assert 298 <= ran.json()["summary"]["clock_ahead_seconds"] <= 302
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+def test_nothing_is_left_when_it_is_interrupted(
+    command: Command, used: MemoryStore, number: int
+) -> None:
+    """Ctrl-C at any request about permissions: what was there by then is taken away again."""
+    before = content(used)
+    asked = 0
+
+    def look(request: Request, reply: object) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == number:
+            raise KeyboardInterrupt
+
+    used.after = look
+    assert command("doctor", PATH).code == 130
+    used.after = None
+    assert content(used) == before
+
+
+def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: MemoryStore) -> None:
+    """The reply is lost, the upload is there: it is looked for by its key."""
+    before = content(used)
+    verbs: list[str] = []
+
+    def look(request: Request, reply: object) -> None:
+        verbs.append(request.verb)
+        if verbs.count("create_upload") == 1 and request.verb == "create_upload":
+            raise Unanswered("create_upload: no answer")
+
+    used.after = look
+    found = checks(command("doctor", PATH, "--format", "json"))
+    assert found["permission", "s3:PutObject"]["answer"] == "unanswered"
+    assert found["permission", "s3:AbortMultipartUpload"]["answer"] == "ok"
+    used.after = None
+    assert content(used) == before
+
+
+# Stores -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "lost", "words"),
+    [
+        (
+            "garage",
+            46,
+            EVERY_MODE,
+            {"append": "of PUT If-None-Match the store ignores it", "Options": "helps"},
+        ),
+        (
+            "ceph rgw",
+            0,
+            {"fail", "fail_partitions"},
+            {"fail": "Complete If-None-Match the store ignores it", "replace": "with a warning"},
+        ),
+        (
+            "minio",
+            0,
+            {"finding uploads of killed tasks"},
+            {"replace": "with a warning", "finding": "by a part of its key"},
+        ),
+        (
+            "s3s-fs",
+            0,
+            {"finding uploads of killed tasks"},
+            {"finding": "(501 NotImplemented)", "finishing": "answers 403 AccessDenied"},
+        ),
+        ("knows no conditions", 46, EVERY_MODE, {"append": "refuses it (501 NotImplemented)"}),
+    ],
+)
+def test_no_more_is_promised_than_the_store_keeps(
+    command: Command, name: str, code: int, lost: set[str], words: dict[str, str]
+) -> None:
+    """What a store ignores or refuses is named, with the modes that it costs and what helps."""
+    with served(Server(**SERVERS[name][0])) as store:
+        before = content(store)
+        ran = command("doctor", PATH, "--format", "json")
+        assert content(store) == before
+    assert ran.code == code
+    promises = {row["name"]: row for row in ran.json()["rows"] if row["about"] == "promise"}
+    assert {name for name, row in promises.items() if row["answer"] == "no"} == lost
+    for begins, wanted in words.items():
+        told = next(row["detail"] for name, row in promises.items() if name.startswith(begins))
+        assert wanted in told
+
+
+@pytest.mark.parametrize("mode", ["append", "fail", "replace"])
+@pytest.mark.parametrize("name", SERVERS)
+def test_the_verdict_is_what_a_job_meets(command: Command, name: str, mode: Mode) -> None:
+    """A job of a mode starts on a store exactly if the doctor says so."""
+    with served(Server(**SERVERS[name][0])):
+        found = checks(command("doctor", PATH, "--format", "json"))
+        try:
+            mc.start(PATH, mode=mode)
+            starts = True
+        except mc.ConditionsNotSupported:
+            starts = False
+    assert (found["promise", mode]["answer"] == "yes") == starts
+
+
+def test_nothing_known_is_nothing_promised() -> None:
+    """Without answers no mode is said to work."""
+    assert {v.works for v in verdicts(Capabilities(), set()) if "off" not in v.subject} == {None}
+
+
+def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the real client, on moto's server: all is found, nothing stays."""
+    with moto_server() as url:
+        make_bucket(url, "doctored")
+        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(variable, value)
+        ran = command("doctor", "s3://doctored/a/t", "--format", "json")
+        assert (ran.code, ran.err) == (0, "")
+        found = checks(ran)
+        assert {row["answer"] for key, row in found.items() if key[0] == "permission"} == {"ok"}
+        assert found["promise", "replace"]["answer"] == "yes"
+        assert ran.json()["summary"]["store"] == f"{url}/doctored"
+        assert command("doctor", "s3://nowhere/a/t").code == 44
+        store = connect("doctored", moto_options(url))
+        assert list(objects(store, "")) == []
+        assert list(uploads(store, "")) == []
+
+
+def test_a_server_that_refuses_everything(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the real client: every action is denied by its name, the lifecycle's too."""
+    with scripted_server() as server:
+        server.said(error(403, "AccessDenied"))
+        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
+            monkeypatch.setenv(variable, value)
+        ran = command("doctor", "s3://denied/t", "--format", "json")
+    answers = {key[1]: row["answer"] for key, row in checks(ran).items() if key[0] == "permission"}
+    # without s3:ListBucket a 403 for an absent object says nothing
+    assert answers.pop("s3:GetObject") == "unknown"
+    assert set(answers.values()) == {"denied"}
+    assert len(answers) == len(PERMISSIONS) - 1
+    assert ran.code == 43
+
+
+# Policies -----------------------------------------------------------------------------------------
+
+
+def test_the_readme_has_the_committers_policy() -> None:
+    """One source of truth: the policy in the README is the one that the doctor prints."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"```json\n(\{\n  \"Version.*?)```", readme, re.DOTALL)
+    assert orjson.loads(written) == policy("committer", Destination.parse("s3://bucket/table"))
+
+
+def test_a_policy_is_printed_as_iam_takes_it(command: Command) -> None:
+    """For people the bare document; in the formats for programs within the schema. No request."""
+    bare = orjson.loads(command("doctor", PATH, "--policy", "cleaner").out)
+    assert bare == policy("cleaner", DEST)
+    told = command("doctor", PATH, "--policy", "cleaner", "--format", "json").json()
+    assert (told["schema"], told["type"], told["policy"]) == (1, "policy", bare)
+
+
+def test_patterns_in_a_path_mean_themselves() -> None:
+    """A directory named ``*`` does not open the bucket."""
+    made = policy("committer", Destination("bucket", "a*/b?$/"))
+    assert made["Statement"][0]["Resource"] == "arn:aws:s3:::bucket/a${*}/b${?}${$}/*"
+
+
+class Guard:
+    """Holds whoever acts to a role's policy, as IAM would."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.role: Role | None = None
+        self.track: Track = "s3"
+        self.did: dict[str, set[str]] = {role: set() for role in ROLES}
+        store.before = self._look
+
+    @contextmanager
+    def acting(self, role: Role) -> Iterator[None]:
+        """What is done in the block is done by that role."""
+        before, self.role = self.role, role
+        try:
+            yield
+        finally:
+            self.role = before
+
+    def _look(self, request: Request) -> None:
+        if self.role is None:
+            return
+        action = ACTIONS[request.verb]
+        self.did[self.role].add(action)
+        statements = policy(self.role, DEST, self.track)["Statement"]
+        for key in request.keys or (request.key,):
+            if not any(allows(statement, action, key) for statement in statements):
+                refused = denied(request)
+                refused.args = (f"{self.role} {action} {key}",)
+                raise refused
+
+
+def allows(statement: dict[str, Any], action: str, key: str) -> bool:
+    """Whether a statement allows an action on a key, or the listing of a prefix."""
+
+    def each(value: Any) -> list[str]:
+        return value if isinstance(value, list) else [value]
+
+    if action not in each(statement["Action"]):
+        return False
+    if action.startswith("s3:List") and "Parts" not in action:
+        condition = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", "*")
+        return any(fnmatchcase(key, pattern) for pattern in each(condition))
+    arn = f"arn:aws:s3:::bucket/{key}"
+    return any(fnmatchcase(arn, pattern) for pattern in each(statement["Resource"]))
+
+
+def write_files(guard: Guard, job: mc.Job) -> list[mc.TaskCommit]:
+    """Two tasks of a job, one of them tried twice, by a writer."""
+    results = []
+    for task in ("1", "2"):
+        with guard.acting("writer"):
+            with suppress(ZeroDivisionError), job.task(task) as attempt:
+                with attempt.open("cut.csv") as file:
+                    file.write(b"cut")
+                raise ZeroDivisionError
+            with job.task(task) as attempt:
+                for name in ("x.csv", "sub/y.csv"):
+                    with attempt.open(f"{task}/{name}", "wb") as file:
+                        file.write(b"data")
+        results.append(attempt.result)
+    return results
+
+
+def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
+    """Jobs that commit, abort, die and are recovered by hand or from cron."""
+    guard.track = track
+    for end in ("commit", "abort", "recover", "litter", "cleanup"):
+        with guard.acting("committer"):
+            job = mc.start(PATH, mode=mode, track=track, accept="results")
+        results = write_files(guard, job)
+        if end in ("recover", "cleanup", "litter"):
+            with guard.acting("writer"):
+                killed(job, "3", "killed.csv", unique=True)
+        with guard.acting("committer"):
+            if end == "commit":
+                job.commit(results)
+            elif end == "abort":
+                job.abort()
+            elif end == "recover":
+                mc.recover(PATH, job.id, older_than=0.0)
+        if end == "litter":
+            store.delete([f"a/t/__magic_job-{job.id}/job.json"])
+    with guard.acting("cleaner"):
+        report = mc.cleanup(PATH, older_than=0.0, leftover_older_than=0.0, closed_older_than=0.0)
+    bury()
+    assert report.errors == ()
+    assert len(report.recovered) == 1
+    assert report.uploads_aborted >= 1
+
+
+@pytest.mark.parametrize("track", ["s3", "memory"])
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_the_policies_are_enough(mode: Mode, track: Track) -> None:
+    """Jobs start, write, commit, abort, are recovered and cleaned up, each by who may do no more
+    than its policy says; nothing is left open."""
+    with served(MemoryStore("bucket")) as store:
+        guard = Guard(store)
+        store.put_object("a/t/1/x.csv", b"old")
+        mc.start("s3://bucket/a")
+        jobs(guard, store, mode, track)
+        assert store.body("a/t/1/x.csv") == b"data"
+        assert not store.open_uploads()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_doctor_needs_no_more_than_the_policy_it_judges(command: Command, role: Role) -> None:
+    """Who has a role's policy is told that all which that role needs is there, and what the roles
+    with more need is denied."""
+    with served(MemoryStore("bucket")) as store:
+        guard = Guard(store)
+        with guard.acting(role):
+            ran = command("doctor", PATH, "--role", role, "--format", "json")
+        assert ran.code == 0, ran.out
+        lacking = {one for one in ROLES if actions_of(one) - actions_of(role)} | {"cleaner"}
+        rows = [row for row in ran.json()["rows"] if row["answer"] == "denied"]
+        assert {one for row in rows for one in row["roles"]} == lacking - {role}
+        assert content(store) == ({}, [])
+
+
+def test_the_policies_are_no_more_than_needed() -> None:
+    """Each action that a role's policy allows is used by such jobs, but for the two that no
+    undisturbed one needs: ListParts (of uploads that a listing does not show) and the lifecycle."""
+    with served(MemoryStore("bucket")) as store:
+        guard = Guard(store)
+        jobs(guard, store, "replace", "s3")
+    seldom = {"s3:ListMultipartUploadParts", "s3:GetLifecycleConfiguration"}
+    for role in ROLES:
+        assert guard.did[role] | seldom == actions_of(role) | seldom, role
+
+
+def test_a_task_that_tracks_in_memory_may_do_less() -> None:
+    """Its policy has no listing and no delete, as the README says; it is enough (see above)."""
+    allowed = actions_of("writer", "memory")
+    assert allowed == {"s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload"}
+    assert [one["Sid"] for one in policy("writer", DEST, "memory")["Statement"]] == [
+        "FilesRecordsAndUploads"
+    ]

@@ -1,0 +1,433 @@
+"""``job show|commit|abort|recover``: each on a job in each state, ours and Hadoop's (both layouts).
+What may change nothing changes nothing, and every way out that is told can be pasted."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shlex
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli import exits
+from magic_committer.cli.output import FORMATS
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore
+from magic_committer.testing import PatientClock, memory_store
+from tests.cli.conftest import Command, Ran
+from tests.hadoops import leave_job
+from tests.promises import hands
+from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.machine import DAY, FILES, HOUR, Machine
+
+STATES = (
+    "running", "committing", "completed", "reverting", "reverted", "aborting", "closed",
+)  # fmt: skip
+RELEASES = ("3.3.4", "3.4.1")
+VERBS = ("commit", "abort", "recover")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def buried() -> Iterator[None]:
+    """Files of attempts that were "killed" would tell of it when the interpreter ends."""
+    yield
+    hands.bury()
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """An empty store, and jobs in any state."""
+    clock = PatientClock()
+    with memory_store(clock=clock) as s3:
+        yield Machine(s3, clock)
+        s3.before = s3.after = None
+
+
+def contents(store: MemoryStore) -> tuple[object, ...]:
+    """All there is."""
+    return {key: store.body(key) for key in store.keys()}, store.open_uploads()
+
+
+def pasted(told: str, verb: str) -> list[str]:
+    """The arguments of the command of that verb that a text has in backticks."""
+    for call in re.findall("`(.*?)`", told):
+        name, *arguments = shlex.split(call)
+        if name == "magic-committer" and arguments[1] == verb:
+            return arguments
+    raise AssertionError(f"no {verb} in {told}")
+
+
+# Show ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize("state", STATES)
+def test_a_job_in_each_state_is_shown_in_each_format(
+    machine: Machine, command: Command, state: str, how: str
+) -> None:
+    """State, what a recovery would do, and the files: the same in every format. Nothing changes."""
+    job = machine.job(state, job_id="mine")
+    machine.later(2 * DAY)
+    before = contents(machine.s3)
+    told = command("job", "show", DEST, job.id, "--format", how)
+    assert (told.code, told.err) == (exits.OK, "")
+    assert contents(machine.s3) == before
+    (found,) = mc.inspect(DEST)
+    if how == "table":
+        assert f"state           {state}" in told.out
+        assert found.would in told.out
+        return
+    if how == "csv":
+        (row,) = csv.DictReader(io.StringIO(told.out))
+        assert (row["id"], row["state"], row["would"]) == ("mine", state, found.would)
+        return
+    shown = orjson.loads(told.out)
+    assert (shown["schema"], shown["kind"]) == (1, "ours")
+    assert (shown["state"], shown["would"]) == (state, found.would)
+    assert abs(shown["age"] - found.age) < HOUR
+
+
+def test_files_are_shown_with_their_fate(machine: Machine, command: Command) -> None:
+    """Of a committing job: what is visible, what is open, what is missing; and the keys that are
+    unresolved; no more files than were asked for."""
+    job = machine.job("committing")
+    shown = command("job", "show", DEST, job.id, "--format", "json").json()
+    fates = {file["key"]: (file["fate"], file["bytes"], file["task"]) for file in shown["listed"]}
+    assert fates == {"t/1.csv": ("visible", 1, "1"), "t/2.csv": ("open", 2, "2")}
+    assert shown["plan"] in control(machine.s3)
+    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
+    shown = command("job", "show", DEST, job.id, "--format", "json", "--files", 5).json()
+    assert [file["fate"] for file in shown["listed"]] == ["visible", "missing"]
+    assert shown["missing_keys"] == ["t/2.csv"]
+    assert "unresolved      t/2.csv" in command("job", "show", DEST, job.id).out
+    none = command("job", "show", DEST, job.id, "--format", "json", "--files", 0).json()
+    assert none["listed"] == []
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_hadoops_jobs_are_shown_in_both_layouts(
+    machine: Machine, command: Command, release: str
+) -> None:
+    """Files of its tasks, committed and not, and where it lies."""
+    hadoops = leave_job(machine.s3, release, unfinished=True)
+    shown = command("job", "show", DEST, "hadoops", "--format", "json").json()
+    assert (shown["kind"], shown["state"], shown["files"]) == ("hadoop", "absent", 3)
+    assert f"t/{shown['directory']}" == hadoops.directory
+    committed = {file["key"] for file in shown["listed"] if file["task"]}
+    assert committed == set(hadoops.files)
+    assert {file["fate"] for file in shown["listed"]} == {"open"}
+
+
+@pytest.mark.parametrize("verb", ["show", *VERBS])
+def test_an_id_that_is_not_there_is_told_with_those_that_are(
+    machine: Machine, command: Command, verb: str
+) -> None:
+    """Exit code 44, and some ids, ours and Hadoop's."""
+    machine.job("running", job_id="mine")
+    leave_job(machine.s3, "3.3.4")
+    more = () if verb == "show" else ("--adopt",)
+    assert command("job", verb, DEST, "min", *more).code == exits.NOT_FOUND
+    told = command("job", verb, DEST, "min")
+    assert (told.code, told.out) == (exits.NOT_FOUND, "")
+    assert "There are: mine, hadoops" in told.err
+    assert "none at all" in command("job", verb, "s3://bucket/empty", "min").err
+
+
+def test_a_record_that_cannot_be_read_is_shown_and_left(machine: Machine, command: Command) -> None:
+    """A newer version's record: shown with the problem, refused by what would end it."""
+    machine.s3.put_object("t/__magic_job-new/job.json", b'{"version":9}')
+    shown = command("job", "show", DEST, "new", "--format", "json").json()
+    assert shown["kind"] == "unreadable"
+    assert "this library knows 1" in shown["problem"]
+    before = contents(machine.s3)
+    for verb in VERBS:
+        assert command("job", verb, DEST, "new", "--yes").code == exits.BAD_STATE
+    assert contents(machine.s3) == before
+
+
+# States × commands --------------------------------------------------------------------------------
+
+OUTCOMES = {
+    ("commit", "running"): "committed",
+    ("commit", "committing"): "committed",
+    ("commit", "completed"): "committed",
+    ("commit", "reverting"): None,
+    ("commit", "reverted"): None,
+    ("commit", "aborting"): None,
+    ("commit", "closed"): None,
+    ("abort", "running"): "aborted",
+    ("abort", "committing"): None,
+    ("abort", "completed"): None,
+    ("abort", "reverting"): "reverted",
+    ("abort", "reverted"): "reverted",
+    ("abort", "aborting"): "aborted",
+    ("abort", "closed"): "aborted",
+    ("recover", "running"): "aborted",
+    ("recover", "committing"): "committed",
+    ("recover", "completed"): "committed",
+    ("recover", "reverting"): "reverted",
+    ("recover", "reverted"): "reverted",
+    ("recover", "aborting"): "aborted",
+    ("recover", "closed"): "aborted",
+}
+"""What a command makes of a dead job; None: refused."""
+
+
+@pytest.mark.parametrize(("verb", "state"), OUTCOMES)
+def test_each_command_ends_a_job_or_refuses(
+    machine: Machine, command: Command, verb: str, state: str
+) -> None:
+    """Whatever the state: a dry run and a question that nobody answers change nothing; then the job
+    comes to the end that its record allows, and the same command again changes nothing."""
+    outcome = OUTCOMES[(verb, state)]
+    job = machine.job(state, job_id="mine")
+    machine.later(2 * DAY)
+    before = contents(machine.s3)
+    dry = command("job", verb, DEST, job.id, "--dry-run", "--format", "json")
+    if state != "closed" and outcome is not None:
+        assert command("job", verb, DEST, job.id).code == exits.USAGE
+    assert contents(machine.s3) == before
+    told = command("job", verb, DEST, job.id, "--yes", "--format", "json")
+    if outcome is None:
+        assert (dry.code, told.code) == (exits.BAD_STATE, exits.BAD_STATE)
+        assert contents(machine.s3) == before
+        return
+    assert (dry.code, told.code, told.err) == (exits.OK, exits.OK, "")
+    assert told.json()["outcome"] == outcome
+    assert told.json()["state"] == "closed"
+    assert visible(machine.s3) == (FILES if outcome == "committed" else {})
+    assert machine.s3.open_uploads() == ()
+    after = contents(machine.s3)
+    again = command("job", verb, DEST, job.id, "--yes", "--format", "json")
+    assert again.json()["outcome"] == outcome
+    assert contents(machine.s3) == after
+
+
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_was_done_is_told_in_each_format(
+    machine: Machine, command: Command, verb: str, how: str
+) -> None:
+    """The dry run and the report are documents in every format."""
+    machine.job("running", job_id="mine")
+    machine.later(2 * DAY)
+    for more in ("--dry-run", "--yes"):
+        told = command("job", verb, DEST, "mine", more, "--format", how)
+        assert (told.code, told.err) == (exits.OK, "")
+        if how == "csv":
+            (row,) = csv.DictReader(io.StringIO(told.out))
+            assert row["job_id"] == "mine"
+        elif how == "table":
+            assert "mine" in told.out
+        else:
+            assert orjson.loads(told.out)["type"].startswith("job.")
+
+
+# Commit -------------------------------------------------------------------------------------------
+
+
+def test_a_commit_says_in_numbers_what_becomes_visible(machine: Machine, command: Command) -> None:
+    """Exactly the chosen attempts count: not the pendings of killed ones, nor older attempts."""
+    job = machine.job("running")
+    committed_task(job, "1", {"1.csv": b"newer"})
+    told = command("job", "commit", DEST, job.id, "--dry-run", "--format", "json").json()
+    assert (told["tasks"], told["files"], told["adopt"]) == (["1", "2"], 2, False)
+    words = command("job", "commit", DEST, job.id, "--dry-run").out
+    assert "2 files of 2 tasks" in words
+
+
+@pytest.mark.parametrize("more", [("--expect", 3), ("--task", "1"), ("--task", "1", "--task", "9")])
+def test_tasks_that_are_not_those_expected_decide_nothing(
+    machine: Machine, command: Command, more: tuple[object, ...]
+) -> None:
+    """Exit code 46, and the job runs on; with the right ones it is committed."""
+    job = machine.job("running")
+    before = contents(machine.s3)
+    for last in ("--dry-run", "--yes"):
+        assert command("job", "commit", DEST, job.id, *more, last).code == exits.BAD_STATE
+    assert contents(machine.s3) == before
+    right = ("--task", "1", "--task", "2") if more[0] == "--task" else ("--expect", 2)
+    assert command("job", "commit", DEST, job.id, *right, "--yes").code == exits.OK
+    assert visible(machine.s3) == FILES
+
+
+def test_a_job_of_messages_is_not_committed_by_hand(machine: Machine, command: Command) -> None:
+    """I9: what lies on the store may be cut short where attempts are accepted by message."""
+    job = mc.start(DEST, accept="results")
+    committed_task(job, "1", {"a.csv": b"cut"})
+    told = command("job", "commit", DEST, job.id, "--yes")
+    assert told.code == exits.BAD_STATE
+    assert "by its driver only" in told.err
+    assert visible(machine.s3) == {}
+
+
+def test_a_job_without_committed_tasks_wants_a_word(machine: Machine, command: Command) -> None:
+    """An empty commit is rarely meant: ``--expect 0`` says so."""
+    job = mc.start(DEST)
+    told = command("job", "commit", DEST, job.id, "--yes")
+    assert (told.code, "--expect 0" in told.err) == (exits.BAD_STATE, True)
+    assert command("job", "commit", DEST, job.id, "--yes", "--expect", 0).code == exits.OK
+
+
+def test_what_is_wrong_is_told_before_anything_is_decided(
+    machine: Machine, command: Command
+) -> None:
+    """A lost upload: the job is neither committed nor aborted; on the operator's word it is taken
+    as it is."""
+    job = machine.job("running")
+    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
+    before = contents(machine.s3)
+    told = command("job", "commit", DEST, job.id, "--yes")
+    assert told.code == exits.BAD_STATE
+    assert "t/2.csv" in told.err
+    assert contents(machine.s3) == before
+    accepted = ("--accept", "t/2.csv", "--yes", "--format", "json")
+    assert command("job", "commit", DEST, job.id, *accepted).json()["outcome"] == "committed"
+    assert set(visible(machine.s3)) == {"t/1.csv"}
+
+
+# Ways out -----------------------------------------------------------------------------------------
+
+
+def unresolved(machine: Machine, command: Command) -> Ran:
+    """What is told of a decided job that has lost an upload."""
+    machine.job("committing", job_id="mine")
+    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
+    told = command("job", "recover", DEST, "mine", "--yes")
+    assert told.code == exits.BAD_STATE
+    assert "magic_committer." not in told.err
+    return told
+
+
+def test_an_unresolved_key_can_be_accepted_by_pasting(machine: Machine, command: Command) -> None:
+    """I10: the message has the command that takes what is there for right."""
+    told = unresolved(machine, command)
+    ran = command(*pasted(told.err, "recover"), "--yes", "--format", "json")
+    assert ran.json()["outcome"] == "committed"
+
+
+def test_an_unresolved_job_can_be_undone_by_pasting(machine: Machine, command: Command) -> None:
+    """I10: the message has the command that undoes the job."""
+    told = unresolved(machine, command)
+    ran = command(*pasted(told.err, "abort"), "--yes", "--format", "json")
+    assert ran.json()["outcome"] == "reverted"
+    assert visible(machine.s3) == {}
+
+
+@pytest.mark.parametrize("verb", ["commit", "recover"])
+def test_programs_are_told_the_unresolved_keys(
+    machine: Machine, command: Command, verb: str
+) -> None:
+    """With the error a document comes on stdout; a dry run of recover has them too."""
+    unresolved(machine, command)
+    told = command("job", verb, DEST, "mine", "--yes", "--format", "json")
+    assert told.code == exits.BAD_STATE
+    assert (told.json()["type"], told.json()["unresolved"]) == ("job.unfinished", ["t/2.csv"])
+    dry = command("job", "recover", DEST, "mine", "--dry-run", "--format", "json")
+    assert (dry.code, dry.json()["unresolved"]) == (exits.OK, ["t/2.csv"])
+
+
+def test_a_young_job_is_left_and_its_way_out_can_be_pasted(
+    machine: Machine, command: Command
+) -> None:
+    """Whether a running job is dead is told by its age, or by the operator."""
+    machine.job("running", job_id="mine")
+    machine.later(5 * HOUR)
+    told = command("job", "recover", DEST, "mine", "--yes")
+    assert told.code == exits.BAD_STATE
+    assert "5 h" in told.err
+    ran = command(*pasted(told.err, "recover"), "--yes", "--format", "json")
+    assert ran.json()["outcome"] == "aborted"
+
+
+def test_a_committing_job_is_not_aborted_unasked(machine: Machine, command: Command) -> None:
+    """``abort`` refuses what is decided and names both ways; ``--revert`` undoes it."""
+    machine.job("committing", job_id="mine")
+    told = command("job", "abort", DEST, "mine", "--yes")
+    assert told.code == exits.BAD_STATE
+    assert pasted(told.err, "recover") == ["job", "recover", f"{DEST}/", "mine"]
+    assert pasted(told.err, "abort") == ["job", "abort", f"{DEST}/", "mine", "--revert"]
+    dry = command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
+    assert "1 of its 2 files" in dry
+    assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
+    assert visible(machine.s3) == {}
+
+
+def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(
+    machine: Machine, command: Command
+) -> None:
+    """Profile and endpoint are repeated; an endpoint that holds credentials is not."""
+    machine.job("running", job_id="mine")
+    way = ("--profile", "ops", "--endpoint-url", "http://store:9000")
+    assert pasted(command("job", "recover", DEST, "mine", *way).err, "recover")[-4:] == list(way)
+    secret = ("--endpoint-url", "http://user:secret@store:9000")
+    assert "secret" not in command("job", "recover", DEST, "mine", *secret).err
+
+
+def test_a_job_that_its_marker_knows_is_recovered_already(
+    machine: Machine, command: Command
+) -> None:
+    """Without a record `_SUCCESS` may tell that the job has committed: that is no error."""
+    with mc.write(DEST) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    told = command("job", "recover", DEST, job.id, "--format", "json")
+    assert (told.code, told.json()["outcome"]) == (exits.OK, "committed")
+
+
+# Hadoop's -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("verb", VERBS)
+def test_hadoops_job_is_ended_only_on_the_operators_word(
+    machine: Machine, command: Command, verb: str, release: str
+) -> None:
+    """Without ``--adopt``, too young, or without a yes it stays as it is; then it is ended."""
+    hadoops = leave_job(machine.s3, release)
+    before = contents(machine.s3)
+    refused = command("job", verb, DEST, "hadoops", "--yes")
+    assert (refused.code, "add --adopt" in refused.err) == (exits.BAD_STATE, True)
+    young = command("job", verb, DEST, "hadoops", "--adopt", "--yes")
+    assert (young.code, "--older-than 0" in young.err) == (exits.BAD_STATE, True)
+    adopt = ("job", verb, DEST, "hadoops", "--adopt", "--older-than", "0")
+    assert command(*adopt).code == exits.USAGE
+    dry = command(*adopt, "--dry-run", "--format", "json")
+    assert (dry.json()["adopt"], dry.json()["state"]) == (True, "absent")
+    assert contents(machine.s3) == before
+    told = command(*adopt, "--yes", "--format", "json")
+    assert (told.code, told.json()["state"]) == (exits.OK, "closed")
+    assert visible(machine.s3) == (hadoops.files if verb == "commit" else {})
+    assert machine.s3.open_uploads() == ()
+    assert control(machine.s3) == ["t/__magic_job-hadoops/job.json"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_litter_of_ours_is_never_adopted(machine: Machine, command: Command, verb: str) -> None:
+    """I3: where a token of ours lies the operator's word is not enough."""
+    leave_job(machine.s3, "3.4.1")
+    machine.s3.put_object("t/__magic_job-hadoops/x", metadata={JOB_METADATA: "0" * 32})
+    before = contents(machine.s3)
+    for more in ((), ("--adopt", "--older-than", "0")):
+        told = command("job", verb, DEST, "hadoops", *more, "--yes")
+        assert (told.code, "token" in told.err) == (exits.BAD_STATE, True)
+    assert contents(machine.s3) == before
+
+
+def test_a_hadoop_job_with_something_wrong_is_not_adopted(
+    machine: Machine, command: Command
+) -> None:
+    """What cannot be committed is told before a record is written; aborting it is still open."""
+    hadoops = leave_job(machine.s3, "3.5.0")
+    machine.s3.put_object(hadoops.sets[0], b"{}")
+    before = contents(machine.s3)
+    adopt = ("hadoops", "--adopt", "--older-than", "0", "--yes")
+    told = command("job", "commit", DEST, *adopt)
+    assert told.code == exits.BAD_STATE
+    assert hadoops.sets[0] in told.err
+    assert contents(machine.s3) == before
+    assert command("job", "abort", DEST, *adopt).code == exits.OK
+    assert visible(machine.s3) == {}

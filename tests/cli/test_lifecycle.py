@@ -1,0 +1,552 @@
+"""``lifecycle``: one rule of ours is merged into what is there, and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import magic_committer as mc
+from magic_committer.errors import FormatError, NotSupported, OptionError
+from magic_committer.memory import MemoryStore
+from magic_committer.recovery.lifecycle import (
+    RULE_ID,
+    Configuration,
+    abort_days,
+    covering,
+    merge,
+    prefix_of,
+    rule_id,
+    rules_of,
+    same,
+)
+from magic_committer.s3.lifecycle import S3Lifecycle
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import bucket_settings, register_store, unregister_store
+from tests.cli.conftest import Command
+from tests.servers import (
+    Asked,
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    error,
+    make_bucket,
+    moto_options,
+    moto_server,
+    scripted_server,
+)
+from tools.moto_server import CREDENTIALS
+
+ABORT = "AbortIncompleteMultipartUpload"
+
+
+class Bucket(MemoryStore):
+    """A bucket with a lifecycle.
+
+    Attributes:
+        then: what somebody else does right after a write.
+    """
+
+    def __init__(
+        self, *rules: dict[str, Any], clock: PatientClock | None = None, **beside: Any
+    ) -> None:
+        super().__init__("bucket", clock=clock.now if clock else None)
+        self.configuration: dict[str, Any] = {"Rules": list(rules), **beside} if rules else {}
+        self.writes = 0
+        self.then: Callable[[], None] = lambda: None
+
+    def lifecycle(self) -> Mapping[str, Any]:
+        return copy.deepcopy(self.configuration)
+
+    def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
+        self.writes += 1
+        self.configuration = copy.deepcopy(dict(configuration))
+        self.then()
+
+
+def aborting(days: int, **changes: Any) -> dict[str, Any]:
+    """Somebody's rule that aborts uploads; a change to ``...`` takes a field away."""
+    rule = {
+        "ID": "theirs",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        ABORT: {"DaysAfterInitiation": days},
+    } | changes
+    return {name: value for name, value in rule.items() if value is not ...}
+
+
+EXPIRING: dict[str, Any] = {
+    "ID": "old logs",
+    "Status": "Enabled",
+    "Filter": {"And": {"Prefix": "logs/", "Tags": [{"Key": "k", "Value": "v"}]}},
+    "Expiration": {"Days": 30},
+}
+LEGACY: dict[str, Any] = {
+    "ID": "older than filters",
+    "Status": "Disabled",
+    "Prefix": "tmp/",
+    "Expiration": {"Date": datetime(2030, 1, 1, tzinfo=UTC)},
+    "Transitions": [{"Days": 3, "StorageClass": "GLACIER"}],
+}
+
+
+@pytest.fixture
+def registered() -> Iterator[Callable[[Bucket], Bucket]]:
+    """Puts a bucket behind the command line."""
+    known: list[Bucket] = []
+
+    def register(bucket: Bucket) -> Bucket:
+        register_store(bucket, PatientClock())
+        known.append(bucket)
+        return bucket
+
+    yield register
+    for bucket in known:
+        unregister_store(bucket)
+
+
+# The merge ----------------------------------------------------------------------------------------
+
+PREFIXES = st.sampled_from(["", "t/", "t/x/", "ü b/", "other/"])
+FILTERS = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"Prefix": PREFIXES}),
+    st.fixed_dictionaries({"And": st.fixed_dictionaries({"Prefix": PREFIXES})}),
+    st.just({"Tag": {"Key": "k", "Value": "v"}}),
+    st.just({"And": {"Prefix": "t/", "Tags": [{"Key": "k", "Value": "v"}]}}),
+    st.just({"ObjectSizeGreaterThan": 5}),
+)
+REACHES = st.one_of(
+    st.fixed_dictionaries({"Filter": FILTERS}), st.fixed_dictionaries({"Prefix": PREFIXES})
+)
+RULES = st.builds(
+    lambda named, status, reach, deeds: {**named, "Status": status, **reach, **deeds},
+    st.one_of(
+        st.just({}),
+        st.sampled_from([RULE_ID, rule_id("t/"), f"{RULE_ID}-2", "theirs"]).map(
+            lambda name: {"ID": name}
+        ),
+    ),
+    st.sampled_from(["Enabled", "Disabled"]),
+    REACHES,
+    st.fixed_dictionaries(
+        {},
+        optional={
+            ABORT: st.integers(1, 9).map(lambda days: {"DaysAfterInitiation": days}),
+            "Expiration": st.just({"Days": 30}),
+            "NewThing": st.just({"deep": [1]}),
+        },
+    ),
+)
+CONFIGURATIONS = st.fixed_dictionaries(
+    {}, optional={"Rules": st.lists(RULES, max_size=6), "TransitionDefault": st.just("varies")}
+)
+
+
+@given(CONFIGURATIONS, PREFIXES, st.integers(1, 9))
+@example({}, "", 7)
+@example({"Rules": [LEGACY, EXPIRING]}, "t/", 7)
+def test_all_other_rules_are_kept_as_they_are(
+    before: Configuration, prefix: str, days: int
+) -> None:
+    """Whatever is there: every other rule stays, itself and in its place; at most one rule comes,
+    or one of ours changes; the prefix is covered in time; what was given is not touched."""
+    given_ = copy.deepcopy(before)
+    merged = merge(before, prefix, days)
+    assert before == given_
+    old, new = rules_of(before), rules_of(merged.configuration)
+    beside = {name: value for name, value in merged.configuration.items() if name != "Rules"}
+    assert beside == {name: value for name, value in before.items() if name != "Rules"}
+    if merged.change == "nothing":
+        assert merged.configuration is before
+    elif merged.change == "added":
+        assert new[:-1] == old
+        assert all(a is b for a, b in zip(new, old, strict=False))
+        assert [rule.get("ID") for rule in old].count(new[-1]["ID"]) == 0
+    else:
+        (changed,) = [n for n, (a, b) in enumerate(zip(old, new, strict=True)) if a is not b]
+        assert old[changed]["ID"].startswith(rule_id(prefix))
+        assert set(old[changed]) <= {"ID", "Status", "Filter", "Prefix", ABORT}
+    assert covering(merged.configuration, prefix, days) is not None
+    assert abort_days(merged.rule) is not None
+
+
+@given(CONFIGURATIONS, PREFIXES, st.integers(1, 9))
+def test_merging_again_changes_nothing(before: Configuration, prefix: str, days: int) -> None:
+    """The second time nothing is needed."""
+    once = merge(before, prefix, days)
+    assert merge(once.configuration, prefix, days).change == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("rule", "covers"),
+    [
+        (aborting(7), True),
+        (aborting(8), False),
+        (aborting(7, Status="Disabled"), False),
+        (aborting(7, Filter={}), True),
+        (aborting(7, Filter=..., Prefix="t/"), True),
+        (aborting(7, Filter={"Prefix": "t"}), True),
+        (aborting(7, Filter={"Prefix": "t/deeper/"}), False),
+        (aborting(7, Filter={"And": {"Prefix": "t/"}}), True),
+        (aborting(7, Filter={"And": {"Prefix": "t/", "ObjectSizeLessThan": 5}}), False),
+        (aborting(7, Filter={"Tag": {"Key": "k", "Value": "v"}}), False),
+        (EXPIRING, False),
+    ],
+)
+def test_what_covers(rule: dict[str, Any], covers: bool) -> None:
+    """A rule counts that is enabled, soon enough, and goes by a prefix of ours alone."""
+    merged = merge({"Rules": [rule]}, "t/", 7)
+    assert (merged.change == "nothing") == covers
+
+
+def test_our_rule_is_lengthened_too() -> None:
+    """Days that were too few are mended by asking for more; a rule of ours that somebody has added
+    to is theirs, and stays."""
+    few = merge({}, "t/", 1).configuration
+    more = merge(few, "t/", 7)
+    assert (more.change, abort_days(more.rule), len(rules_of(more.configuration))) == (
+        "changed", 7, 1,
+    )  # fmt: skip
+    theirs = {**merge({}, "t/", 9).rule, "Expiration": {"Days": 3}}
+    beside = merge({"Rules": [theirs]}, "t/", 7)
+    assert rules_of(beside.configuration)[0] == theirs
+    assert beside.rule["ID"] == f"{rule_id('t/')}-2"
+    assert merge(beside.configuration, "t/", 5).change == "changed"
+
+
+def test_the_old_form_is_kept_where_rules_have_it() -> None:
+    """S3 takes no mixture: beside rules with a bare prefix ours has one."""
+    assert merge({"Rules": [LEGACY]}, "t/", 7).rule["Prefix"] == "t/"
+    assert "Filter" not in merge({"Rules": [LEGACY]}, "t/", 7).rule
+    assert merge({"Rules": [LEGACY, EXPIRING]}, "t/", 7).rule["Filter"] == {"Prefix": "t/"}
+
+
+@given(st.text(max_size=300))
+def test_every_prefix_gives_an_id_that_stores_take(prefix: str) -> None:
+    """At most 255 plain characters, and of two prefixes two."""
+    named = rule_id(prefix)
+    assert len(named) <= 255
+    assert named.isascii()
+    assert not set(named) & set('/ "<>&')
+    assert named != rule_id(f"{prefix}x")
+
+
+@pytest.mark.parametrize("days", [0, -1, 2**31, True, 1.5])
+def test_days_are_days(days: Any) -> None:
+    """What S3 would refuse is refused before anything is read."""
+    with pytest.raises(OptionError, match="whole number from 1"):
+        merge({}, "", days)
+
+
+def test_same_sees_every_difference_but_form() -> None:
+    """An empty filter in either form, another order, an id that the store gave: the same."""
+    wanted: dict[str, Any] = {
+        "Rules": [aborting(7, Filter={}), EXPIRING, aborting(3, ID=...)],
+        "T": "x",
+    }
+    stored: dict[str, Any] = {
+        "Rules": [aborting(3, ID="drawn"), EXPIRING, aborting(7)],
+        "T": "x",
+        "more": 1,
+    }
+    assert same(stored, wanted)
+    for other in (
+        {**stored, "T": "y"},
+        {**stored, "Rules": stored["Rules"][1:]},
+        {**stored, "Rules": [*stored["Rules"], LEGACY]},
+        {**stored, "Rules": [aborting(4, ID="drawn"), EXPIRING, aborting(7)]},
+    ):
+        assert not same(other, wanted)
+
+
+# The commands -------------------------------------------------------------------------------------
+
+
+def test_ensure_twice_writes_once(command: Command, registered: Callable[[Bucket], Bucket]) -> None:
+    """Others' rules stay, ours comes; the second time it says so and writes nothing."""
+    bucket = registered(Bucket(EXPIRING, LEGACY, TransitionDefaultMinimumObjectSize="varies"))
+    first = command("lifecycle", "ensure", "bucket", "--days", 7, "--yes")
+    assert (first.code, first.err) == (0, "")
+    assert first.out.startswith(f"Added rule '{RULE_ID}': it aborts uploads 7 days after")
+    assert bucket.configuration["Rules"][:2] == [EXPIRING, LEGACY]
+    assert bucket.configuration["TransitionDefaultMinimumObjectSize"] == "varies"
+    again = command("lifecycle", "ensure", "bucket", "--days", 7, "--format", "json").json()
+    assert (again["change"], again["done"], again["rules"]) == ("nothing", False, 3)
+    assert bucket.writes == 1
+
+
+def test_a_rule_of_somebody_else_is_enough(
+    command: Command, registered: Callable[[Bucket], Bucket]
+) -> None:
+    """Nothing is written where another rule is as soon."""
+    bucket = registered(Bucket(aborting(3)))
+    ran = command("lifecycle", "ensure", "s3://bucket/t", "--days", 7)
+    assert (
+        "Nothing to do because of rule 'theirs': it aborts uploads 3 days after they began"
+        in ran.out
+    )
+    assert (ran.code, bucket.writes) == (0, 0)
+
+
+def test_nothing_is_changed_unasked(
+    command: Command, registered: Callable[[Bucket], Bucket]
+) -> None:
+    """A dry run says what would be; without a terminal and without --yes nothing happens."""
+    bucket = registered(Bucket(EXPIRING))
+    ran = command("lifecycle", "ensure", "bucket", "--days", 7, "--dry-run")
+    assert ran.code == 0
+    assert ran.out.startswith("Would add rule")
+    assert command("lifecycle", "ensure", "bucket", "--days", 7).code == 42
+    assert bucket.writes == 0
+
+
+@pytest.mark.parametrize("arguments", [["s3://bucket/t"], ["bucket", "--prefix", "t"]])
+def test_a_prefix_is_a_directory(
+    command: Command, registered: Callable[[Bucket], Bucket], arguments: list[str]
+) -> None:
+    """``t`` never means ``table``."""
+    bucket = registered(Bucket())
+    command("lifecycle", "ensure", *arguments, "--days", 7, "--yes")
+    assert [prefix_of(rule) for rule in bucket.configuration["Rules"]] == ["t/"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["s3://bucket/t", "--prefix", "x", "--days", 7], 40),
+        (["bucket", "--days", 0], 40),
+        (["gs://bucket", "--days", 7], 40),
+        (["bucket"], 42),
+    ],
+)
+def test_bad_arguments(
+    command: Command, registered: Callable[[Bucket], Bucket], arguments: list[Any], code: int
+) -> None:
+    """Each has its exit code, and nothing is written."""
+    bucket = registered(Bucket())
+    assert command("lifecycle", "ensure", *arguments, "--yes").code == code
+    assert bucket.writes == 0
+
+
+def test_who_writes_at_the_same_moment_is_seen(
+    command: Command, registered: Callable[[Bucket], Bucket]
+) -> None:
+    """S3 has no condition: what somebody writes right after us is found by reading back."""
+    bucket = registered(Bucket(EXPIRING))
+
+    def overwrite() -> None:
+        bucket.configuration = {"Rules": [LEGACY]}
+
+    bucket.then = overwrite
+    ran = command("lifecycle", "ensure", "bucket", "--days", 7, "--yes")
+    assert ran.code == 46
+    assert "is not what was just written" in ran.err
+    assert ran.out == ""
+
+
+def test_a_change_since_the_first_look_is_merged(
+    command: Command, registered: Callable[[Bucket], Bucket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is read again right before it is written: what came while we asked stays."""
+    bucket = registered(Bucket(EXPIRING))
+
+    def answer(*_: Any, **__: Any) -> None:
+        bucket.configuration = {"Rules": [EXPIRING, LEGACY]}
+
+    monkeypatch.setattr("magic_committer.cli.shell.Shell.confirm", answer)
+    assert command("lifecycle", "ensure", "bucket", "--days", 7).code == 0
+    assert bucket.configuration["Rules"][:2] == [EXPIRING, LEGACY]
+
+
+def test_a_rule_that_is_too_short_is_a_note(
+    command: Command, registered: Callable[[Bucket], Bucket]
+) -> None:
+    """One day is short for every job; three are for one that lives since four."""
+    clock = PatientClock()
+    bucket = Bucket(clock=clock)
+    register_store(bucket, clock)
+    try:
+        arguments = ("lifecycle", "ensure", "s3://bucket/t", "--dry-run", "--days")
+        assert "1 day is short" in command(*arguments, 1).err
+        assert command(*arguments, 3).err == ""
+        mc.start("s3://bucket/t")
+        clock.ahead += 4 * 86_400
+        ran = command(*arguments, 3)
+        assert "a live job here has run for 4.0 days" in ran.err
+        assert ran.code == 0
+        assert command(*arguments, 5).err == ""
+        assert command(*arguments, 3, "--quiet").err == ""
+    finally:
+        unregister_store(bucket)
+
+
+def test_rules_are_shown_in_words(command: Command, registered: Callable[[Bucket], Bucket]) -> None:
+    """Each says what it does and to what; the last line says what happens to uploads."""
+    sizes = {"And": {"Prefix": "big/", "ObjectSizeGreaterThan": 5 * 1024**2}}
+    versions = {
+        "ID": "versions",
+        "Status": "Enabled",
+        "Filter": sizes,
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 9, "NewerNoncurrentVersions": 2},
+        "NoncurrentVersionTransitions": [{"NoncurrentDays": 2, "StorageClass": "GLACIER"}],
+        "Expiration": {"ExpiredObjectDeleteMarker": True},
+    }
+    registered(Bucket(EXPIRING, LEGACY, versions))
+    out = command("lifecycle", "show", "bucket").out
+    assert "deletes objects after 30 days, in s3://bucket/logs/* tagged k=v" in out
+    assert "deletes objects from 2030-01-01 on; moves objects to GLACIER after 3 days" in out
+    assert "deletes old versions after 9 days but for the newest 2" in out
+    assert "in s3://bucket/big/* over 5.0 MiB" in out
+    assert "No rule aborts uploads below s3://bucket/" in out
+
+
+@pytest.mark.parametrize("how", ["json", "jsonl", "csv"])
+def test_rules_for_programs(
+    command: Command, registered: Callable[[Bucket], Bucket], how: str
+) -> None:
+    """The rule as it is stored, and after how many days an upload is aborted."""
+    registered(Bucket(aborting(3), EXPIRING))
+    ran = command("lifecycle", "show", "s3://bucket/t", "--format", how)
+    assert ran.code == 0
+    assert '"DaysAfterInitiation' in ran.out.replace('""', '"')
+    if how == "json":
+        assert ran.json()["summary"]["abort_days"] == 3
+        assert [row["covers"] for row in ran.json()["rows"]] == [True, False]
+
+
+# Servers ------------------------------------------------------------------------------------------
+
+
+def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the real client, on moto's server: from no rules to ours, beside one that came."""
+    with moto_server() as url:
+        make_bucket(url, "lived")
+        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
+            monkeypatch.setenv(variable, value)
+        assert "No rule aborts" in command("lifecycle", "show", "lived").out
+        bucket_settings("lived", moto_options(url)).put_lifecycle({"Rules": [EXPIRING]})
+        for change in ("added", "nothing"):
+            ran = command(
+                "lifecycle", "ensure", "s3://lived/t", "--days", 7, "--yes", "--format", "json"
+            )
+            assert (ran.code, ran.json()["change"]) == (0, change)
+        rows = command("lifecycle", "show", "s3://lived/t", "--format", "json").json()["rows"]
+        assert [row["id"] for row in rows] == ["old logs", rule_id("t/")]
+        assert rows[0]["rule"] == EXPIRING
+        assert command("lifecycle", "show", "s3://nowhere").code == 44
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    """A server that answers as the test says, for the commands."""
+    with scripted_server() as scripted:
+        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": scripted.url}.items():
+            monkeypatch.setenv(variable, value)
+        yield scripted
+
+
+def settings(server: ScriptedServer) -> S3Lifecycle:
+    """The bucket's settings on a scripted server."""
+    return S3Lifecycle("bkt", moto_options(server.url), clock=HurriedClock())
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "words"),
+    [
+        (error(501, "NotImplemented"), 46, "does not have this operation"),
+        (Reply(200, "<ListBucketResult><Name>bkt</Name></ListBucketResult>"), 46, "no lifecycle"),
+        (Reply(200, ""), 46, "no lifecycle"),
+        (error(403, "AccessDenied"), 43, "s3:GetLifecycleConfiguration"),
+        (error(404, "NoSuchBucket"), 44, "NoSuchBucket"),
+    ],
+)
+def test_what_a_server_refuses(
+    command: Command, server: ScriptedServer, reply: Reply, code: int, words: str
+) -> None:
+    """Each has its exit code and says what to do; a store that does not look at ``?lifecycle`` is
+    found out, and nothing is written."""
+    server.said(reply)
+    ran = command("lifecycle", "ensure", "bkt", "--days", 7, "--yes")
+    assert (ran.code, ran.out) == (code, "")
+    assert words in ran.err
+    assert {asked.method for asked in server.asked} == {"GET"}
+
+
+def test_who_may_read_and_not_write_is_told_so(command: Command, server: ScriptedServer) -> None:
+    """The error names s3:PutLifecycleConfiguration."""
+
+    def answer(asked: Asked) -> Reply:
+        code = "NoSuchLifecycleConfiguration" if asked.method == "GET" else "AccessDenied"
+        return error(404 if asked.method == "GET" else 403, code)
+
+    server.script = answer
+    ran = command("lifecycle", "ensure", "bkt", "--days", 7, "--yes")
+    assert ran.code == 43
+    assert "s3:PutLifecycleConfiguration" in ran.err
+
+
+def document(inside: str) -> str:
+    """A lifecycle configuration as it comes."""
+    space = "http://s3.amazonaws.com/doc/2006-03-01/"
+    return (
+        f'<LifecycleConfiguration xmlns="{space}"><Rule><ID>a</ID><Status>Enabled</Status>'
+        f"<Filter><Prefix>x/</Prefix></Filter>{inside}</Rule></LifecycleConfiguration>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("inside", "field"),
+    [
+        ("<Novelty>1</Novelty>", "Rule.Novelty"),
+        ("<Expiration><Weeks>1</Weeks></Expiration>", "Rule.Expiration.Weeks"),
+        (
+            "<Transition><Days>1</Days><StorageClass>GLACIER</StorageClass></Transition>"
+            "<Transition><Moon>full</Moon></Transition>",
+            "Rule.Transition.Moon",
+        ),
+    ],
+)
+def test_what_the_sdk_would_drop_is_not_written_over(
+    server: ScriptedServer, inside: str, field: str
+) -> None:
+    """An element of a rule that boto3 does not know would be gone after a write: it is refused."""
+    server.said(Reply(200, document(inside)))
+    with pytest.raises(FormatError, match="would drop it") as caught:
+        settings(server).lifecycle()
+    assert caught.value.field == field
+
+
+def test_all_that_is_known_goes_back(server: ScriptedServer) -> None:
+    """What was read is written with all it had, the size limit in the header too; the reply of a
+    bucket without rules is none."""
+    inside = (
+        "<Expiration><Days>3</Days></Expiration>",
+        "<NoncurrentVersionTransition><NoncurrentDays>2</NoncurrentDays>"
+        "<StorageClass>GLACIER</StorageClass></NoncurrentVersionTransition>",
+    )
+    sizes = {"x-amz-transition-default-minimum-object-size": "varies_by_storage_class"}
+    server.said(Reply(200, document("".join(inside)), sizes))
+    bucket = settings(server)
+    read = bucket.lifecycle()
+    assert read["TransitionDefaultMinimumObjectSize"] == "varies_by_storage_class"
+    bucket.put_lifecycle(merge(read, "t/", 7).configuration)
+    put = server.asked[-1]
+    assert put.headers["x-amz-transition-default-minimum-object-size"] == "varies_by_storage_class"
+    for element in (*inside, "<ID>a</ID>", "<Prefix>x/</Prefix>", rule_id("t/")):
+        assert element in put.body.decode()
+    server.said(error(404, "NoSuchLifecycleConfiguration"))
+    assert bucket.lifecycle() == {}
+
+
+def test_a_store_without_a_lifecycle_says_so(command: Command, memory_s3: MemoryStore) -> None:
+    """The in-memory store has none: not supported, exit code 46."""
+    ran = command("lifecycle", "show", memory_s3.bucket)
+    assert ran.code == 46
+    with pytest.raises(NotSupported):
+        bucket_settings(memory_s3.bucket, mc.S3Options())
