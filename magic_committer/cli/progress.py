@@ -29,6 +29,7 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(file=sys.stderr),
+        redirect_stdout=False,  # results stay on stdout
         transient=True,
     ) as bars:
         known = {}

@@ -249,7 +249,7 @@ class Index:
         adopted = {
             seen.record.paths(dest).tree: uuid
             for uuid, seen in place.records.items()
-            if seen.record.adopted
+            if seen.record.adopted and seen.record.state is not State.CLOSED
         }
         listing = Listing(self._runtime, directory)
 

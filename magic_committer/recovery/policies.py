@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from magic_committer.elements import MAGIC_JOB_PREFIX
+from magic_committer.elements import MAGIC, MAGIC_JOB_PREFIX
 from magic_committer.options import Track
 from magic_committer.paths import RECORD, Destination
 
@@ -101,7 +101,7 @@ def policy(role: Role, dest: Destination, track: Track = "s3") -> dict[str, Any]
             }
         )
     if LIST in needed:
-        prefixes = [f"{one}{MAGIC_JOB_PREFIX}*" for one in above]
+        prefixes = [f"{one}{MAGIC}*" for one in above]
         statements.append(
             {
                 "Sid": "FindObjects",

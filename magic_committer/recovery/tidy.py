@@ -28,14 +28,12 @@ from magic_committer.commit import records
 from magic_committer.commit.complete import is_there
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
-from magic_committer.commit.sweep import job_records
 from magic_committer.errors import (
     FormatError,
     JobTooYoung,
     MagicError,
     NotFound,
     NotSupported,
-    PathError,
     StoreError,
 )
 from magic_committer.job import JOB_METADATA, State
@@ -49,6 +47,7 @@ from magic_committer.paths import (
 )
 from magic_committer.recovery.finish import recover_job
 from magic_committer.recovery.look import Listing, job_directories, pendings_of
+from magic_committer.recovery.owners import Places, directory_of
 from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
@@ -91,7 +90,7 @@ class Cleaning:
         self._unfinished: list[Recovery] = []
         self._left_ages: dict[str, float] = {}
         self._over: set[str] = set()
-        self._above: dict[str, _Records] = {}
+        self._places = Places(runtime, options.commit_threads)
         self._counts = dict.fromkeys(
             ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
         )
@@ -104,14 +103,16 @@ class Cleaning:
         Raises:
             StoreError: the jobs could not be listed.
         """
-        owned = {(_directory(u.key), uuid) for u, uuid, _ in self._named_uploads()}
+        owned = {(directory_of(u.key), uuid) for u, uuid, _ in self._named_uploads()}
         for directory in job_directories(self._runtime, self._dest):
             try:
                 self._job(directory)
             except MagicError as error:
                 self._errors.append(f"{directory}: {error}")
         if owned:
-            self._abort_named({one: self._is_over(*one) for one in owned})
+            self._places.look(directory for directory, _ in owned)
+            self._abort_named({one: self._places.is_over(*one) for one in owned})
+            self._errors += self._places.problems
         counts = self._counts
         return CleanupReport(
             dest=self._dest.url,
@@ -300,7 +301,7 @@ class Cleaning:
         def doomed() -> Iterator[UploadInfo]:
             for upload, uuid, age in self._named_uploads():
                 age = age if age is not None else self._left_ages.get(uuid)
-                is_over = over.get((_directory(upload.key), uuid), False)
+                is_over = over.get((directory_of(upload.key), uuid), False)
                 if is_over and age is not None and age >= self._limits.leftover:
                     yield upload
                 elif is_over is not False:
@@ -317,37 +318,6 @@ class Cleaning:
                 line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                 self._note("uploads_aborted", line)
 
-    def _is_over(self, directory: str, uuid: str) -> bool | None:
-        """Whether the job with an upload in a directory is over. None: it cannot be told."""
-        told: bool | None = True
-        for prefix in _and_above(directory):
-            if prefix not in self._above:
-                self._above[prefix] = self._read_records(prefix)
-            there = self._above[prefix]
-            if uuid in there.live:
-                return False
-            if there.unknown:
-                told = None
-        return told
-
-    def _read_records(self, prefix: str) -> _Records:
-        """The jobs that have their record directly under a directory, and are not over."""
-        live: set[str] = set()
-        try:
-            dest = Destination(self._runtime.store.bucket, prefix)
-        except PathError:
-            return _Records(live, False)  # no job can be there
-        try:
-            for key in job_records(self._runtime, dest):
-                seen = records.read(self._runtime, key)
-                if seen is None or seen.record.state is State.CLOSED:
-                    continue
-                live.add(seen.record.uuid)
-        except MagicError as error:
-            self._errors.append(f"the jobs under {dest.url} cannot be told: {error}")
-            return _Records(live, True)
-        return _Records(live, False)
-
     def _each(
         self, function: Callable[[Any], Any], items: Iterable[Any]
     ) -> Iterator[tuple[Any, Any]]:
@@ -357,24 +327,3 @@ class Cleaning:
             for outcome in outcomes:
                 failed = isinstance(outcome.error, MagicError)
                 yield outcome.item, outcome.error if failed else outcome.unwrap()
-
-
-@dataclass(frozen=True, slots=True)
-class _Records:
-    """UUIDs of the jobs under one directory that are not over; ``unknown``: there may be more."""
-
-    live: set[str]
-    unknown: bool
-
-
-def _directory(key: str) -> str:
-    """``"a/b/"`` for ``a/b/c``."""
-    return key[: key.rfind("/") + 1]
-
-
-def _and_above(directory: str) -> Iterator[str]:
-    """``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
-    yield ""
-    for index, character in enumerate(directory):
-        if character == "/":
-            yield directory[: index + 1]
