@@ -40,8 +40,8 @@ VERSITYGW = (sys.executable, "-m", "tests.real_servers.versitygw")
 """Builds the real server, with Go, where it is not built yet."""
 
 
-SCHEDULES = (sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "30000")
-"""What two cores do in two minutes or so."""
+SCHEDULES = (sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000")
+"""What two cores do in three minutes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ SUITES = (
     Suite("search", 120, ("model",), slow=True),
     Suite("crashwalk", 90, ("crashwalk",), slow=True),
     Suite("kills", 200, ("kills",), slow=True),
-    Suite("real", 240, ("real_servers",), (VERSITYGW,), slow=True),
+    Suite("real", 300, ("real_servers",), (VERSITYGW,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 

@@ -9,7 +9,7 @@ from magic_committer.version import __version__
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Paths are directories: s3://bucket/table never means table2. Exit codes: docs/cli.md.",
+    epilog="A path is a directory: s3://bucket/table never means table2.",
 )
 @click.version_option(__version__, prog_name="magic-committer")
 def root() -> None:

@@ -107,7 +107,7 @@ class Cleaned:
 # The command --------------------------------------------------------------------------------------
 
 
-@command(root, "cleanup")
+@command(root, "cleanup", "From cron: take away what dead jobs left.")
 @click.argument("paths", type=DIRECTORY, nargs=-1, metavar="[PATH]…")
 @click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
 @click.option(

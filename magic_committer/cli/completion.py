@@ -12,7 +12,7 @@ VARIABLE = "_MAGIC_COMMITTER_COMPLETE"
 """What the script sets when it asks us; click's own name for a program of ours."""
 
 
-@root.command("completion")
+@root.command("completion", short_help="The script that completes commands in a shell.")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
     """Print the completion script of a SHELL.

@@ -73,7 +73,7 @@ class Stage:
         return wiring.runtime_for(BUCKET, S3Options(), no_progress).store
 
 
-@command(root, "demo")
+@command(root, "demo", "A tour, on an S3 of its own.")
 @click.option("--keep", is_flag=True, help="Let the server run afterwards, until Ctrl-C.")
 @click.option("--in-memory", is_flag=True, help="Without moto's server, also where it is there.")
 def demo(shell: Shell, keep: bool, in_memory: bool) -> int:

@@ -54,7 +54,7 @@ _WORKS = {True: "yes", False: "no", None: "unknown"}
 _KEPT = {True: "yes", False: "no", None: "not asked"}
 
 
-@command(root, "doctor")
+@command(root, "doctor", "Try permissions and store; print IAM policies.")
 @click.argument("path", type=DIRECTORY)
 @click.option(
     "--policy", "policy_for", type=click.Choice(ROLES),

@@ -57,7 +57,7 @@ SET_FIELDS = ("name", "etag", "task", "attempt")
 SET_COLUMNS = tuple(Column(name) for name in ("task", "attempt", "name", "etag"))
 
 
-@command(root, "inspect")
+@command(root, "inspect", "Print and check a committer's file.")
 @click.argument("file", metavar="FILE|URL|-")
 @click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
 @click.option(

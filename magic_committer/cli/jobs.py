@@ -32,7 +32,7 @@ from magic_committer.recovery.look import inspect_all
 from magic_committer.recovery.show import ShownFile, show_job
 from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob, Recovery
 
-job = group("job", "Jobs under a destination: look at them, finish them, undo them.")
+job = group("job", "Jobs: look at them, finish them, undo them.")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (
@@ -78,7 +78,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 # Looking ------------------------------------------------------------------------------------------
 
 
-@command(job, "list")
+@command(job, "list", "All jobs under a path.")
 @_path
 @_dead_after
 def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
@@ -97,7 +97,7 @@ def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
     )  # fmt: skip
 
 
-@command(job, "show")
+@command(job, "show", "One job in full.")
 @_path
 @_job
 @click.option(
@@ -143,7 +143,7 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
 # Ending -------------------------------------------------------------------------------------------
 
 
-@command(job, "commit")
+@command(job, "commit", "Make its files visible.")
 @_path
 @_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
@@ -195,7 +195,7 @@ def commit(
         _report(shell, committer.commit_job(None, wanted, accept))
 
 
-@command(job, "abort")
+@command(job, "abort", "Undo it.")
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
@@ -228,7 +228,7 @@ def abort(
         _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
 
 
-@command(job, "recover")
+@command(job, "recover", "Finish it as it was decided.")
 @_path
 @_job
 @_accept

@@ -42,7 +42,7 @@ def _bucket(text: str) -> Destination:
     return Destination.parse(text if "://" in text else f"s3://{text}/")
 
 
-@command(lifecycle, "show")
+@command(lifecycle, "show", "The bucket's rules, in words.")
 @click.argument("bucket", metavar="BUCKET|URL")
 def show(shell: Shell, bucket: str) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
@@ -62,7 +62,7 @@ def show(shell: Shell, bucket: str) -> None:
     )  # fmt: skip
 
 
-@command(lifecycle, "ensure")
+@command(lifecycle, "ensure", "Add the rule that aborts old uploads.")
 @click.argument("bucket", metavar="BUCKET|URL")
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
 @click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")

@@ -40,7 +40,7 @@ NOTES_MAX = 10
 STDOUT = "-"
 
 
-@command(root, "report")
+@command(root, "report", "One page for people: uploads, cost, jobs.")
 @click.argument("path", type=DIRECTORY)
 @click.option(
     "--html", "html", metavar="FILE",

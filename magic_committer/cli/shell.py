@@ -120,8 +120,10 @@ def _common(function: F) -> F:
     return function
 
 
-def command(group: click.Group, name: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a function a command of a group.
+def command(
+    group: click.Group, name: str, short: str
+) -> Callable[[Callable[..., int | None]], click.Command]:
+    """Make a function a command of a group; ``short`` stands beside its name in lists.
 
     Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
     None for 0. Errors of the library end it with a sentence and their code.
@@ -149,7 +151,7 @@ def command(group: click.Group, name: str) -> Callable[[Callable[..., int | None
             if code:
                 raise click.exceptions.Exit(code)
 
-        return group.command(name)(_common(run))
+        return group.command(name, short_help=short)(_common(run))
 
     return decorate
 

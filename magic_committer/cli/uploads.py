@@ -188,7 +188,7 @@ def _by_class(counts: Mapping[str, int]) -> str:
 # Commands -----------------------------------------------------------------------------------------
 
 
-@command(uploads, "list")
+@command(uploads, "list", "Each open upload: whose, how old, how large.")
 @_selecting
 @_sizing
 @click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
@@ -234,7 +234,7 @@ def list_uploads(
     )  # fmt: skip
 
 
-@command(uploads, "abort")
+@command(uploads, "abort", "Abort those that nobody needs.")
 @_selecting
 @_sizing
 @click.option("--foreign", is_flag=True, help="Foreign ones too; needs --older-than.")
@@ -353,7 +353,7 @@ def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[
     return actions["left"]
 
 
-@command(uploads, "expect")
+@command(uploads, "expect", "Succeed if exactly N are open.")
 @_selecting
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
 def expect_uploads(shell: Shell, wanted: Wanted, expected: int) -> int:
