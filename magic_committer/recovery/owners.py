@@ -57,6 +57,17 @@ def at_and_above(directory: str) -> Iterator[str]:
             yield directory[: index + 1]
 
 
+def each(
+    runtime: Runtime, function: Callable[[Any], Any], items: Iterable[Any], in_flight: int
+) -> Iterator[tuple[Any, Any]]:
+    """Items with what the function returned, or with the error of ours that it raised."""
+    outcomes: Any = runtime.pool.each(function, items, in_flight=in_flight)
+    with closing(outcomes):
+        for outcome in outcomes:
+            failed = isinstance(outcome.error, MagicError)
+            yield outcome.item, outcome.error if failed else outcome.unwrap()
+
+
 # Records ------------------------------------------------------------------------------------------
 
 
@@ -102,7 +113,7 @@ class Places:
             for place in at_and_above(directory)
             if place not in self._known
         }
-        for prefix, listed in self._each(self._list, sorted(new)):
+        for prefix, listed in each(self._runtime, self._list, sorted(new), self._in_flight):
             place = self._known[prefix] = Place()
             if isinstance(listed, MagicError):
                 where = f"s3://{self._runtime.store.bucket}/{prefix}"
@@ -115,7 +126,7 @@ class Places:
             for directory in self._known[prefix].directories
             if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
         )
-        for (prefix, directory), seen in self._each(self._read, ours):
+        for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
             place = self._known[prefix]
             if isinstance(seen, MagicError):
                 place.unread.add(directory)
@@ -173,16 +184,6 @@ class Places:
             if seen.record.paths(dest).record != seen.key:
                 raise FormatError(seen.key, "id", "is not the one that its directory names")
         return seen
-
-    def _each(
-        self, function: Callable[[Any], Any], items: Iterable[Any]
-    ) -> Iterator[tuple[Any, Any]]:
-        """Items with what the function returned, or with the error of ours that it raised."""
-        outcomes: Any = self._runtime.pool.each(function, items, in_flight=self._in_flight)
-        with closing(outcomes):
-            for outcome in outcomes:
-                failed = isinstance(outcome.error, MagicError)
-                yield outcome.item, outcome.error if failed else outcome.unwrap()
 
 
 # What control objects name ------------------------------------------------------------------------

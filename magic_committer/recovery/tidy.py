@@ -19,10 +19,8 @@ where its age is not known for good: some program may be copying a file of that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from magic_committer.commit import records
 from magic_committer.commit.complete import is_there
@@ -47,7 +45,7 @@ from magic_committer.paths import (
 )
 from magic_committer.recovery.finish import recover_job
 from magic_committer.recovery.look import Listing, job_directories, pendings_of
-from magic_committer.recovery.owners import Places, directory_of
+from magic_committer.recovery.owners import Places, directory_of, each
 from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
@@ -208,7 +206,9 @@ class Cleaning:
                     yield info
 
         taken = 0
-        for info, outcome in self._each(lambda i: self._take(i, known_over), candidates()):
+        for info, outcome in each(
+            self._runtime, lambda i: self._take(i, known_over), candidates(), self._in_flight
+        ):
             if isinstance(outcome, MagicError):
                 self._errors.append(f"{info.key}: {outcome}")
             elif outcome is not None:
@@ -311,19 +311,9 @@ class Cleaning:
             if not self._dry_run:
                 self._runtime.store.abort_upload(upload.key, upload.upload_id)
 
-        for upload, outcome in self._each(abort, doomed()):
+        for upload, outcome in each(self._runtime, abort, doomed(), self._in_flight):
             if isinstance(outcome, MagicError):
                 self._errors.append(f"{upload.key}: {outcome}")
             else:
                 line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                 self._note("uploads_aborted", line)
-
-    def _each(
-        self, function: Callable[[Any], Any], items: Iterable[Any]
-    ) -> Iterator[tuple[Any, Any]]:
-        """Items with what the function returned, or with the error of ours that it raised."""
-        outcomes: Any = self._runtime.pool.each(function, items, in_flight=self._in_flight)
-        with closing(outcomes):
-            for outcome in outcomes:
-                failed = isinstance(outcome.error, MagicError)
-                yield outcome.item, outcome.error if failed else outcome.unwrap()
