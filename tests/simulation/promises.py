@@ -219,17 +219,20 @@ class Watch:
             self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
 
     def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor) -> None:
+        own = self.truth.jobs.get(gone.job)
+        serves = actor.serves_all or gone.job == actor.job
+        if own is not None and own.decision == "reverted" and serves:
+            return  # undone, also where another job's plan would replace it
         job = self._planned_by(key, gone, actor)
         if job is not None:
             missing = self.truth.unfinished(job)
             if missing and object_of(key) == "data":
                 self.broken("I7", f"{key} was deleted, what replaces it is not visible: {missing}")
             return
-        job = self.truth.jobs.get(gone.job)
-        if job is None or (gone.job != actor.job and not actor.serves_all):
+        if own is None or not serves:
             self.broken("I6", f"{key} of {gone.job}, not as it was planned, was deleted by {actor}")
-        elif job.decision != "reverted":
-            self.broken("I2", f"{key} of job {job.id}, {job.decision}, was deleted by {actor}")
+        else:
+            self.broken("I2", f"{key} of job {own.id}, {own.decision}, was deleted by {actor}")
 
     def _may_tidy(self, key: str, actor: Actor) -> bool:
         """Whether a control object is the actor's, or an operator may take it."""
