@@ -19,8 +19,9 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
+from magic_committer.cli.files import replace_file
 from magic_committer.cli.output import Column, note
-from magic_committer.cli.prometheus import Metric, exposition, replace_file
+from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.errors import MagicError, OptionError
 from magic_committer.options import Options

@@ -26,6 +26,7 @@ from magic_committer import wiring
 from magic_committer.api import start
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
+from magic_committer.cli.running import run
 from magic_committer.cli.shell import Shell, command
 from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import MagicError, OptionError
@@ -135,8 +136,6 @@ def _title(shell: Shell, title: str) -> None:
 
 def _run(shell: Shell, *arguments: str) -> int:
     """Print a command as it is typed, and run it."""
-    from magic_committer.cli.main import run  # late: it imports this module
-
     shell.output.text("")
     shell.output.text(f"$ magic-committer {shlex.join(arguments)}")
     return run([*arguments, "--format", shell.output.format])

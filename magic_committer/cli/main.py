@@ -1,33 +1,24 @@
-"""Entry point: all groups of commands, and what becomes an exit code.
-
-No traceback without ``--debug``: not for an error of ours that a command did not translate, nor for
-one that nobody expected; that one is told with its kind, and with how to see all of it.
-"""
+"""Entry point: all groups of commands."""
 
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import NoReturn
-
-import click
 
 from magic_committer.cli import (
     cleanup,
     completion,
     demo,
     doctor,
-    exits,
     inspecting,
     jobs,
     lifecycle,
     report,
     uploads,
 )
-from magic_committer.cli.app import root
-from magic_committer.cli.output import note
+from magic_committer.cli.running import run
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 GROUPS = (cleanup, completion, demo, doctor, inspecting, jobs, lifecycle, report, uploads)
 """The modules that add their commands to the root when they are imported."""
@@ -36,24 +27,3 @@ GROUPS = (cleanup, completion, demo, doctor, inspecting, jobs, lifecycle, report
 def main() -> NoReturn:
     """Run the command line of this process, and exit with its code."""
     sys.exit(run(sys.argv[1:]))
-
-
-def run(arguments: list[str]) -> int:
-    """Run a command line; its exit code."""
-    try:
-        code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        note("magic-committer: interrupted")
-        return exits.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        usage = isinstance(error, click.UsageError) and error.exit_code == 2
-        return exits.USAGE if usage else error.exit_code
-    except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
-        return exits.FAILED
-    return code if isinstance(code, int) else exits.OK

@@ -17,8 +17,8 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.charts import seconds_words
+from magic_committer.cli.files import replace_file
 from magic_committer.cli.output import note
-from magic_committer.cli.prometheus import replace_file
 from magic_committer.cli.quantities import bytes_words, money_words, time_words
 from magic_committer.cli.report_page import ReportData, needs_care, page
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command

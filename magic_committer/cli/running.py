@@ -1,0 +1,36 @@
+"""One command line, run: what becomes an exit code.
+
+No traceback without ``--debug``: not for an error of ours that a command did not translate, nor for
+one that nobody expected; that one is told with its kind, and with how to see all of it.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+import click
+
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.output import note
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; its exit code."""
+    try:
+        code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        note("magic-committer: interrupted")
+        return exits.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        usage = isinstance(error, click.UsageError) and error.exit_code == 2
+        return exits.USAGE if usage else error.exit_code
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
+        return exits.FAILED
+    return code if isinstance(code, int) else exits.OK
