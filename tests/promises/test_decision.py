@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PreconditionFailed, Unanswered
+from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Accept, Track
 from magic_committer.store import Written
@@ -443,6 +443,28 @@ def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
     else:
         with pytest.raises(Unanswered):
             mc.start(DEST)
+    s3.before = None
+    with pytest.raises(PreconditionFailed):
+        late[0].effect()
+    (record,) = control(s3)
+    assert b'"closed"' in s3.body(record)
+
+
+def test_a_proof_that_fails_later_on_does_not_forget_its_late_request(s3: MemoryStore) -> None:
+    """I4: the first question of the proof was sent twice, a later one is refused: the record is
+    closed, and what lands late does not bring the job back."""
+    late: list[Request] = []
+
+    def slow(request: Request) -> None:
+        if request.verb == "put" and s3.requests["put"] == 2:
+            late.append(request)
+            raise PreconditionFailed("412", status=412, attempts=2)
+        if request.verb == "complete_upload":
+            raise PermissionDenied("no")
+
+    s3.before = slow
+    with pytest.raises(PermissionDenied):
+        mc.start(DEST, mode="fail_partitions")
     s3.before = None
     with pytest.raises(PreconditionFailed):
         late[0].effect()

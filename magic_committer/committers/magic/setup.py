@@ -79,8 +79,9 @@ def setup_job(
         undisturbed=created.undisturbed,
     )
     try:
-        if _prove_once(runtime, paths, created.seen):
+        if _late_proof(runtime, paths, created.seen):
             job = replace(job, undisturbed=False)
+        _prove(runtime, paths, created.seen)
         if terms.mode in EXCLUDING:
             refuse_other_jobs(runtime, job, dest)
         if terms.mode == "fail":
@@ -114,8 +115,13 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
         return
 
 
-def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
-    """Whether a late request of the proof may still write the record, were it gone."""
+def _late_proof(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
+    """Ask what is asked by creating the record once more. Whether a late PUT of that may still
+    write the record, were it gone: known before anything else of the proof can fail."""
+    return probe.need(runtime, paths, seen, {"conditional_put"})[1]
+
+
+def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
     job_id, terms = seen.record.id, seen.record.terms
     if terms.conditional_writes == "off":
         logger.warning(
@@ -123,8 +129,8 @@ def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
             " recovery beside it",
             job_id,
         )
-        return False
-    found, late = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+        return
+    found, _ = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
     if terms.mode in REPLACING and found.conditional_delete is False:
         logger.warning(
             "job %s: the store of bucket %r has no conditional DELETE (it %s): what somebody writes"
@@ -133,7 +139,6 @@ def _prove_once(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
             runtime.store.bucket,
             found.notes["conditional_delete"],
         )
-    return late
 
 
 def _withdraw(
