@@ -224,7 +224,7 @@ def _pending_lines(one: Pending, row: Mapping[str, Any]) -> Iterator[tuple[str, 
     yield "upload", one.upload_id
     yield "parts", str(row["parts"])
     yield "bytes", _bytes(one.length)
-    yield "created", _moment(row["created"])
+    yield "created", time_words(row["created"])
     yield "job", one.job_id
     yield "task", one.task_id
     yield "checksum of parts", row["checksum"]
@@ -339,9 +339,9 @@ def _success_lines(one: SuccessData) -> Iterator[tuple[str, str]]:
     yield "committer", one.committer
     yield "job", f"{one.job_id} ({one.job_id_source})" if one.job_id_source else one.job_id
     yield "uuid", one.diagnostics.get(DIAGNOSTIC_UUID, "")
-    yield "written", _moment(one.timestamp / 1000)
+    yield "written", time_words(one.timestamp / 1000)
     if (completed := _completed(one)) is not None:
-        yield "completed", f"{_moment(completed)} by the store's clock"
+        yield "completed", f"{time_words(completed)} by the store's clock"
     yield "host", one.hostname
     yield "description", one.description
     yield "state", " ".join(filter(None, (one.state, one.stage)))
@@ -365,7 +365,7 @@ def _record_lines(one: JobRecord) -> Iterator[tuple[str, str]]:
     yield "uuid", one.uuid
     yield "state", str(one.state)
     yield "outcome", one.outcome
-    yield "started", f"{_moment(one.started)} by its driver's clock"
+    yield "started", f"{time_words(one.started)} by its driver's clock"
     yield "terms", ", ".join(f"{name}={value}" for name, value in plain(one.terms).items())
     if one.decider is not None:
         yield "decided by", f"{one.decider.role} on {one.decider.host}, process {one.decider.pid}"
@@ -382,13 +382,6 @@ def _record_lines(one: JobRecord) -> Iterator[tuple[str, str]]:
 
 def _bytes(size: int) -> str:
     return bytes_words(size) if size < 1024 else f"{bytes_words(size)} ({size:,} bytes)"
-
-
-def _moment(epoch: float) -> str:
-    try:
-        return time_words(epoch)
-    except (OverflowError, ValueError, OSError):
-        return f"{epoch} s after 1970, which is no date"
 
 
 def _some(names: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, not_found
@@ -167,7 +168,7 @@ def commit(
     settled: float,
     dry_run: bool,
     yes: bool,
-) -> None:
+) -> int:
     """Make a job's files visible: what its tasks left on the store, or what was decided before.
 
     A running job is committed only where its record says that its driver may go by a listing, or
@@ -188,11 +189,11 @@ def commit(
             raise ended_by_record(ending.record())
         if dry_run:
             ending.tell(question, files)
-            return
+            return exits.OK
         if ending.state != State.CLOSED:
             shell.confirm(question, yes=yes)
         committer = committer_of(ending.runtime, path, ending.take(), None)
-        _report(shell, committer.commit_job(None, wanted, accept))
+        return _report(shell, committer.commit_job(None, wanted, accept))
 
 
 @command(job, "abort", "Undo it.")
@@ -212,7 +213,7 @@ def abort(
     settled: float,
     dry_run: bool,
     yes: bool,
-) -> None:
+) -> int:
     """Make sure that nothing of a job is visible, now or later, however young it is."""
     with shell.progress() as progress, Calls(shell, path, job_id) as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
@@ -222,10 +223,10 @@ def abort(
         question = ending.question()
         if dry_run:
             ending.tell(question)
-            return
+            return exits.OK
         if ending.state != State.CLOSED:
             shell.confirm(question, yes=yes)
-        _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
+        return _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
 
 
 @command(job, "recover", "Finish it as it was decided.")
@@ -249,7 +250,7 @@ def recover(
     older_than: float | None,
     dry_run: bool,
     yes: bool,
-) -> None:
+) -> int:
     """Finish a job whose driver is dead: forward what was decided, back what was not.
 
     A Hadoop job that is adopted was not decided, so it is aborted; ``job commit --adopt`` commits
@@ -264,22 +265,20 @@ def recover(
             told = recover_job(shell.runtime(path.bucket), path, job_id, older_than=limit)
             if told.outcome != "committed":
                 raise
-            _recovered(shell, told)
-            return
+            return _recovered(shell, told)
         if ending.adoption is not None:
             question, limit = ending.question(), 0.0
             if dry_run:
                 ending.tell(question)
-                return
+                return exits.OK
         else:
             would = _recover(ending, limit, accept, dry_run=True)
             if dry_run or would.state == State.CLOSED:
-                _recovered(shell, would)
-                return
+                return _recovered(shell, would)
             question = f"Job {job_id} is {would.state}; {would.did}. Go on?"
         shell.confirm(question, yes=yes)
         ending.take()
-        _recovered(shell, _recover(ending, limit, accept, dry_run=False))
+        return _recovered(shell, _recover(ending, limit, accept, dry_run=False))
 
 
 def _recover(
@@ -300,8 +299,17 @@ def _recover(
 # What it came to ----------------------------------------------------------------------------------
 
 
-def _report(shell: Shell, report: JobReport) -> None:
+def _report(shell: Shell, report: JobReport) -> int:
     shell.output.document("job.report", report.to_dict(), _report_lines(report))
+    return _code(report)
+
+
+def _code(report: JobReport | None) -> int:
+    """Whether something of the job is left: its uploads, or its record."""
+    if report is None:
+        return exits.OK
+    ended = report.state in (State.ABSENT, State.CLOSED)
+    return exits.OK if ended and not report.left_open else exits.BAD_STATE
 
 
 def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
@@ -319,7 +327,7 @@ def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
         yield "unattributed", f"{uploads} under the destination: their names tell no job"
 
 
-def _recovered(shell: Shell, recovery: Recovery) -> None:
+def _recovered(shell: Shell, recovery: Recovery) -> int:
     lines: list[tuple[str, str]] = [
         ("job", recovery.job_id),
         ("found", recovery.found),
@@ -331,3 +339,4 @@ def _recovered(shell: Shell, recovery: Recovery) -> None:
     if recovery.report is not None:
         lines += [line for line in _report_lines(recovery.report) if line not in lines]
     shell.output.document("job.recovery", recovery.to_dict(), lines)
+    return _code(recovery.report)

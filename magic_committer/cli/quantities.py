@@ -32,7 +32,7 @@ def parse_duration(text: str) -> float:
 def age_words(seconds: float | None) -> str:
     """``"3.2 h"``; "?" where a store does not tell."""
     if seconds is None:
-        return "?"
+        return f"{epoch} s after 1970, which is no date"
     for unit, size in _AGES:
         if seconds >= size:
             number = seconds / size
@@ -71,4 +71,7 @@ def money_words(dollars: float | None) -> str:
 
 def time_words(epoch: float) -> str:
     """``"2026-11-21 12:30:00Z"``; "" for 0, which stands for "not known"."""
-    return f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%SZ}" if epoch else ""
+    try:
+        return f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%SZ}" if epoch else ""
+    except (OverflowError, OSError, ValueError):
+        return "?"

@@ -17,6 +17,7 @@ from magic_committer.cli.output import Column, note
 from magic_committer.cli.quantities import age_words, bytes_words, money_words
 from magic_committer.cli.shell import DURATION, Shell, command
 from magic_committer.cli.tally import Sum
+from magic_committer.errors import MagicError
 from magic_committer.options import Options
 from magic_committer.recovery.clearing import Cleared, Clearing, Plan
 from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
@@ -217,7 +218,8 @@ def list_uploads(
         rows: Iterable[FoundUpload] = chosen(survey)
         if sort is not None:
             rows = sorted(rows, key=SORTS[sort])
-        rows = _gathered(shell, rows)
+        if _at_once(shell):
+            rows = list(rows)
 
     def closing() -> str:
         if not sums.all.uploads:
@@ -281,12 +283,19 @@ def abort_uploads(
     elif plan.uploads and not dry_run:
         shell.confirm(_question(wanted.scope, plan), yes=yes)
     cleared: Iterable[Cleared] = ()
-    with shell.progress() as relay.to:
-        if not too_many:
-            cleared = _gathered(shell, clearing.run(plan, dry_run=dry_run))
+    failure: MagicError | None = None
+    if not too_many:
+        cleared = clearing.run(plan, dry_run=dry_run)
+    if _at_once(shell):
+        with shell.progress() as relay.to:
+            cleared, failure = _kept(cleared)
     relay.to = no_progress
     left = _tell(shell, plan, cleared, survey.problems)
-    return exits.BAD_STATE if too_many or left else exits.OK
+    for line in clearing.unfinished:
+        note(line)
+    if failure is not None:
+        raise failure
+    return exits.BAD_STATE if too_many or left or clearing.unfinished else exits.OK
 
 
 def _rules(filters: Filters, foreign: bool, beside_live_jobs: bool, hadoop: bool) -> Rules:
@@ -388,10 +397,21 @@ class _Relay:
         self.to(step)
 
 
-def _gathered(shell: Shell, rows: Iterable[T]) -> Iterable[T]:
-    """For formats that print all rows at once: all of them, while the bars are shown. The others
-    are printed as they are found, without bars."""
-    return list(rows) if shell.output.format in ("table", "json") else rows
+def _at_once(shell: Shell) -> bool:
+    """Whether the format prints all rows at once: they are gathered while the bars are shown. The
+    others are printed as they are found, without bars."""
+    return shell.output.format in ("table", "json")
+
+
+def _kept(rows: Iterable[Cleared]) -> tuple[list[Cleared], MagicError | None]:
+    """All rows, or those before a failure, and it: what was done is told in any case."""
+    kept: list[Cleared] = []
+    try:
+        for row in rows:
+            kept.append(row)
+    except MagicError as error:
+        return kept, error
+    return kept, None
 
 
 def _prices(path: Path | None) -> Prices:

@@ -126,6 +126,25 @@ def is_there(runtime: Runtime, upload: ReadyUpload) -> bool:
         return False
 
 
+def has_ended(runtime: Runtime, key: str, upload_id: str) -> bool:
+    """Whether an upload that a listing shows was completed or aborted: a listing is a hint only,
+    and aborting what was completed costs the object on some stores (docs/stores.md). One ListParts;
+    where that is refused (a permission, a customer's key) the listing must do.
+
+    Raises:
+        Unanswered: nobody can tell.
+    """
+    try:
+        runtime.store.list_parts(key, upload_id)
+    except NotFound:
+        return True
+    except Unanswered:
+        raise
+    except StoreError:
+        return False
+    return False
+
+
 def _maybe_open(runtime: Runtime, upload: ReadyUpload) -> bool:
     """Whether the upload may still be open: then its failure is another, a missing permission say,
     and completing can be tried again."""

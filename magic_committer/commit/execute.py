@@ -255,7 +255,7 @@ class Execution:
             spared=self.names.__contains__,
             accepted={self.paths.tree + planned.name for planned in self.plan.sets},
             in_flight=self.in_flight,
-            look_first=not self.knows_all,
+            look_first=not self.knows_all or bool(self.job.adopted),
         )
         self.warnings += swept.warnings
         if swept.again:

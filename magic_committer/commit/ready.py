@@ -18,7 +18,7 @@ import orjson
 from magic_committer.errors import FormatError
 from magic_committer.formats import Pending, UploadEtag, new_pending
 from magic_committer.job import StartedJob
-from magic_committer.store import Checksum, ChecksumAlgorithm, Part
+from magic_committer.store import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
 
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
@@ -26,6 +26,9 @@ EXTRA_PART_BYTES = "magic-committer.part-bytes"
 EXTRA_JOB = "magic-committer.job"
 EXTRA_TASK = "magic-committer.task"
 EXTRA_ATTEMPT = "magic-committer.attempt"
+
+RUN_CHARS_MAX = 24
+"""Of one run of sizes: 13 digits, a star, 5 digits, and some."""
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
 
@@ -152,8 +155,11 @@ def _sizes(text: str, source: str) -> list[int]:
     sizes: list[int] = []
     for run in text.split(",") if text else ():
         size, _, count = run.partition("*")
-        if not size.isdecimal() or not (count or "1").isdecimal() or int(count or 1) > 10_000:
-            raise FormatError(source, f"extraData.{EXTRA_PART_BYTES}", f"{run!r} is not a size")
+        digits = size.isdecimal() and (count or "1").isdecimal() and len(run) <= RUN_CHARS_MAX
+        if not digits or len(sizes) + int(count or 1) > PART_NUMBER_MAX:
+            raise FormatError(
+                source, f"extraData.{EXTRA_PART_BYTES}", f"{run[:RUN_CHARS_MAX]!r} is not a size"
+            )
         sizes += [int(size)] * int(count or 1)
     return sizes
 

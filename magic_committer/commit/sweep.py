@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import is_there
+from magic_committer.commit.complete import has_ended, is_there
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
 from magic_committer.formats import PENDINGSET_BYTES_MAX, Pending, decode_pending, decode_pendingset
@@ -256,6 +256,8 @@ class _Sweep:
                 self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
 
     def _abort(self, upload: UploadInfo) -> None:
+        if self.look_first and has_ended(self.runtime, upload.key, upload.upload_id):
+            return
         self.runtime.store.abort_upload(upload.key, upload.upload_id)
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:

@@ -27,9 +27,10 @@ from typing import Any, Literal
 
 from magic_committer.commit import records
 from magic_committer.commit.complete import is_there
-from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.ready import ReadyUpload, upload_name
 from magic_committer.commit.sweep import SWEEP_PAUSE_SECONDS, SWEEP_ROUNDS_MAX
-from magic_committer.errors import MagicError, NotFound, StoreError, Unanswered
+from magic_committer.errors import MagicError, NotFound, PathError, StoreError, Unanswered
 from magic_committer.job import State
 from magic_committer.options import Options
 from magic_committer.paths import Destination, JobPaths
@@ -91,7 +92,7 @@ class Plan:
     Attributes:
         chosen: how many uploads are to be aborted, by class.
         left: how many are not, by class: by the rules, or because the filters do not mean them.
-        singly: how many of those to be aborted do not go with a dead job.
+        named: those to be aborted that do not go with a dead job.
         bytes, dollars_per_month: of those to be aborted, as far as they are known; 0 without sizes.
         jobs: dead jobs that are aborted as a whole, by UUID.
         advice: what the operator may want to do about those left, a sentence each.
@@ -99,7 +100,7 @@ class Plan:
 
     chosen: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
-    singly: int = 0
+    named: KeySet = field(default_factory=KeySet)
     bytes: int = 0
     dollars_per_month: float = 0.0
     jobs: dict[str, DeadJob] = field(default_factory=dict)
@@ -137,6 +138,8 @@ class Clearing:
         self._sizes = sizes
         self._prices = prices
         self._total = self._done = 0
+        self.unfinished: list[str] = []
+        """Jobs that were aborted, and of which something is left, a sentence each."""
 
     # Planning -------------------------------------------------------------------------------------
 
@@ -155,7 +158,7 @@ class Clearing:
             chosen = []
             for found in page:
                 of_dead_job = _of_dead_job(found)
-                if of_dead_job:
+                if of_dead_job or _began_meanwhile(found):
                     new = DeadJob(found.job, found.uuid, found.dest)
                     plan.jobs.setdefault(found.uuid, new).seen += 1
                 elif found.owner_class == "over" and found.job_state != State.CLOSED:
@@ -166,7 +169,8 @@ class Clearing:
                     plan.jobs[found.uuid].chosen.append(found)
                 else:
                     chosen.append(found)
-            plan.singly += self._count(plan, chosen, sizes)
+                    plan.named.add(upload_name(found.key, found.upload_id))
+            self._count(plan, chosen, sizes)
         self._drop_partial(plan)
         for job in plan.jobs.values():
             self._count(plan, job.chosen, sizes)
@@ -216,8 +220,8 @@ class Clearing:
     # Doing ----------------------------------------------------------------------------------------
 
     def run(self, plan: Plan, *, dry_run: bool = False) -> Iterator[Cleared]:
-        """Abort what is to be aborted, as it is asked for: never more uploads than the plan has
-        counted. Repeatable.
+        """Abort what is to be aborted, as it is asked for: the uploads that the plan names and no
+        others. Repeatable.
 
         Args:
             dry_run: change nothing; say ``would abort``.
@@ -226,9 +230,9 @@ class Clearing:
             StoreError: the uploads could not be listed. What fails with one of them is ``left``.
         """
         self._total, self._done = plan.uploads, 0
-        allowed = plan.singly
         for job in plan.jobs.values():
-            chosen = self._sized(job.chosen)
+            chosen, gone = self._still_open(job.chosen)
+            yield from gone
             if dry_run:
                 yield from (Cleared(found, "would abort") for found in chosen)
                 continue
@@ -238,12 +242,24 @@ class Clearing:
             else:
                 yield from self._each(chosen, by_job=ended.by_us)
         for page in self._survey.pages():
-            meant = [one for one in page if not _of_dead_job(one) and self._means(one)][:allowed]
-            allowed -= len(meant)
+            meant = [
+                one
+                for one in page
+                if upload_name(one.key, one.upload_id) in plan.named and not _of_dead_job(one)
+            ]
+            chosen, gone = self._still_open(meant)
+            yield from gone
             if dry_run:
-                yield from (Cleared(found, "would abort") for found in self._sized(meant))
+                yield from (Cleared(found, "would abort") for found in chosen)
             else:
-                yield from self._each(self._sized(meant))
+                yield from self._each(chosen)
+
+    def _still_open(self, page: list[FoundUpload]) -> tuple[list[FoundUpload], list[Cleared]]:
+        """Uploads with their sizes, and those that have ended meanwhile."""
+        chosen = self._sized(page)
+        names = {(found.key, found.upload_id) for found in chosen}
+        ended = [found for found in page if (found.key, found.upload_id) not in names]
+        return chosen, [Cleared(found, "gone") for found in ended]
 
     def _abort_job(self, job: DeadJob) -> _Ended:
         """Abort a dead job, if it still is dead, and not decided to commit."""
@@ -257,7 +273,10 @@ class Clearing:
             age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
             if seen.record.state is State.RUNNING and age < self._survey.dead_after:
                 return _Ended(why=f"its job lives: it changed {words(age)} ago")
-            abort_job(self._runtime, dest, seen, revert=False, options=self._options)
+            report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
+            if report.state not in (State.CLOSED, State.ABSENT):
+                why = f": {report.warnings[0]}" if report.warnings else ""
+                self.unfinished.append(f"job {job.id} is still {report.state}{why}")
         except MagicError as error:
             return _Ended(why=f"its job could not be aborted: {error.message}")
         return _Ended(by_us=True)
@@ -291,6 +310,10 @@ class Clearing:
             return Cleared(found, "left", f"it is younger than {words(limit)} by now")
         if self._became_visible(found):
             return Cleared(found, "gone", "it was completed: the object there is what it became")
+        if self._is_gone(found):
+            return Cleared(found, "gone", "a listing shows it, and its parts are gone")
+        if found.owner_class == "hadoop" and self._was_adopted(found):
+            return Cleared(found, "left", "its job has been adopted meanwhile")
         for number in range(SWEEP_ROUNDS_MAX):
             if number:
                 self._runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
@@ -312,6 +335,15 @@ class Clearing:
             if any(upload.key > found.key for upload in page.uploads):
                 return False
         return False
+
+    def _was_adopted(self, found: FoundUpload) -> bool:
+        """Whether the job of an upload of Hadoop's has a record by now that is not closed."""
+        try:
+            paths = JobPaths(Destination(self._survey.scope.bucket, found.dest), found.job)
+        except PathError:
+            return False  # no job of ours can have that id
+        seen = records.read(self._runtime, paths.record)
+        return seen is not None and seen.record.state is not State.CLOSED
 
     def _became_visible(self, found: FoundUpload) -> bool:
         if not (found.token or found.multipart_etag):
@@ -344,3 +376,8 @@ class _Ended:
 def _of_dead_job(found: FoundUpload) -> bool:
     """Whether an upload goes when its dead job is aborted."""
     return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
+
+
+def _began_meanwhile(found: FoundUpload) -> bool:
+    """Whether a job that was taken for dead has begun an upload since: then it is not."""
+    return found.owner_class == "unknown" and found.job_state in UNDECIDED_OR_UNDONE

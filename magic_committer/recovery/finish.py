@@ -105,6 +105,8 @@ def committer_of(
 ) -> MagicCommitter:
     """A job as this process takes it over from the store."""
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    # "Nobody else writes here" was said when it was started, for as long as its driver lives.
+    job = replace(job, terms=replace(job.terms, exclusive=False))
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
 
 

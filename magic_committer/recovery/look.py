@@ -267,7 +267,10 @@ def inspect_job(
 def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
     job_id = directory[len(dest.older_jobs_prefix) : -1]
     found = FoundJob(job_id, dest.url, "hadoop", directory=directory[len(dest.prefix) :])
-    return _without_record(runtime, found, directory)
+    try:
+        return _without_record(runtime, found, directory)
+    except MagicError as error:
+        return _unreadable(runtime, found, directory, error)
 
 
 def inspect_one(
@@ -282,10 +285,15 @@ def inspect_one(
             return _without_record(runtime, found, directory)
         return _with_record(runtime, dest, found, seen, dead_seconds)
     except MagicError as error:
-        with suppress(StoreError):
-            listing = Listing(runtime, directory).to_end()
-            found = replace(found, age=listing.age, objects=listing.objects)
-        return replace(found, problem=str(error), would="nothing: it cannot be read")
+        return _unreadable(runtime, found, directory, error)
+
+
+def _unreadable(runtime: Runtime, found: FoundJob, directory: str, error: MagicError) -> FoundJob:
+    with suppress(StoreError):
+        listing = Listing(runtime, directory).to_end()
+        found = replace(found, age=listing.age, objects=listing.objects)
+    why = "nothing: it cannot be read"
+    return replace(found, kind="unreadable", problem=str(error), would=why)
 
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
@@ -304,10 +312,19 @@ def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJ
 def with_token(runtime: Runtime, directory: str) -> str:
     """A key that carries a job's token, "" if there is none. Not looked at again are those whose
     metadata `measure` has read."""
-    for info in Listing(runtime, directory):
-        pending = info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX))
-        if not pending and _carries_token(runtime, info):
-            return info.key
+
+    def others() -> Iterator[ObjectInfo]:
+        for info in Listing(runtime, directory):
+            if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                yield info
+
+    outcomes = runtime.pool.each(
+        lambda info: _carries_token(runtime, info), others(), in_flight=LOADING_SETS_MAX
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            if outcome.unwrap():
+                return outcome.item.key
     return ""
 
 

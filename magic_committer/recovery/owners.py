@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 from magic_committer.commit import records
@@ -39,7 +40,7 @@ from magic_committer.paths import (
     Destination,
 )
 from magic_committer.recovery.look import Listing, pendings_of
-from magic_committer.recovery.values import age_of
+from magic_committer.recovery.values import NAMED_MAX, age_of
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo
 
@@ -102,8 +103,9 @@ class Places:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read so far, a sentence each."""
-        return [problem for place in self._known.values() for problem in place.problems]
+        """What could not be read so far, a sentence each: the first of them."""
+        found = (problem for place in self._known.values() for problem in place.problems)
+        return list(islice(found, NAMED_MAX))
 
     def look(self, directories: Iterable[str]) -> None:
         """Read the records at and above some directories, but for those already read."""
@@ -288,7 +290,8 @@ class Index:
 
     def _missed(self, directory: str, why: str) -> None:
         self._unread.add(directory)
-        self.problems.append(f"{directory}: not all that it names is known: {why}")
+        if len(self.problems) < NAMED_MAX:
+            self.problems.append(f"{directory}: not all that it names is known: {why}")
 
     def _add(
         self,

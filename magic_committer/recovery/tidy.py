@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import is_there
+from magic_committer.commit.complete import has_ended, is_there
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
 from magic_committer.errors import (
@@ -166,6 +166,10 @@ class Cleaning:
             self._unfinished.append(recovery)
             return
         self._recovered.append(recovery)
+        if not recovery.dry_run and recovery.state not in (State.CLOSED, State.ABSENT):
+            warnings = recovery.report.warnings if recovery.report is not None else ()
+            why = f": {warnings[0]}" if warnings else ""
+            self._errors.append(f"job {recovery.job_id} is still {recovery.state}{why}")
         if len(self._recovered) <= NAMED_MAX:
             self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
 
@@ -307,13 +311,16 @@ class Cleaning:
                 elif is_over is not False:
                     self._counts["uploads_left"] += 1
 
-        def abort(upload: UploadInfo) -> None:
+        def abort(upload: UploadInfo) -> bool:
+            if has_ended(self._runtime, upload.key, upload.upload_id):
+                return False
             if not self._dry_run:
                 self._runtime.store.abort_upload(upload.key, upload.upload_id)
+            return True
 
         for upload, outcome in each(self._runtime, abort, doomed(), self._in_flight):
             if isinstance(outcome, MagicError):
                 self._errors.append(f"{upload.key}: {outcome}")
-            else:
+            elif outcome:
                 line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                 self._note("uploads_aborted", line)

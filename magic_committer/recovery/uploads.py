@@ -346,7 +346,7 @@ class Survey:
         verdict = min(
             verdicts,
             key=lambda v: (
-                CLASSES.index(v.owner_class),
+                _rank(v),
                 v.state not in FINISHED_BY_RECOVERY,
                 v.state == State.CLOSED,
             ),
@@ -412,13 +412,13 @@ class Survey:
         for place in self._places.around(directory):
             for problem in place.problems:
                 yield _Verdict("foreign", near=True, note=f"it may be of a job: {problem}")
+            by_key = {seen.key: seen for seen in place.records.values()}
             for below in place.directories:
-                seen = _record_in(place.records.values(), below)
+                seen = by_key.get(f"{below}{RECORD}")
                 over = seen is not None and seen.record.state is State.CLOSED
-                litter = seen is None and below not in place.unread and self._index.is_litter(below)
-                if over or litter:
+                whole = self._index.is_whole(below) and below not in place.unread
+                if over or (seen is None and whole and self._index.is_litter(below)):
                     continue
-                whole = self._index.is_whole(below)
                 age = self._index.age(below) if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
@@ -432,6 +432,16 @@ class Survey:
         if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
             ages.append(self._index.age(f"{dest.prefix}{MAGIC}/"))
         return min(ages)
+
+
+def _rank(verdict: _Verdict) -> int:
+    """How strongly a verdict protects, the strongest first."""
+    if verdict.owner_class == "hadoop":
+        return 2
+    finished = verdict.state in FINISHED_BY_RECOVERY
+    return {"live": 0, "unknown": 1, "over": 1 if finished else 3, "orphan": 4}.get(
+        verdict.owner_class, 5
+    )
 
 
 def _dest_of(seen: records.Seen) -> str:

@@ -197,7 +197,7 @@ class Follower:
         if record.state not in (State.ABORTING, State.REVERTED):
             raise ended_by_record(record)
         what = "aborted" if record.state is State.ABORTING else "reverted"
-        swept = self._sweep()
+        swept = self._sweep(look_first=bool(self.job.adopted))
         warnings = list(swept.warnings)
         state: State = record.state
         if not swept.again:
