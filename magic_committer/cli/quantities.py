@@ -32,7 +32,7 @@ def parse_duration(text: str) -> float:
 def age_words(seconds: float | None) -> str:
     """``"3.2 h"``; "?" where a store does not tell."""
     if seconds is None:
-        return f"{epoch} s after 1970, which is no date"
+        return "?"
     for unit, size in _AGES:
         if seconds >= size:
             number = seconds / size
@@ -74,4 +74,4 @@ def time_words(epoch: float) -> str:
     try:
         return f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%SZ}" if epoch else ""
     except (OverflowError, OSError, ValueError):
-        return "?"
+        return f"{epoch} s after 1970, which is no date"
