@@ -117,6 +117,8 @@ class _Sweep:
     look_first: bool
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
+    ended: set[str] = field(default_factory=set)
+    """Uploads that needed no abort: a listing shows them, and they have ended."""
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
@@ -193,13 +195,15 @@ class _Sweep:
             again = [upload for upload, _ in self.swept.left.values()]
             if not mine and not again:
                 return
-            self.abort_all(mine + again)
-        self.swept.still_listed = [
-            u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left
-        ]
-        self.swept.warnings.append(
-            f"{len(mine)} uploads of the job are still listed after {SWEEP_ROUNDS_MAX} rounds"
-        )
+            if not self.abort_all(mine + again) and not self.swept.left:
+                return  # what the listing shows has ended
+        told = self.ended.union(self.swept.left)
+        self.swept.still_listed = [u for u in mine if upload_name(u.key, u.upload_id) not in told]
+        if self.swept.still_listed:
+            self.swept.warnings.append(
+                f"{len(self.swept.still_listed)} uploads of the job are still listed after"
+                f" {SWEEP_ROUNDS_MAX} rounds"
+            )
 
     def _list_mine(self) -> list[UploadInfo]:
         exclusive = self.job.terms.exclusive
@@ -241,8 +245,10 @@ class _Sweep:
                 return False
         return True
 
-    def abort_all(self, doomed: Iterable[UploadInfo]) -> None:
-        """Abort uploads by id; what fails is kept, to be tried again in the next round."""
+    def abort_all(self, doomed: Iterable[UploadInfo]) -> int:
+        """Abort uploads by id, and say how many; what fails is kept, to be tried again in the next
+        round."""
+        before = self.swept.aborted
         targets = (u for u in doomed if not self.spared(upload_name(u.key, u.upload_id)))
         with closing(self._each(self._abort, targets)) as outcomes:
             for outcome in outcomes:
@@ -250,15 +256,22 @@ class _Sweep:
                 if isinstance(outcome.error, StoreError):
                     self.swept.left[name] = (outcome.item, outcome.error)
                     continue
-                outcome.unwrap()
+                sent = outcome.unwrap()
                 self.swept.left.pop(name, None)
+                if not sent:
+                    self.ended.add(name)
+                    continue
+                self.ended.discard(name)
                 self.swept.aborted += 1
                 self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
+        return self.swept.aborted - before
 
-    def _abort(self, upload: UploadInfo) -> None:
+    def _abort(self, upload: UploadInfo) -> bool:
+        """Whether an abort was sent: what has ended needs none."""
         if self.look_first and has_ended(self.runtime, upload.key, upload.upload_id):
-            return
+            return False
         self.runtime.store.abort_upload(upload.key, upload.upload_id)
+        return True
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""

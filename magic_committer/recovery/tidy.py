@@ -261,7 +261,8 @@ class Cleaning:
 
     def _abort_pendings(self, info: ObjectInfo) -> int:
         """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
-        were completed: aborting these costs the object on some stores (docs/stores.md)."""
+        have ended: aborting a completed one costs the object on some stores, also one that has
+        replaced its own (docs/stores.md)."""
         try:
             pendings, _ = pendings_of(self._runtime, info)
         except NotFound:
@@ -274,7 +275,9 @@ class Cleaning:
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
             upload = from_pending(pending, f"{info.key}: {number}")
-            if is_there(self._runtime, upload):
+            if is_there(self._runtime, upload) or has_ended(
+                self._runtime, upload.key, upload.upload_id
+            ):
                 continue
             if not self._dry_run:
                 self._runtime.store.abort_upload(upload.key, upload.upload_id)

@@ -18,6 +18,8 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
+from magic_committer.formats import UploadEtag, encode_pending, new_pending
+from magic_committer.job import JOB_METADATA
 from magic_committer.memory import Request
 from magic_committer.recovery.tidy import Cleaning, Limits
 from magic_committer.testing import MemoryStore, PatientClock, memory_store
@@ -157,6 +159,59 @@ def test_a_job_that_nobody_can_decide_is_named(
     assert "__magic_job-lost" in ran.err
     assert "job dead (running): " in ran.out
     assert s3.open_uploads() == ()
+
+
+def test_a_job_that_is_not_ended_is_named(
+    command: Command, s3: MemoryStore, clock: PatientClock
+) -> None:
+    """Where uploads may not be aborted the job is decided and stays: it is named on stderr with the
+    reason, the code is 46; a later run, which may, ends it."""
+    half_written("denied", files=1)
+    clock.ahead += 2 * DAY
+
+    def deny(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("s3:AbortMultipartUpload is not allowed")
+
+    s3.before = deny
+    ran = command("cleanup", TABLE, "--format", "json")
+    assert ran.code == ran.json()["rows"][0]["code"] == exits.BAD_STATE
+    assert "job denied is still aborting: " in ran.err
+    assert "s3:AbortMultipartUpload is not allowed" in ran.err
+    assert len(s3.open_uploads()) == 1
+    s3.before = None
+    clock.ahead += 2 * DAY
+    assert command("cleanup", TABLE).code == exits.OK
+    assert s3.open_uploads() == ()
+
+
+def test_a_hostile_file_does_not_stop_the_others(
+    command: Command, s3: MemoryStore, clock: PatientClock
+) -> None:
+    """Litter whose sizes are thousands of digits is named with its field, and left; the dead job
+    beside it is ended, and `uploads list` shows all."""
+    upload = s3.start_upload("table/left.csv")
+    pending = new_pending(
+        uri="s3a://bucket/table/left.csv", upload_id=upload, bucket="bucket",
+        destination_key="table/left.csv", created_ms=0,
+        etags=(UploadEtag('"900150983cd24fb0d6963f7d28e17f72"', None, None),), length=3,
+        extra_data={"magic-committer.part-bytes": "9" * 5_000}, task_id="t",
+    )  # fmt: skip
+    hostile = "table/__magic_job-litter/job-litter/00/tasks/a/__base/x.pending"
+    s3.put_object(hostile, encode_pending(pending), metadata={JOB_METADATA: "0" * 32})
+    half_written("dead", files=1)
+    clock.ahead += 2 * DAY
+    ran = command("uploads", "list", TABLE, "--format", "json")
+    assert ran.code == exits.OK
+    classes = {row["key"]: row["class"] for row in ran.json()["rows"]}
+    assert classes == {"table/left.csv": "foreign", "table/dead-0.csv": "over"}
+    (problem,) = ran.json()["summary"]["problems"]
+    assert "extraData.magic-committer.part-bytes" in problem
+    ran = command("cleanup", TABLE)
+    assert ran.code == exits.BAD_STATE
+    assert f"{hostile}: 0: extraData.magic-committer.part-bytes" in ran.err
+    assert "job dead (running): " in ran.out
+    assert [one.upload_id for one in s3.open_uploads()] == [upload]
 
 
 def test_a_destination_that_fails_does_not_stop_the_next(

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 import shlex
+import threading
 from collections.abc import Iterator
 
 import orjson
@@ -15,8 +16,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMATS
+from magic_committer.commit.load import LOADING_SETS_MAX
+from magic_committer.errors import PermissionDenied
 from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore
+from magic_committer.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
@@ -29,6 +32,8 @@ STATES = (
 )  # fmt: skip
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
+PATIENCE_SECONDS = 30.0
+"""For threads that are to meet."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -149,6 +154,75 @@ def test_a_record_that_cannot_be_read_is_shown_and_left(machine: Machine, comman
     assert contents(machine.s3) == before
 
 
+def test_a_start_that_is_no_date_is_shown(machine: Machine, command: Command) -> None:
+    """A record may hold any number there: it is shown as it is."""
+    job = mc.start(DEST, job_id="mine")
+    record = orjson.loads(machine.s3.body("t/__magic_job-mine/job.json"))
+    for started in (1e18, -1e300):
+        machine.s3.put_object(
+            "t/__magic_job-mine/job.json",
+            orjson.dumps({**record, "started": started}),
+            metadata={JOB_METADATA: job.uuid},
+        )
+        told = command("job", "show", DEST, "mine")
+        assert (told.code, told.err) == (exits.OK, "")
+        assert f"{started} s after 1970, which is no date" in told.out
+        assert command("job", "show", DEST, "mine", "--format", "json").json()["id"] == "mine"
+
+
+@pytest.mark.parametrize("directory", ["__magic/job-h/", "__magic_job-h/job-h/"])
+def test_a_job_that_may_not_be_looked_at_hides_no_other(
+    machine: Machine, command: Command, directory: str
+) -> None:
+    """Whether one without a record is Hadoop's only its objects tell: where these are forbidden it
+    is unreadable, and the list goes on."""
+    mc.start(DEST, job_id="fine")
+    machine.s3.put_object(f"t/{directory}x")
+    leave_job(machine.s3, "3.3.4", job_id="other")
+
+    def deny(request: Request) -> None:
+        if request.verb == "head" and directory in request.key:
+            raise PermissionDenied("s3:GetObject is not allowed")
+
+    machine.s3.before = deny
+    told = command("job", "list", DEST, "--format", "json")
+    assert told.code == exits.OK
+    rows = {row["id"]: row for row in told.json()["rows"]}
+    assert {name: row["kind"] for name, row in rows.items()} == {
+        "fine": "ours", "h": "unreadable", "other": "hadoop"
+    }  # fmt: skip
+    assert "s3:GetObject is not allowed" in rows["h"]["problem"]
+
+
+def test_tokens_are_looked_for_by_many_requests_at_once(machine: Machine, command: Command) -> None:
+    """A HEAD for each object of a directory without a record: as many at once as sets are loaded,
+    and no more."""
+    files = 2 * LOADING_SETS_MAX
+    for number in range(files):
+        machine.s3.put_object(f"t/__magic_job-h/job-h/00/tasks/a/__base/part-{number}")
+    together = threading.Barrier(LOADING_SETS_MAX)
+    lock = threading.Lock()
+    now: set[str] = set()
+    most = 0
+
+    def meet(request: Request) -> None:
+        nonlocal most
+        if request.verb == "head":
+            with lock:
+                now.add(request.key)
+                most = max(most, len(now))
+            together.wait(PATIENCE_SECONDS)
+
+    def leave(request: Request, reply: object) -> None:
+        with lock:
+            now.discard(request.key)
+
+    machine.s3.before, machine.s3.after = meet, leave
+    assert command("job", "list", DEST).code == exits.OK
+    assert machine.s3.requests["head"] == files
+    assert most == LOADING_SETS_MAX
+
+
 # States × commands --------------------------------------------------------------------------------
 
 OUTCOMES = {
@@ -205,6 +279,32 @@ def test_each_command_ends_a_job_or_refuses(
     again = command("job", verb, DEST, job.id, "--yes", "--format", "json")
     assert again.json()["outcome"] == outcome
     assert contents(machine.s3) == after
+
+
+@pytest.mark.parametrize("verb", ["abort", "recover"])
+def test_a_job_of_which_something_is_left_is_not_ended(
+    machine: Machine, command: Command, verb: str
+) -> None:
+    """Where its uploads may not be aborted: exit code 46, and the report says what is left."""
+    machine.job("running", job_id="mine")
+    machine.later(2 * DAY)
+
+    def deny(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("s3:AbortMultipartUpload is not allowed")
+
+    machine.s3.before = deny
+    for _ in range(2):
+        told = command("job", verb, DEST, "mine", "--yes", "--format", "json")
+        assert told.code == exits.BAD_STATE
+        report = orjson.loads(told.out)
+        report = report["report"] if verb == "recover" else report
+        assert (report["outcome"], report["state"]) == ("aborted", "aborting")
+        assert {one.split()[0] for one in report["left_open"]} >= {"t/1.csv", "t/2.csv"}
+        assert all("s3:AbortMultipartUpload" in warning for warning in report["warnings"])
+    machine.s3.before = None
+    assert command("job", verb, DEST, "mine", "--yes").code == exits.OK
+    assert machine.s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("how", FORMATS)

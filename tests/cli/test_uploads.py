@@ -12,7 +12,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli.main import run
-from magic_committer.errors import InvalidRequest, Unanswered
+from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.paths import unique_name
 from magic_committer.store import Attributes, Part, UploadPage
@@ -384,6 +384,43 @@ def test_a_dead_job_is_aborted_as_a_whole(command: Command, shop: Shop) -> None:
     with pytest.raises(mc.JobNotRunning):
         job.commit()
     assert [key for key in shop.store.keys() if key.endswith(".csv")] == []
+
+
+def test_a_dead_job_that_is_not_ended_is_told(command: Command, shop: Shop) -> None:
+    """Decided, but its uploads may not be aborted: exit code 46, and the job is named with why."""
+    pending_job(files=1)
+    shop.later(2 * DAY)
+
+    def deny(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("s3:AbortMultipartUpload is not allowed")
+
+    shop.store.before = deny
+    ran = command("uploads", "abort", T, "--yes", "--format", "json")
+    assert ran.code == 46
+    assert [row["action"] for row in ran.json()["rows"]] == ["left"]
+    assert "job j is still aborting: " in ran.err
+    shop.store.before = None
+    assert command("uploads", "abort", T, "--yes").code == 0
+    assert (shop.open(), mc.attach(T, "j").state) == (set(), "closed")
+
+
+def test_a_dead_job_whose_objects_stay_is_told(command: Command, shop: Shop) -> None:
+    """All its uploads are aborted, but its control objects may not be deleted: 46, and its name."""
+    pending_job(files=1)
+    shop.later(2 * DAY)
+
+    def deny(request: Request) -> None:
+        if request.verb in ("delete", "delete_one"):
+            raise PermissionDenied("s3:DeleteObject is not allowed")
+
+    shop.store.before = deny
+    ran = command("uploads", "abort", T, "--yes", "--format", "json")
+    assert (ran.code, shop.open()) == (46, set())
+    assert [row["action"] for row in ran.json()["rows"]] == ["aborted"]
+    assert "job j is still aborting: " in ran.err
+    assert "s3:DeleteObject is not allowed" in ran.err
+    shop.store.before = None
 
 
 def test_an_interrupted_abort_of_a_job_goes_on(command: Command, shop: Shop) -> None:

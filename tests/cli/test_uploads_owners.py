@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -243,3 +244,59 @@ def test_places_tell_whether_a_job_is_over(store: Store) -> None:
     assert broken.is_over("t/a/", GONE) is None
     assert broken.is_over("t/a/", job.uuid) is True
     assert len(broken.problems) == 1
+
+
+def test_a_live_hadoop_job_may_write_a_name_of_an_old_job_of_ours(
+    command: Command, store: Store, clock: PatientClock
+) -> None:
+    """A name may be copied with its file; what Hadoop's own control object says of an upload holds
+    against it: it is Hadoop's, and goes on the operator's word only, when its job is old."""
+    key = f"t/{unique_name('part-0.csv', GONE)}"
+    upload = store.start_upload(key)
+    clock.ahead += 2 * 3600
+    put_pending(store, "t/__magic_job-h/job-h/00/tasks/a/__base", key, upload)
+    assert told(command) == {upload: ("hadoop", "h")}
+    for word in ((), ("--hadoop",)):
+        assert command("uploads", "abort", T, *word, *LATER).code == 0
+        assert [one.upload_id for one in store.open_uploads()] == [upload]
+
+
+def test_litter_of_ours_hides_nothing_that_cannot_be_read(
+    command: Command, store: Store, clock: PatientClock
+) -> None:
+    """In a directory without a record, beside a `.pending` of ours, an unreadable one may name any
+    upload there: a foreign one stays without a second word."""
+    chosen = store.start_upload("t/chosen.csv")
+    other = store.start_upload("t/other.csv")
+    place = "t/__magic_job-g/job-g/00/tasks"
+    put_pending(store, f"{place}/a/__base", "t/other.csv", other, uuid=GONE)
+    store.put_object(f"{place}/b/__base/x.pending", b"{")
+    clock.ahead += 9 * DAY
+    ran = command("uploads", "abort", T, "--foreign", *LATER)
+    assert ran.code == 0
+    assert [one.upload_id for one in store.open_uploads()] == [chosen]
+    assert command("uploads", "abort", T, "--foreign", "--beside-live-jobs", *LATER).code == 0
+    assert store.open_uploads() == ()
+
+
+def test_each_record_is_read_once(command: Command, store: Store) -> None:
+    """However many directories have uploads: two listings of the uploads, one GET for each record,
+    one listing for each directory at or above an upload, and for each job's directory."""
+    jobs, directories = 200, 20
+    mc.start(T, job_id="first").abort()
+    closed = json.loads(store.body("t/__magic_job-first/job.json"))
+    for number in range(1, jobs):
+        uuid = f"{number:032x}"
+        record = json.dumps({**closed, "id": f"run-{number}", "uuid": uuid}).encode()
+        where = f"t/__magic_job-run-{number}/job.json"
+        store.put_object(where, record, metadata={JOB_METADATA: uuid})
+    for number in range(directories):
+        store.start_upload(f"t/d={number}/x.bin")
+    store.requests.clear()
+    assert {owner for owner, _ in told(command).values()} == {"foreign"}
+    assert store.requests == {
+        "list_uploads": 2,
+        "get": jobs,
+        "list": len(("", "t/")) + directories + jobs,
+        "list_parts": directories,  # the sizes that `list` tells
+    }

@@ -11,6 +11,7 @@ from magic_committer.commit import probe
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
+from tests.costly import costly_store
 from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job
 from tests.promises.hands import DEST, At, committed_task, control, visible
 
@@ -123,6 +124,40 @@ def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
         s3.complete_upload(key, hadoops.uploads[key], hadoops.parts[key])
     assert adopted(hadoops).commit().outcome == "committed"
     assert visible(s3) == hadoops.files
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_what_the_dying_jvm_has_completed_outlives_an_abort(
+    release: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I6: its objects are looked for before anything is aborted, for an abort of a completed upload
+    costs the object on some stores; the others are aborted, and no more are told."""
+    caplog.set_level("INFO", logger="magic_committer")
+    with costly_store() as s3:
+        hadoops = leave_job(s3, release)
+        done, *others = sorted(hadoops.uploads)
+        s3.complete_upload(done, hadoops.uploads[done], hadoops.parts[done])
+        s3.complete_upload(others[0], hadoops.uploads[others[0]], hadoops.parts[others[0]])
+        s3.put_object(others[0], b"another's")  # over what the JVM had completed
+        assert adopted(hadoops).abort().outcome == "aborted"
+        assert visible(s3) == {done: hadoops.files[done], others[0]: b"another's"}
+        assert (s3.lost, s3.open_uploads()) == ([], ())
+        assert f"aborted, {len(others) - 1} uploads aborted" in caplog.text
+
+
+@pytest.mark.parametrize("release", ["3.3.6", "3.4.1", "3.5.0"])
+def test_what_an_earlier_application_attempt_has_completed_stays(release: str) -> None:
+    """I6: the sweep of the newer attempt's commit looks before it aborts: neither what the older
+    one made visible is lost nor what has replaced it."""
+    with costly_store() as s3:
+        older = leave_job(s3, release, content=b"old")
+        for key, upload_id in older.uploads.items():
+            s3.complete_upload(key, upload_id, older.parts[key])
+        newer = leave_job(s3, release, app_attempt="01", content=b"new", unfinished=True)
+        assert set(newer.files) < set(older.files)
+        assert adopted(newer).commit().outcome == "committed"
+        assert visible(s3) == {**older.files, **newer.files}
+        assert (s3.lost, s3.open_uploads()) == ([], ())
 
 
 @pytest.mark.parametrize("forgetful", [False, True])

@@ -13,6 +13,7 @@ from magic_committer.errors import PermissionDenied
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
+from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
@@ -216,6 +217,43 @@ def test_an_upload_that_is_completed_meanwhile_is_not_aborted(machine: Machine) 
     assert at.done
     assert (aborts, report.uploads_aborted, report.errors) == ([], 0, ())
     assert len(visible(s3)) == 1
+
+
+@pytest.mark.parametrize("job_id", [None, "given"])
+def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
+    """I2: what a listing shows of a job that is over may have been completed; cleanup asks for its
+    parts first, sends no abort after it and counts none."""
+    clock = PatientClock()
+    with costly_store(clock) as s3:
+        job = mc.start(DEST, job_id=job_id)
+        with job.task("1") as task, task.open("a.csv", unique=True) as f:
+            f.write(b"1")
+        job.commit()
+        s3.lags = True
+        clock.ahead += 3 * HOUR
+        for dry_run in (True, False):
+            report = mc.cleanup(DEST, dry_run=dry_run)
+            assert (report.uploads_aborted, report.did, report.errors) == (0, (), ())
+        assert s3.requests["abort_upload"] == 0
+        assert list(visible(s3).values()) == [b"1"]
+
+
+def test_litter_that_names_what_was_completed_costs_no_object() -> None:
+    """I2: a pendingset that lands after its job's sweep names uploads that are completed; the
+    object there may be a later job's by now. It goes, no abort is sent, and none is counted."""
+    clock = PatientClock()
+    with costly_store(clock) as s3:
+        job = mc.start(DEST)
+        key = committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"}).key
+        body, metadata = s3.body(key), s3.attributes(key).metadata
+        job.commit()
+        s3.put_object(key, body, metadata=metadata)
+        s3.put_object("t/b.csv", b"a later job's")
+        clock.ahead += 3 * HOUR
+        report = mc.cleanup(DEST)
+        assert (report.objects_deleted, report.uploads_aborted, report.errors) == (1, 0, ())
+        assert s3.requests["abort_upload"] == 0
+        assert (control(s3), visible(s3)) == ([], {"t/a.csv": b"1", "t/b.csv": b"a later job's"})
 
 
 def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machine) -> None:

@@ -12,6 +12,7 @@ import magic_committer as mc
 from magic_committer import wiring
 from magic_committer.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
+from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
@@ -120,6 +121,29 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
     assert mc.recover(DEST, job.id).outcome == "committed"
     with pytest.raises(mc.JobNotFound):
         mc.abort(DEST, job.id)
+
+
+def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None:
+    """I2: its driver died in the sweep, the plan is gone: whether an upload that is listed was
+    completed, only its parts tell. Nothing is aborted, and nothing is told to be left."""
+    with costly_store() as s3:
+        job = mc.start(DEST)
+        with job.task("1") as task, task.open("a.csv", unique=True) as f:
+            f.write(b"1")
+        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
+        with pytest.raises(Crash):
+            job.commit()
+        assert dies.done
+        s3.before = None
+        (plan,) = (key for key in s3.keys() if "/plan-" in key)
+        s3.delete_object(plan)
+        s3.lags = True
+        report = mc.recover(DEST, job.id).report
+        assert report is not None
+        assert (report.outcome, report.state) == ("committed", "closed")
+        assert (report.left_open, report.warnings) == ((), ())
+        assert s3.requests["abort_upload"] == 0
+        assert list(visible(s3).values()) == [b"1"]
 
 
 def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine: Machine) -> None:
