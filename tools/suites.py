@@ -42,7 +42,7 @@ VERSITYGW = (sys.executable, "-m", "tests.real_servers.versitygw")
 
 SCHEDULES = (
     *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
-    *("--seconds", "200"),
+    *("--seconds", "180"),
 )
 """What two cores do in three minutes; a slow machine stops earlier."""
 

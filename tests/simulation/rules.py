@@ -200,6 +200,10 @@ def _age_of_the_record(runtime: Any, dest: Any, seen: Any, older_than: float) ->
         raise JobTooYoung("too young", job_id=seen.record.id, age=age, limit=older_than)
 
 
+def _aborts_what_ended(module: Any) -> list[Replacement]:
+    return [(module, name, lambda *_: False) for name in ("is_there", "has_ended")]
+
+
 def _any_token() -> list[Replacement]:
     real = tidy.Cleaning._take
 
@@ -285,9 +289,9 @@ RULES = (
     Rule("ours by token", "cleanup takes what carries a token of ours",
          ("I6",), 500, _any_token, BESIDE_HADOOP),
     Rule("spare what is visible", "who sweeps after the plan is gone aborts no completed upload",
-         ("I2",), 3000, lambda: [(sweep, "is_there", lambda *_: False)]),
+         ("I2",), 3000, lambda: _aborts_what_ended(sweep)),
     Rule("cleanup spares it, too", "cleanup aborts no completed upload that litter names",
-         ("I2",), 6000, lambda: [(tidy, "is_there", lambda *_: False)], CLEANED),
+         ("I2",), 6000, lambda: _aborts_what_ended(tidy), CLEANED),
 )  # fmt: skip
 
 NOT_SEEN_HERE = {
