@@ -81,12 +81,12 @@ SUITES = (
     Suite("promises", 90, ("promises",)),
     Suite("cli", 90, ("cli",)),
     Suite("spark", 240, ("spark",)),
-    Suite("scale", 240, ("scale",), slow=True),
+    Suite("scale", 300, ("scale",), slow=True),
     Suite("simulation", 300, ("simulation",), (SCHEDULES,), slow=True),
-    Suite("search", 120, ("model",), slow=True),
-    Suite("crashwalk", 90, ("crashwalk",), slow=True),
-    Suite("kills", 200, ("kills",), slow=True),
-    Suite("real", 300, ("real_servers",), (VERSITYGW,), slow=True),
+    Suite("search", 90, ("model",), slow=True),
+    Suite("crashwalk", 60, ("crashwalk",), slow=True),
+    Suite("kills", 220, ("kills",), slow=True),
+    Suite("real", 280, ("real_servers",), (VERSITYGW,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 
