@@ -22,8 +22,8 @@ from magic_committer.cli.output import FORMATS, Format, Output, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.errors import MagicError, OptionError, PathError
-from magic_committer.options import Options, S3Options
-from magic_committer.paths import Destination, parse_url
+from magic_committer.options import S3Options
+from magic_committer.paths import Destination
 from magic_committer.runtime import ProgressFunction, Runtime, no_progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,8 +92,6 @@ class BadValue(click.BadParameter):
 
 DIRECTORY = _Value("s3 path", Destination.parse)
 """``s3://bucket/path`` or ``s3a://…``: a directory; ``dataset1`` never means ``dataset10``."""
-LOCATION = _Value("s3 path", parse_url)
-"""An exact key, or a raw prefix."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 
@@ -154,8 +152,3 @@ def command(
         return group.command(name, short_help=short)(_common(run))
 
     return decorate
-
-
-def options_for(threads: int | None) -> Options:
-    """The library's options for a command: only how much is done at once."""
-    return Options() if threads is None else Options(commit_threads=threads)
