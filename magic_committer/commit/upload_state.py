@@ -1,0 +1,204 @@
+"""What became of one upload, and the one way to remove one: asked here, and nowhere else.
+
+A store answers the question "is this upload still open?" in many ways: 404 for an upload that was
+completed, 403 where a permission is missing, 400 for a customer's key, nothing at all. Each caller
+that read these answers by itself read them differently (an open upload was called gone, and its
+file was lost). So there is one question, `upload_state`, and it has four answers:
+
+============ ===================================================================================
+``OPEN``     its parts are there: it can be completed, or aborted
+``VISIBLE``  the object at its key is what it became
+``GONE``     it is not open, and the object at its key, if there is one, is not what it became
+``UNKNOWN``  nobody can tell now: a request failed, or was refused. Never taken for any of the above
+============ ===================================================================================
+
+And there is one `UploadRemover`. Invariants:
+
+* It looks first, where an upload may have been completed: aborting a completed upload costs the
+  object on some stores (docs/stores.md).
+* An abort is believed only when the parts are gone: parts in flight outlive it (S3 API,
+  AbortMultipartUpload), so it is sent again.
+* It raises nothing: what could not be removed, or could not be told, is ``LEFT``, with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.errors import NotFound, NotSupported, StoreError, Unanswered
+from magic_committer.job import TOKEN_METADATA
+from magic_committer.runtime import Runtime
+from magic_committer.store import ObjectInfo, same_etag
+
+ABORTS_MAX = 5
+"""How often an upload is aborted whose parts stay."""
+ABORT_PAUSE_SECONDS = 0.2
+"""Before the second abort of an upload; doubled each time."""
+
+
+class UploadState(Enum):
+    """What an upload is."""
+
+    OPEN = "open"
+    VISIBLE = "visible"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadLook:
+    """One look at an upload.
+
+    Attributes:
+        error: of ``UNKNOWN``: why nobody can tell.
+        there: the object at its key, where the look met one.
+    """
+
+    state: UploadState
+    error: StoreError | None = None
+    there: ObjectInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadName:
+    """An upload as far as its remover must know it.
+
+    Attributes:
+        token, multipart_etag: by which the object that it became is recognised, as of
+            `ReadyUpload`; both empty where only a listing tells of the upload: then an upload that
+            has ended is ``GONE``, also if it was completed.
+    """
+
+    key: str
+    upload_id: str
+    token: str = ""
+    multipart_etag: str = ""
+
+    @classmethod
+    def of(cls, upload: ReadyUpload) -> UploadName:
+        """The name of a ready upload."""
+        return cls(upload.key, upload.upload_id, upload.token, upload.multipart_etag)
+
+
+def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
+    """Whether an object is what the upload became. Pure.
+
+    Our uploads carry a token. Hadoop's have none: the multipart ETag must do, so of two uploads of
+    identical bytes either counts.
+    """
+    if upload.token:
+        return (info.metadata or {}).get(TOKEN_METADATA) == upload.token
+    return bool(upload.multipart_etag) and same_etag(info.etag, upload.multipart_etag)
+
+
+def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
+    """Look what an upload is: HEAD, ListParts, and HEAD again where it is not open any more, for
+    another process may have completed it in between. Raises no `StoreError`."""
+    try:
+        there = _object(runtime, upload)
+        if there is not None and became(upload, there):
+            return UploadLook(UploadState.VISIBLE, there=there)
+        try:
+            runtime.store.list_parts(upload.key, upload.upload_id)
+        except NotFound:
+            pass
+        else:
+            return UploadLook(UploadState.OPEN, there=there)
+        there = _object(runtime, upload)
+        if there is not None and became(upload, there):
+            return UploadLook(UploadState.VISIBLE, there=there)
+    except StoreError as error:
+        return UploadLook(UploadState.UNKNOWN, error)
+    return UploadLook(UploadState.GONE, there=there)
+
+
+def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
+    if not (upload.token or upload.multipart_etag):
+        return None  # nothing to recognise it by
+    try:
+        return runtime.store.head(upload.key)
+    except NotFound:
+        return None
+
+
+class Removal(Enum):
+    """What became of an upload that was to be removed."""
+
+    ABORTED = "aborted"
+    """It was open, and its parts are gone."""
+    VISIBLE = "visible"
+    """It has become its object, and was left alone."""
+    GONE = "gone"
+    """It had ended before."""
+    LEFT = "left"
+    """It is, or may be, still open: `Removed.why`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The end of one removal. ``why``, ``error``: of ``LEFT``."""
+
+    removal: Removal
+    why: str = ""
+    error: StoreError | None = None
+
+
+class UploadRemover:
+    """Aborts uploads, one at a time, and proves it. Safe from many threads."""
+
+    def __init__(self, runtime: Runtime, *, look_first: bool = True) -> None:
+        """
+        Args:
+            look_first: look whether the upload has ended. False only where nobody can have
+                completed it: it never was in a stored pendingset, or its job never commits.
+        """
+        self._runtime = runtime
+        self._look_first = look_first
+
+    def remove(self, upload: UploadName) -> Removed:
+        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`."""
+        if self._look_first:
+            look = upload_state(self._runtime, upload)
+            if look.state is UploadState.VISIBLE:
+                return Removed(Removal.VISIBLE)
+            if look.state is UploadState.GONE:
+                return Removed(Removal.GONE)
+            if look.error is not None:
+                return Removed(Removal.LEFT, look.error.message, look.error)
+        try:
+            for number in range(ABORTS_MAX):
+                if number:
+                    self._runtime.clock.sleep(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
+                self._runtime.store.abort_upload(upload.key, upload.upload_id)
+                if self._is_gone(upload):
+                    return Removed(Removal.ABORTED)
+        except StoreError as error:
+            return Removed(Removal.LEFT, error.message, error)
+        return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
+
+    def _is_gone(self, upload: UploadName) -> bool:
+        """Whether the parts of an aborted upload are gone. Where ListParts is refused, a listing of
+        the key must do: the abort itself was answered with success."""
+        try:
+            self._runtime.store.list_parts(upload.key, upload.upload_id)
+        except NotFound:
+            return True
+        except Unanswered:
+            raise
+        except StoreError:
+            return not self._is_listed(upload)
+        return False
+
+    def _is_listed(self, upload: UploadName) -> bool:
+        try:
+            for page in self._runtime.store.list_uploads(upload.key):
+                for listed in page.uploads:
+                    if (listed.key, listed.upload_id) == (upload.key, upload.upload_id):
+                        return True
+                if any(listed.key > upload.key for listed in page.uploads):
+                    return False
+        except NotSupported:
+            return False
+        return False
