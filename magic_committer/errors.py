@@ -240,12 +240,15 @@ class CommitRefused(JobError):
 
 
 class CommitIncomplete(JobError):
-    """The job is decided, but not all of it is visible yet. Never abort it: finish it.
+    """The job is decided, but not all of it is done yet: files are not visible, what it replaces
+    is still there, or its `_SUCCESS` is missing. Never abort it: finish it.
 
     Attributes:
         unresolved: keys whose upload is gone while the object there is not ours: aborted by
             somebody, or completed and then overwritten; the store cannot tell which.
         unfinished: keys that may simply be tried again.
+        state: the record's state: ``"committing"``; ``"completed"`` if all files are visible, and
+            what the job replaces is not wholly gone, or its `_SUCCESS` is missing.
     """
 
     def __init__(
@@ -255,11 +258,13 @@ class CommitIncomplete(JobError):
         job_id: str = "",
         unresolved: Sequence[str] = (),
         unfinished: Sequence[str] = (),
+        state: str = "committing",
         hint: str = "",
     ) -> None:
         super().__init__(message, job_id=job_id, hint=hint)
         self.unresolved = tuple(unresolved)
         self.unfinished = tuple(unfinished)
+        self.state = state
 
 
 class AbortIncomplete(JobError):

@@ -42,7 +42,7 @@ from magic_committer.options import (
     Track,
 )
 from magic_committer.paths import Destination, JobPaths
-from magic_committer.store import ChecksumAlgorithm
+from magic_committer.store import ChecksumAlgorithm, same_etag, same_time
 
 # Limits and wire names ----------------------------------------------------------------------------
 
@@ -157,10 +157,24 @@ class Decider:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """One exact version of an object. An empty etag means that there was none."""
+    """One exact version of an object.
+
+    Attributes:
+        etag: "" means that there was none.
+        modified: its Last-Modified, in seconds by the store's clock; 0.0: not known. Objects of
+            identical bytes have one ETag (every empty `_SUCCESS` has the same): the time tells them
+            apart, but for writes of one second.
+    """
 
     key: str
     etag: str
+    modified: float = 0.0
+
+    def is_same(self, etag: str, modified: float) -> bool:
+        """Whether an object of that ETag and Last-Modified is this version. Pure."""
+        return same_etag(self.etag, etag) and (
+            not self.modified or same_time(self.modified, modified)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,9 @@ class JobRecord:
         fields = plain(self)
         if not self.adopted:  # versions before adoption read all other records
             del fields["adopted"]
+        for ref in (fields["plan"], fields["marker"]):
+            if ref is not None and not ref["modified"]:  # older versions do not know it
+                del ref["modified"]
         return orjson.dumps({"version": RECORD_VERSION, **fields})
 
     @classmethod
@@ -267,9 +284,10 @@ def _decider(read: Reader) -> Decider:
 
 
 def _object_ref(read: Reader) -> ObjectRef:
-    ref = ObjectRef(read.take("key", str), read.take("etag", str))
+    key, etag = read.take("key", str), read.take("etag", str)
+    modified = float(read.take("modified", (int, float))) if "modified" in read else 0.0
     read.nothing_left()
-    return ref
+    return ObjectRef(key, etag, modified)
 
 
 # Values that travel -------------------------------------------------------------------------------

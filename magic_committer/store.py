@@ -329,6 +329,15 @@ def same_etag(a: str, b: str) -> bool:
     return bool(a) and a == b
 
 
+def same_time(a: float, b: float) -> bool:
+    """Whether two Last-Modified may be of one write. Pure.
+
+    Both are whole seconds on S3; some stores give fractions in listings and whole seconds in
+    headers, of one and the same write.
+    """
+    return abs(a - b) < 1.0
+
+
 def objects(
     store: ObjectStore, prefix: str, *, delimiter: str = "", start_after: str = ""
 ) -> Iterator[ObjectInfo]:

@@ -52,11 +52,23 @@ def _age(loaded: LoadedSet) -> tuple[float, str]:
 def expected(job_id: str, tasks: Sequence[str], expect: int | Iterable[str] | None) -> None:
     """Hold the tasks against what the caller expects: a number of tasks, or their ids.
 
+    A job without any task is no commit that anybody asks for by accident: a generator that an
+    earlier call has used up, a task that was killed, a forgotten ``task.commit()``; and in mode
+    ``replace`` it empties the table. It takes ``expect=0``.
+
     Raises:
-        IncompleteJob: some are missing or surplus. Nothing was decided.
+        IncompleteJob: some are missing or surplus, or there is none. Nothing was decided.
     """
     if expect is None:
-        return
+        if tasks:
+            return
+        raise IncompleteJob(
+            f"job {job_id!r}: no task is committed: there is nothing to publish",
+            job_id=job_id,
+            hint="Nothing was decided. Commit the tasks first: `with job.task(...) as task:`, or"
+            " task.commit(); pass results as a list, for a generator is empty at the second call;"
+            " or abort the job. If it is right that there is no task: job.commit(expect=0)",
+        )
     if isinstance(expect, int):
         if len(tasks) == expect:
             return

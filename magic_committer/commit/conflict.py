@@ -14,57 +14,110 @@ its data are the objects directly in it.
 
 The modes other than ``append`` exclude each other by **set up, then look**: each job writes its
 record, then looks for other live ones, so of two that start at once at least one sees the other,
-and yields; both may (counterexamples.md, #8). Jobs by partition may run beside each other while
-their partitions differ: each stores its plan, then looks at the others' plans. ``append`` may run
-beside all: what it adds after the plan stays.
+and yields; both may (counterexamples.md, #8).
+
+Jobs by partition may run beside each other while their partitions differ, which they know only when
+their tasks have ended: **announce, then look, then list**. Each job stores a plan that names its
+partitions, then looks at the others' plans, then lists the data that is there. So of two that
+overlap in time one sees the other's plan, and of two that do not the later one lists what the
+earlier one has published. Listing first lets a job slip through that begins and ends between the
+listing and the look: it leaves neither plan nor record, and both sets of files stay.
+
+``append`` may run beside all. What it adds after a ``replace`` is planned stays; of what it adds
+while the ``replace`` is being planned either all stays or all goes: **list, then look**. A live job
+that is decided keeps its files; one that has ended in the meantime has written `_SUCCESS`, and then
+the data is listed again. (Not seen is one without `_SUCCESS` that begins and ends within it.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeVar
 
 from magic_committer.commit import records
-from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import stored_uploads
+from magic_committer.commit.marker import marker_ref
+from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import job_records
+from magic_committer.commit.upload_state import became
 from magic_committer.errors import ConflictingJob, DestinationExists, NotFound
-from magic_committer.job import StartedJob, State
+from magic_committer.job import ObjectRef, StartedJob, State
 from magic_committer.options import Mode
 from magic_committer.paths import Destination, JobPaths, is_hidden
+from magic_committer.pool import Outcome
 from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo
+from magic_committer.store import ObjectInfo, ObjectPage
 
 EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
 BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
 FAILING: frozenset[Mode] = frozenset({"fail", "fail_partitions"})
 REPLACING: frozenset[Mode] = frozenset({"replace", "replace_partitions"})
 
+LISTINGS_MAX = 5
+"""How often a ``replace`` lists the data while other jobs keep publishing into it. After that the
+last listing counts."""
 CLOSED_TIDIED_MAX = 100
 CLOSED_SECONDS = 24 * 3600.0
 """Who lists records anyway deletes so many closed ones that are older than this."""
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """What a job of a mode ``replace`` takes away.
+
+    Attributes:
+        deletes: objects of data. marker: the `_SUCCESS` that is there; None if there is none.
+    """
+
+    deletes: tuple[ObjectRef, ...]
+    marker: ObjectRef | None
 
 
 # Data that is there -------------------------------------------------------------------------------
 
 
 def existing(
-    runtime: Runtime, dest: Destination, partitions: Sequence[str] | None
-) -> Iterator[ObjectInfo]:
+    runtime: Runtime, dest: Destination, partitions: Sequence[str] | None, in_flight: int
+) -> Generator[ObjectInfo, None, None]:
     """Data under the destination, or directly in its partitions (``"dt=1/"``, ``""`` for the
-    destination itself). Hidden directories are not listed into."""
+    destination itself), in no order. Hidden directories are not listed into.
+
+    Directories are listed side by side, so that the look at many takes no longer than need be: what
+    others write meanwhile is what the order of looks above is for.
+    """
     deep = partitions is None
-    prefixes = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
-    while prefixes:
-        prefix = prefixes.pop()
-        for page in runtime.store.list(prefix, delimiter="/"):
-            for info in page.objects:
-                is_marker = info.key.endswith("/") and info.size == 0
-                if info.key != prefix and not is_marker and not is_hidden(dest.relative(info.key)):
-                    yield info
-            if deep:
-                prefixes += [
-                    p for p in page.prefixes if not is_hidden(dest.relative(p.rstrip("/")))
-                ]
+    level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
+
+    def listed(prefix: str) -> list[ObjectPage]:
+        return list(runtime.store.list(prefix, delimiter="/"))
+
+    while level:
+        below: list[str] = []
+        with closing(_each(runtime, listed, level, in_flight)) as outcomes:
+            for outcome in outcomes:
+                for page in outcome.unwrap():
+                    yield from (i for i in page.objects if _is_data(i, outcome.item, dest))
+                    below += page.prefixes
+        level = [p for p in below if not is_hidden(dest.relative(p[:-1]))] if deep else []
+
+
+def _is_data(info: ObjectInfo, prefix: str, dest: Destination) -> bool:
+    is_directory_marker = info.key == prefix or (info.key.endswith("/") and info.size == 0)
+    return not is_directory_marker and not is_hidden(dest.relative(info.key))
+
+
+def _each(
+    runtime: Runtime, function: Callable[[T], R], items: Iterable[T], in_flight: int
+) -> Generator[Outcome[T, R], None, None]:
+    yield from runtime.pool.each(function, items, in_flight=in_flight)
 
 
 def partitions_of(dest: Destination, uploads: Iterable[ReadyUpload]) -> tuple[str, ...]:
@@ -77,12 +130,87 @@ def partitions_of(dest: Destination, uploads: Iterable[ReadyUpload]) -> tuple[st
 
 
 def refuse_existing_data(
-    runtime: Runtime, job: StartedJob, dest: Destination, partitions: Sequence[str] | None = None
+    runtime: Runtime,
+    job: StartedJob,
+    dest: Destination,
+    in_flight: int,
+    partitions: Sequence[str] | None = None,
 ) -> None:
     """Raise `DestinationExists` if there is data where the job must find none."""
-    found = next(existing(runtime, dest, partitions), None)
-    if found is not None:
-        raise destination_exists(job, found.key)
+    with closing(existing(runtime, dest, partitions, in_flight)) as found:
+        for info in found:
+            raise destination_exists(job, info.key)
+
+
+def replaced(
+    runtime: Runtime,
+    job: StartedJob,
+    dest: Destination,
+    partitions: Sequence[str] | None,
+    rewritten: KeySet,
+    in_flight: int,
+) -> Replaced:
+    """What a job of a mode ``replace`` takes away: what is there and is not rewritten in place, but
+    for the files of live jobs that are decided.
+
+    Args:
+        rewritten: keys of the job's own files: each goes at its own Complete.
+    """
+    marker = marker_ref(runtime, dest.success_key)
+    for _ in range(LISTINGS_MAX):
+        there = {
+            info.key: ObjectRef(info.key, info.etag, info.last_modified)
+            for info in existing(runtime, dest, partitions, in_flight)
+            if info.key not in rewritten
+        }
+        ending = _spare_the_decided(runtime, job, dest, there, in_flight)
+        before, marker = marker, marker_ref(runtime, dest.success_key)
+        if not ending and marker == before:
+            break
+    return Replaced(tuple(there.values()), marker if marker.etag else None)
+
+
+def _spare_the_decided(
+    runtime: Runtime,
+    job: StartedJob,
+    dest: Destination,
+    there: dict[str, ObjectRef],
+    in_flight: int,
+) -> bool:
+    """Take out of a listing the files of other live jobs that are decided: they were not there
+    when the listing began, or it did not see all of them. Whether one of these jobs is just ending,
+    so that what it has published cannot be told: list again.
+
+    A key alone does not tell: the job may rewrite an object that is to go. So each key that both
+    name is looked at.
+    """
+    ending = False
+    for other in _live_others(runtime, job, dest, tidy=False):
+        record = other.record
+        if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
+            continue
+        tree = JobPaths(dest, record.id, record.adopted).tree
+        try:
+            plan = load_plan(runtime, record.plan)
+            for uploads, _ in stored_uploads(runtime, record.id, tree, plan.sets, False):
+                shared = [upload for upload in uploads if upload.key in there]
+                with closing(_each(runtime, _is_visible(runtime), shared, in_flight)) as outcomes:
+                    for outcome in outcomes:
+                        if outcome.unwrap():
+                            there.pop(outcome.item.key, None)
+        except NotFound:
+            ending = True
+    return ending
+
+
+def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:
+    def look(upload: ReadyUpload) -> bool:
+        try:
+            return became(upload, runtime.store.head(upload.key))
+        except NotFound:
+            return False
+
+    return look
 
 
 def destination_exists(job: StartedJob, key: str) -> DestinationExists:
@@ -109,11 +237,11 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
 
 
 def refuse_overlapping_plans(
-    runtime: Runtime, job: StartedJob, dest: Destination, plan: Plan
+    runtime: Runtime, job: StartedJob, dest: Destination, partitions: Iterable[str]
 ) -> None:
-    """After this job's plan is stored: raise `ConflictingJob` if another live job by partition has
-    planned one of its partitions."""
-    mine = set(plan.partitions)
+    """After this job's partitions are announced: raise `ConflictingJob` if another live job by
+    partition has announced one of them."""
+    mine = set(partitions)
     for other in _live_others(runtime, job, dest, tidy=False):
         if other.record.terms.mode not in BY_PARTITION:
             continue

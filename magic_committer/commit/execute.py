@@ -1,9 +1,14 @@
 """Executing a decided plan: steps 5 to 8 of the protocol. Repeatable, by anyone, from any crash.
 
 `execute` takes the record as it stands and goes on from there: ``committing``: complete every
-upload, swap to ``completed``; ``completed``: write `_SUCCESS`, sweep, finish. A process that finds
-the record moved on by another obeys it. Up to ``completed`` a failure is `CommitIncomplete`: the
-job is decided, and is never aborted. From then on the data is visible, and a failure is a warning.
+upload, swap to ``completed``; ``completed``: delete what is replaced, write `_SUCCESS`, sweep,
+finish. A process that finds the record moved on by another obeys it. Invariants:
+
+* Until all files are visible, what the job replaces is gone, and a marker that it took away is back
+  (mode ``replace``), a failure is `CommitIncomplete`: the job is decided, and is never aborted.
+  Nobody is told "committed" while old data stays.
+* The record leaves ``completed`` only when all of that is done, `_SUCCESS` in every mode included:
+  who finishes the job does the rest. What fails of the sweep is a warning.
 """
 
 from __future__ import annotations
@@ -36,7 +41,6 @@ from magic_committer.errors import (
     MagicError,
     OutcomeUnknown,
     StoreError,
-    Unanswered,
     name_some,
 )
 from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
@@ -88,7 +92,8 @@ class Execution:
     Attributes:
         may_remove: this process decided, alone and undisturbed, a job whose id was drawn: the
             record may go; everyone else leaves it ``closed``.
-        accept: unresolved keys that the operator takes as they are.
+        accept: keys that the operator takes as they are: unresolved ones, replaced ones that cannot
+            be deleted, a `_SUCCESS` that cannot be written.
     """
 
     runtime: Runtime
@@ -111,6 +116,10 @@ class Execution:
     def __post_init__(self) -> None:
         self.dest = Destination.parse(self.job.dest)
         self.paths = self.job.paths
+        if not self.plan.files:
+            gone = len(self.plan.deletes)
+            replaced = f": {gone} files that were there are deleted" if gone else ""
+            self.warnings.append(f"the job published no file{replaced}")
 
     def run(self, seen: records.Seen) -> tuple[State, Swept]:
         """Go on from the stored record to the end.
@@ -138,7 +147,7 @@ class Execution:
     def _delete_old_marker(self, marker: ObjectRef) -> None:
         """Before a whole directory is replaced: who goes by `_SUCCESS` waits until it is back."""
         try:
-            delete_if_same(self.runtime, marker.key, marker.etag)
+            delete_if_same(self.runtime, marker.key, marker.etag, modified=marker.modified)
         except StoreError as error:
             raise incomplete(self.job, "the old _SUCCESS could not be deleted", error) from error
 
@@ -244,9 +253,13 @@ class Execution:
                 yield upload
 
     def _after_completed(self, seen: records.Seen) -> tuple[State, Swept]:
-        """Steps 6 to 8. Everything is visible: what fails from here on is a warning."""
-        if not self._delete_replaced():
-            return State.COMPLETED, Swept()
+        """Steps 6 to 8. Everything is visible.
+
+        Raises:
+            CommitIncomplete: what the job replaces is still there, or its marker is missing that
+                it took away.
+        """
+        self._delete_replaced()
         if self.job.terms.mark_success and not self._mark(seen):
             return State.COMPLETED, Swept()
         swept = sweep(
@@ -263,37 +276,49 @@ class Execution:
         state = finish(self.runtime, seen, "committed", self.may_remove, self.warnings)
         return state, swept
 
-    def _delete_replaced(self) -> bool:
-        """Step 6: delete what the plan says, each only if it is still that version. False if the
-        store failed: record and plan stay, so that whoever finishes the job does the rest."""
-        failures: list[StoreError] = []
+    def _delete_replaced(self) -> None:
+        """Step 6: delete what the plan says, each only if it is still that version."""
+        failures: dict[str, StoreError] = {}
 
         def one(replaced: ObjectRef) -> None:
-            delete_if_same(self.runtime, replaced.key, replaced.etag)
+            delete_if_same(self.runtime, replaced.key, replaced.etag, modified=replaced.modified)
 
         total = len(self.plan.deletes)
         if not total:
-            return True
+            return
         with (
             self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
             closing(self._each(one, self.plan.deletes)) as outcomes,
         ):
             for number, outcome in enumerate(outcomes, 1):
                 if isinstance(outcome.error, StoreError):
-                    failures.append(outcome.error)
+                    if outcome.item.key in self.accept:
+                        self.warnings.append(f"{outcome.item.key} was accepted as it is")
+                    else:
+                        failures[outcome.item.key] = outcome.error
                     continue
                 outcome.unwrap()
                 self.runtime.progress(Progress("replace", number, total, "files"))
         if failures:
-            self.warnings.append(
-                f"{len(failures)} files that the job replaces could not be deleted yet; commit()"
-                f" again deletes them: {failures[0]}"
-            )
-        return not failures
+            first = next(iter(failures.values()))
+            raise incomplete(
+                self.job,
+                f"{len(failures)} files that it replaces could not be deleted yet:"
+                f" {name_some(sorted(failures))}",
+                first,
+                state=State.COMPLETED,
+            ) from first
 
     def _mark(self, seen: records.Seen) -> bool:
-        """Step 7. False if the store did not answer: the record and the plan stay, so that whoever
-        finishes the job marks it."""
+        """Step 7. False if the store failed: the record and the plan stay, so that whoever finishes
+        the job marks it.
+
+        Raises:
+            CommitIncomplete: it failed, and the job has deleted the marker that was there.
+        """
+        if self.dest.success_key in self.accept:
+            self.warnings.append(f"{self.dest.success_key} was accepted as it is")
+            return True
         try:
             if not self.names:  # this process completed nothing: the names are still to be read
                 for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
@@ -301,13 +326,17 @@ class Execution:
             left = write_marker(
                 self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
             )
-        except MagicError as error:
+        except StoreError as error:
+            if self.plan.marker is not None:
+                what = "_SUCCESS could not be written, and the old one is deleted"
+                raise incomplete(self.job, what, error, state=State.COMPLETED) from error
             self.warnings.append(
                 f"_SUCCESS could not be written; commit() again writes it: {error}"
-                if isinstance(error, Unanswered)
-                else f"_SUCCESS could not be written: {error}"
             )
-            return not isinstance(error, Unanswered)
+            return False
+        except MagicError as error:  # its content cannot be made: nobody can write it
+            self.warnings.append(f"_SUCCESS could not be written: {error}")
+            return True
         if left:
             self.warnings.append(f"_SUCCESS was left as it is: {left}")
         return True

@@ -28,7 +28,6 @@ from magic_committer.errors import (
 from magic_committer.formats import SUCCESS_BYTES_MAX, SuccessData, decode_success, encode_success
 from magic_committer.job import ObjectRef, State
 from magic_committer.runtime import Runtime
-from magic_committer.store import same_etag
 
 DIAGNOSTIC_UUID = "magic-committer.job"
 DIAGNOSTIC_COMPLETED = "magic-committer.completed"
@@ -41,12 +40,18 @@ MARKER_TRIES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A `_SUCCESS` as it is stored. ``uuid`` is "" for one that is not ours; ``completed`` is when
-    its job completed, by the store's clock."""
+    """A `_SUCCESS` as it is stored.
+
+    Attributes:
+        uuid: of its job; "" for one that is not ours.
+        completed: when its job completed, in seconds by the store's clock.
+        modified: its Last-Modified: every empty `_SUCCESS` has the same ETag.
+    """
 
     etag: str
     uuid: str
     completed: float
+    modified: float
 
 
 def read_marker(runtime: Runtime, key: str) -> Marker | None:
@@ -59,26 +64,26 @@ def read_marker(runtime: Runtime, key: str) -> Marker | None:
         if error.code != "TooLarge":
             raise
         info = runtime.store.head(key)
-        return Marker(info.etag, "", info.last_modified)
+        return Marker(info.etag, "", info.last_modified, info.last_modified)
     info = stored.info
     try:
         diagnostics = decode_success(stored.body, key).diagnostics or {}
         uuid = diagnostics.get(DIAGNOSTIC_UUID, "")
         completed = float(diagnostics[DIAGNOSTIC_COMPLETED]) if uuid else info.last_modified
     except (FormatError, KeyError, ValueError):
-        return Marker(info.etag, "", info.last_modified)  # a foreign program's
-    return Marker(info.etag, uuid, completed)
+        return Marker(info.etag, "", info.last_modified, info.last_modified)  # a foreign program's
+    return Marker(info.etag, uuid, completed, info.last_modified)
 
 
 def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
     """The marker that is there now, for the ``completed`` record; an empty etag if none is."""
     marker = read_marker(runtime, key)
-    return ObjectRef(key, marker.etag if marker else "")
+    return ObjectRef(key, marker.etag, marker.modified) if marker else ObjectRef(key, "")
 
 
 def may_replace(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
     """Whether our marker may take the place of another's. Pure."""
-    if named is not None and same_etag(named.etag, marker.etag):
+    if named is not None and named.is_same(marker.etag, marker.modified):
         return True
     return marker.completed < completed
 

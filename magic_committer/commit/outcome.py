@@ -62,8 +62,9 @@ def incomplete(
     cause: MagicError,
     unresolved: tuple[str, ...] = (),
     unfinished: tuple[str, ...] = (),
+    state: State = State.COMMITTING,
 ) -> CommitIncomplete:
-    """The error for a job that is decided and not yet wholly visible."""
+    """The error for a job that is decided and not yet wholly done."""
     hint = (
         "Never abort it. Finish it, from any machine, as often as it takes:"
         f" magic_committer.recover({job.dest!r}, {job.id!r})"
@@ -73,5 +74,6 @@ def incomplete(
         job_id=job.id,
         unresolved=unresolved,
         unfinished=unfinished,
+        state=state.value,
         hint=hint,
     )

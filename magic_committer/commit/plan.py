@@ -19,7 +19,9 @@ from magic_committer.job import ObjectRef, Reader, read_document
 from magic_committer.runtime import Runtime
 from magic_committer.store import same_etag
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
+PLAN_VERSIONS = (1, PLAN_VERSION)
+"""Versions that are read. The first names replaced objects without their Last-Modified."""
 PLAN_BYTES_MAX = 512 * 1024**2
 """One million tasks; a larger plan is refused before anything is decided."""
 
@@ -39,7 +41,7 @@ class Plan:
     """What is to become visible, and by whom it was planned (``nonce``).
 
     Attributes:
-        deletes: objects that the job replaces, each with the ETag that it had when planned.
+        deletes: objects that the job replaces, each as it was when planned: ETag and Last-Modified.
         partitions: in the modes by partition: what the job writes, e.g. ``("dt=1/",)``.
         marker: in mode ``replace``: the old `_SUCCESS`, deleted before anything is visible.
     """
@@ -65,9 +67,9 @@ class Plan:
                 "files": self.files,
                 "bytes": self.data_bytes,
                 "sets": [[s.name, s.etag, s.task, s.attempt] for s in self.sets],
-                "deletes": [[d.key, d.etag] for d in self.deletes],
+                "deletes": [_row(d) for d in self.deletes],
                 "partitions": self.partitions,
-                "marker": [self.marker.key, self.marker.etag] if self.marker else None,
+                "marker": _row(self.marker) if self.marker else None,
             }
         )
 
@@ -80,11 +82,12 @@ class Plan:
         """
         read = Reader(read_document(data, source, PLAN_BYTES_MAX), source)
         version = read.take("version", int)
-        if version != PLAN_VERSION:
+        if version not in PLAN_VERSIONS:
             raise FormatError(
                 source, "version", f"is {version}, this library knows {PLAN_VERSION}",
                 hint="Upgrade magic-committer",
             )  # fmt: skip
+        marker = read.take("marker", (list, type(None)))
         plan = cls(
             job_id=read.take("job_id", str),
             uuid=read.take("uuid", str),
@@ -96,14 +99,14 @@ class Plan:
                 for n, row in enumerate(read.take("sets", list))
             ),
             deletes=tuple(
-                ObjectRef(*_texts(row, 2, f"deletes[{n}]", source))
+                _ref(row, f"deletes[{n}]", source)
                 for n, row in enumerate(read.take("deletes", list))
             ),
             partitions=tuple(
                 _texts([row], 1, f"partitions[{n}]", source)[0]
                 for n, row in enumerate(read.take("partitions", list))
             ),
-            marker=_marker(read.take("marker", (list, type(None))), source),
+            marker=None if marker is None else _ref(marker, "marker", source),
         )
         read.nothing_left()
         return plan
@@ -115,8 +118,16 @@ def _texts(row: object, count: int, field: str, source: str) -> list[str]:
     raise FormatError(source, field, f"is not a row of {count} texts")
 
 
-def _marker(row: object, source: str) -> ObjectRef | None:
-    return None if row is None else ObjectRef(*_texts(row, 2, "marker", source))
+def _row(ref: ObjectRef) -> list[str | float]:
+    return [ref.key, ref.etag, ref.modified]
+
+
+def _ref(row: object, field: str, source: str) -> ObjectRef:
+    modified = 0.0  # the first version did not write it
+    if isinstance(row, list) and len(row) == 3 and type(row[2]) in (int, float):
+        row, modified = row[:2], float(row[2])
+    key, etag = _texts(row, 2, field, source)
+    return ObjectRef(key, etag, modified)
 
 
 def load_plan(runtime: Runtime, ref: ObjectRef) -> Plan:

@@ -6,7 +6,10 @@ Invariants:
   record decides: after 412, 404, 409 or a lost reply it is read back, and one's own nonce in it
   means that the swap won.
 * **An unanswered swap is unknown while the state it leaves is still there.** It is sent again, the
-  same bytes: reading the old state proves nothing, for the first request may still land.
+  same bytes: reading the old state proves nothing, for the first request may still land. A refusal
+  (an expired token, say) that follows an unanswered request refuses the second one only: the end is
+  what is read back, or `OutcomeUnknown`. The adapter sends a request again by itself, so one `put`
+  is enough for that: an error whose ``attempts`` are above 1 may hide a request that lands.
 * A 412 with the record unchanged means that the store did not understand a quoted ``If-Match``
   (Ceph RGW: it is sent again unquoted).
 * With ``conditional_writes="off"`` a swap is read, compare, write: S3A's guarantees, no more.
@@ -39,6 +42,12 @@ SWAP_PAUSE_SECONDS = 0.5
 
 _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
 """Answers after which the stored record is read: each may hide one's own success."""
+
+
+def may_still_land(error: StoreError) -> bool:
+    """Whether a request that failed so may have taken effect, or may yet: no answer came to it, or
+    to an earlier sending of it. Pure."""
+    return isinstance(error, Unanswered) or error.attempts > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,8 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
     Raises:
         JobExists: there is another record of that name.
         ConditionsNotSupported: the store does not know the condition.
-        OutcomeUnknown: no answer came; a record of that nonce may still appear.
+        OutcomeUnknown: no clear answer came; a record of that nonce may still appear.
+        StoreError: the store refused it at once: there is no such record, and will be none.
     """
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
@@ -99,7 +109,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             raise _exists(now)
         written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
         return Created(_stored(key, record, written), written.attempts == 1)
-    undisturbed = True
+    undisturbed, doubtful = True, False
     for number in range(SWAP_TRIES_MAX):
         try:
             written = runtime.store.put(
@@ -107,11 +117,11 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             )
             undisturbed = undisturbed and written.attempts == 1
             return Created(_stored(key, record, written), undisturbed)
-        except _UNCLEAR as error:
+        except StoreError as error:
+            doubtful = doubtful or may_still_land(error)
+            if not doubtful:
+                _raise_if_final(runtime, error)
             now = _read_back(runtime, key, error, record.id)
-        except NotSupported as error:
-            answer = f"refuses it ({error.status} {error.code})"
-            raise undecidable(runtime, "If-None-Match", answer) from error
         undisturbed = False
         if now is not None and now.record.nonce == record.nonce:
             return Created(now, undisturbed)
@@ -130,18 +140,22 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
 
     Raises:
         OutcomeUnknown: no clear answer came: it may have won, and may still.
-        StoreError: the store refused it for good (permissions): it has not won.
+        StoreError: the store refused it at once (permissions): it has not won, and will not.
     """
     if record.terms.conditional_writes == "off":
         return _unconditional_swap(runtime, leaves, record)
     etag = leaves.etag
+    doubtful = False
     for number in range(SWAP_TRIES_MAX):
         try:
             written = runtime.store.put(
                 leaves.key, record.encode(), metadata=_metadata(record), if_match=etag
             )
             return Swapped(True, _stored(leaves.key, record, written))
-        except _UNCLEAR as error:
+        except StoreError as error:
+            doubtful = doubtful or may_still_land(error)
+            if not doubtful and not isinstance(error, _UNCLEAR):
+                raise
             refused = isinstance(error, PreconditionFailed)
             now = _read_back(runtime, leaves.key, error, record.id)
         if now is not None and now.record.nonce == record.nonce:
@@ -191,6 +205,15 @@ def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported
     )
 
 
+def _raise_if_final(runtime: Runtime, error: StoreError) -> None:
+    """Raise the refusal of a first PUT ``If-None-Match``; return if the record must be read."""
+    if isinstance(error, NotSupported):
+        answer = f"refuses it ({error.status} {error.code})"
+        raise undecidable(runtime, "If-None-Match", answer) from error
+    if not isinstance(error, _UNCLEAR) or error.code == "NoSuchBucket":
+        raise error
+
+
 def _exists(now: Seen) -> JobExists:
     return JobExists(
         f"job {now.record.id!r} exists already, it is {now.record.state}",
@@ -206,7 +229,9 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
         return Swapped(won, now)
     try:
         written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
-    except Unanswered as error:
+    except StoreError as error:
+        if not may_still_land(error):
+            raise
         now = _read_back(runtime, leaves.key, error, record.id)
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -88,7 +89,8 @@ class Order:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
         runtime = wiring.runtime_for(dest.bucket, self.s3 or S3Options(), self.progress)
-        return next(existing(runtime, dest, None), None) is not None
+        with closing(existing(runtime, dest, None, in_flight=1)) as found:
+            return any(True for _ in found)
 
 
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]

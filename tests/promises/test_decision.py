@@ -71,9 +71,9 @@ def test_an_aborted_job_is_not_committed_and_a_committed_one_not_aborted(s3: Mem
     """I10: the handle that saw the end says which it was."""
     aborted, committed = mc.start(DEST), mc.start(DEST)
     aborted.abort()
-    committed.commit()
+    committed.commit(expect=0)
     with pytest.raises(mc.JobNotRunning) as raised:
-        aborted.commit()
+        aborted.commit(expect=0)
     assert raised.value.outcome == "aborted"
     with pytest.raises(mc.JobNotRunning) as raised:
         committed.abort()

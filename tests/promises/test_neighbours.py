@@ -86,7 +86,7 @@ def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore)
     another program's: it is left, and the report counts it."""
     job = mc.start(DEST)
     killed(job, "1", "killed.csv")
-    report = job.commit()
+    report = job.commit(expect=0)
     assert report.unattributed == 1
     assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
 
@@ -96,7 +96,7 @@ def test_a_killed_attempts_upload_with_a_unique_name_is_swept(s3: MemoryStore) -
     job = mc.start(DEST)
     killed(job, "1", "killed.tar.gz", unique=True)
     assert [u.key for u in s3.open_uploads()] == [f"t/killed-mcj{job.uuid}.tar.gz"]
-    job.commit()
+    job.commit(expect=0)
     assert s3.open_uploads() == ()
 
 

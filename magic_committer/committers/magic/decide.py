@@ -28,14 +28,14 @@ from magic_committer.commit.conflict import (
     BY_PARTITION,
     FAILING,
     REPLACING,
-    existing,
+    Replaced,
     partitions_of,
     refuse_existing_data,
     refuse_overlapping_plans,
+    replaced,
 )
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
-from magic_committer.commit.marker import marker_ref
 from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.committers.magic.follow import Follower
@@ -47,6 +47,7 @@ from magic_committer.errors import (
     IncompleteJob,
     JobError,
     OptionError,
+    OutcomeUnknown,
     StoreError,
 )
 from magic_committer.job import (
@@ -113,9 +114,11 @@ class Deciding:
             accept: unresolved keys, to be taken as they are.
 
         Raises:
-            IncompleteJob, OptionError: nothing was decided.
+            IncompleteJob, OptionError: nothing was decided. A job without any task is incomplete,
+                unless ``expect`` says that there are none (``expect=0``).
             CommitRefused: a check said no; the job is aborted, but for one that was adopted.
-            CommitIncomplete: the job is committed, not all is visible yet; repeat.
+            CommitIncomplete: the job is committed, not all is visible yet, or what it replaces is
+                still there; repeat.
             JobNotRunning: it was aborted, or is being undone.
             OutcomeUnknown: its record is gone, or the store gives no clear answer.
             StoreError: a check could not be made; this call decided nothing, and what the job is
@@ -167,6 +170,11 @@ class Deciding:
                     hint="What lies on the store may hold attempts whose input was cut",
                 )
             return None
+        if isinstance(results, TaskCommit):
+            raise OptionError(
+                f"commit takes a list of results, not one: {results!r}",
+                hint="Pass [result]",
+            )
         wanted = list(results)
         tasks: set[str] = set()
         for result in wanted:
@@ -177,6 +185,12 @@ class Deciding:
                 )
             if result.job_uuid != self._job.uuid:
                 raise OptionError(f"the result of task {result.task!r} is of another job")
+            if not result.key and (result.files or result.bytes):
+                raise OptionError(
+                    f"the result of task {result.task!r} tells of {result.files} files, but its key"
+                    " is empty: it does not name the pendingset that holds them",
+                    hint="Pass what task.commit() returned, as it is, or run the task again",
+                )
             if result.task in tasks:
                 raise OptionError(
                     f"two results of task {result.task!r}", hint="Accept one attempt of each task"
@@ -213,20 +227,22 @@ class Deciding:
         if problems:
             return self._refuse(seen, self._refusal(problems))
         self._statistics.add(stats.TASKS_COMPLETED, len(accepted))
+        announced = ""
         try:
             with self._timed(stats.SAVE_PLAN):
-                plan = self._plan(accepted, checked, spool)
-                key, etag = self._store_plan(plan)
-        except DestinationExists as error:
-            return self._refuse(seen, error)
-        try:
-            if self._job.terms.mode in BY_PARTITION:
-                refuse_overlapping_plans(self._runtime, self._job, self._dest, plan)
-        except ConflictingJob as error:
-            self._drop_plan(key)  # an aborter may have swept before it was stored
+                partitions = self._partitions(accepted, spool)
+                if partitions is not None:
+                    announced = self._announce(partitions)
+                    refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)
+                plan = self._plan(accepted, checked, spool, partitions)
+                ref = self._store_plan(plan)
+        except (ConflictingJob, DestinationExists) as error:
+            self._drop_plan(announced)  # an aborter may have swept before it was stored
             return self._refuse(seen, error)
         with self._timed(stats.DECIDE):
-            swapped = self._decide(seen, ObjectRef(key, etag), plan.files)
+            swapped = self._decide(seen, ref, plan.files)
+            if not swapped.won:
+                self._drop_plan(announced)
         if not swapped.won or swapped.now is None:
             return self._follower.obey(swapped.now)
         return self._follower.execute(
@@ -291,18 +307,41 @@ class Deciding:
                 if info.key.endswith(PENDINGSET_SUFFIX):
                     yield SetRef(info.key, info.etag, size=info.size)
 
-    def _plan(self, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool) -> Plan:
+    def _partitions(self, accepted: Sequence[LoadedSet], spool: Spool) -> tuple[str, ...] | None:
+        if self._job.terms.mode not in BY_PARTITION:
+            return None
+        return partitions_of(self._dest, spooled(accepted, spool))
+
+    def _announce(self, partitions: tuple[str, ...]) -> str:
+        """Store what other jobs must know of this one before it looks at them: a plan of its
+        partitions, which nobody decides. Its key."""
+        announcement = Plan(
+            job_id=self._job.id,
+            uuid=self._job.uuid,
+            nonce=self._runtime.ids(),
+            files=0,
+            data_bytes=0,
+            sets=(),
+            partitions=partitions,
+        )
+        return self._store_plan(announcement).key
+
+    def _plan(
+        self,
+        accepted: Sequence[LoadedSet],
+        checked: Checked,
+        spool: Spool,
+        partitions: tuple[str, ...] | None,
+    ) -> Plan:
         """Step 3, pure but for the look at what is there.
 
         Raises:
             DestinationExists: modes ``fail``: there is data.
         """
         mode, strip = self._job.terms.mode, len(self._paths.tree)
-        partitions: tuple[str, ...] | None = None
-        if mode in BY_PARTITION:
-            partitions = partitions_of(self._dest, spooled(accepted, spool))
         if mode in FAILING:
-            refuse_existing_data(self._runtime, self._job, self._dest, partitions)
+            refuse_existing_data(self._runtime, self._job, self._dest, self._in_flight, partitions)
+        gone = self._replaced(accepted, checked, spool, partitions)
         return Plan(
             job_id=self._job.id,
             uuid=self._job.uuid,
@@ -312,35 +351,28 @@ class Deciding:
             sets=tuple(
                 PlannedSet(one.ref.key[strip:], one.etag, one.task, one.attempt) for one in accepted
             ),
-            deletes=self._deletes(accepted, checked, spool, partitions),
+            deletes=gone.deletes,
             partitions=partitions or (),
-            marker=self._old_marker() if mode == "replace" else None,
+            marker=gone.marker if mode == "replace" else None,
         )
 
-    def _deletes(
+    def _replaced(
         self,
         accepted: Sequence[LoadedSet],
         checked: Checked,
         spool: Spool,
         partitions: Sequence[str] | None,
-    ) -> tuple[ObjectRef, ...]:
-        """Modes ``replace``: what is there now and is not rewritten in place."""
+    ) -> Replaced:
         if self._job.terms.mode not in REPLACING:
-            return ()
+            return Replaced((), None)
         rewritten = KeySet(checked.files)
         for upload in spooled(accepted, spool):
             rewritten.add(upload.key)
-        return tuple(
-            ObjectRef(info.key, info.etag)
-            for info in existing(self._runtime, self._dest, partitions)
-            if info.key not in rewritten
+        return replaced(
+            self._runtime, self._job, self._dest, partitions, rewritten, self._in_flight
         )
 
-    def _old_marker(self) -> ObjectRef | None:
-        marker = marker_ref(self._runtime, self._dest.success_key)
-        return marker if marker.etag else None
-
-    def _store_plan(self, plan: Plan) -> tuple[str, str]:
+    def _store_plan(self, plan: Plan) -> ObjectRef:
         key = self._paths.plan(plan.nonce)
         body = plan.encode()
         if len(body) > PLAN_BYTES_MAX:
@@ -349,7 +381,7 @@ class Deciding:
                 f" bytes, at most {PLAN_BYTES_MAX} are allowed"
             )
         written = self._runtime.store.put(key, body, metadata={JOB_METADATA: self._job.uuid})
-        return key, written.etag
+        return ObjectRef(key, written.etag)
 
     def _decide(self, seen: records.Seen, plan: ObjectRef, files: int) -> records.Swapped:
         """Step 4. The loser of the swap deletes its plan."""
@@ -366,6 +398,8 @@ class Deciding:
 
     def _drop_plan(self, key: str) -> None:
         """The plan of a swap that lost. What stays of it is litter that the sweep may take."""
+        if not key:
+            return
         try:
             self._runtime.store.delete_one(key)
         except StoreError as error:
@@ -374,7 +408,11 @@ class Deciding:
     def _refuse(self, seen: records.Seen, why: JobError) -> JobReport:
         """A check said no: decide *abort*, then raise why. A driver that was faster is obeyed: what
         looked wrong may have been its work."""
-        swapped = self._follower.swap_to_aborting(seen)
+        try:
+            swapped = self._follower.swap_to_aborting(seen)
+        except (StoreError, OutcomeUnknown) as error:
+            error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
+            raise
         if not swapped.won:
             return self._follower.obey(swapped.now)
         aborted = self._follower.after_abort(swapped.now, self._follower.may_remove)

@@ -113,6 +113,8 @@ class Follower:
             state, swept = execution.run(seen)
         except Conflict as conflict:
             return self._revert_after(str(conflict), seen, source)
+        except StoreError as error:  # it is decided: never "this call decided nothing"
+            raise incomplete(self.job, "what became of it cannot be read", error) from error
         for warning in execution.warnings:
             logger.warning("job %s: %s", self.job.id, warning)
         return report(execution, state, swept, self._seconds(), decided_by)
@@ -216,7 +218,11 @@ class Follower:
     def _revert_after(self, key: str, seen: records.Seen, source: Source) -> JobReport:
         """A foreign object is in the way of a job of mode ``fail``: nothing was there before, so
         undoing takes back everything (counterexamples.md, #12)."""
-        now = self._swap_to_reverting(seen)
+        try:
+            now = self._swap_to_reverting(seen)
+        except StoreError as error:
+            what = f"{key} is somebody else's, and the job could not be reverted yet"
+            raise incomplete(self.job, what, error, unfinished=(key,)) from error
         if now is not None and now.record.state is State.REVERTING:
             now = undo(self.runtime, self.job, now, source, self.in_flight)
         conflict = destination_exists(self.job, key)

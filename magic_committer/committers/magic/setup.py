@@ -85,7 +85,7 @@ def setup_job(
         if terms.mode in EXCLUDING:
             refuse_other_jobs(runtime, job, dest)
         if terms.mode == "fail":
-            refuse_existing_data(runtime, job, dest)
+            refuse_existing_data(runtime, job, dest, in_flight)
     except BaseException as error:
         if isinstance(error, Unanswered):  # a PUT of the proof may land late
             job = replace(job, undisturbed=False)

@@ -1,0 +1,207 @@
+"""I2, I6 and I7 of jobs that run beside each other: by partition, and an append beside a replace."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, At, committed_task, control, visible
+
+
+def whole_job(mode: Mode, name: str, *, mark_success: bool = True) -> mc.JobReport:
+    """A job of one file in partition ``p=1``, from start to end."""
+    job = mc.start(DEST, mode=mode, mark_success=mark_success)
+    committed_task(job, "1", {f"p=1/{name}": name.encode()})
+    return job.commit()
+
+
+def moments(mode: Mode) -> int:
+    """How many requests a commit by partition sends."""
+    with memory_store("bucket") as s3:
+        s3.put_object("t/p=2/old.csv", b"old")
+        job = mc.start(DEST, mode=mode)
+        committed_task(job, "1", {"p=1/a.csv": b"a"})
+        s3.requests.clear()
+        job.commit()
+        return s3.requests.total()
+
+
+@pytest.mark.parametrize("other", ["replace_partitions", "fail_partitions"])
+@pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
+def test_a_job_that_begins_and_ends_within_anothers_commit_leaves_no_union(
+    mode: Mode, other: Mode
+) -> None:
+    """I6: at whatever request of a commit another job of the partition begins and ends: the
+    partition holds the files of one of them at the end, and nobody was told otherwise."""
+    met = 0
+    for moment in range(moments(mode)):
+        with memory_store("bucket") as s3:
+            s3.put_object("t/p=2/old.csv", b"old")
+            job = mc.start(DEST, mode=mode)
+            committed_task(job, "1", {"p=1/ours.csv": b"ours.csv"})
+            told: list[str] = []
+            seen = iter(range(10_000))
+
+            def neighbour(
+                told: list[str] = told, s3: MemoryStore = s3, before: object = None
+            ) -> None:
+                s3.before = None
+                try:
+                    whole_job(other, "theirs.csv")
+                except (mc.ConflictingJob, mc.DestinationExists):
+                    told.append("refused")
+                else:
+                    told.append("committed")
+
+            at = At(s3, lambda r, seen=seen, n=moment: next(seen) == n, neighbour)  # type: ignore[misc]
+            try:
+                job.commit()
+            except (mc.ConflictingJob, mc.DestinationExists):
+                ours = "refused"
+            else:
+                ours = "committed"
+            s3.before = None
+            assert at.done
+            there = set(visible(s3)) - {"t/p=2/old.csv"}
+            assert len(there) <= 1, (moment, ours, told, there)
+            assert (ours, *told).count("committed") == 0 or there
+            if (ours, told) == ("committed", ["committed"]):  # the later one replaced the other
+                later = mode if there == {"t/p=1/ours.csv"} else other
+                assert later == "replace_partitions", moment
+                met += 1
+            assert "t/p=2/old.csv" in visible(s3)
+            assert s3.open_uploads() == ()
+    if "replace_partitions" in (mode, other):
+        assert met  # one after the other is allowed: the case that could fail was there
+
+
+def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryStore) -> None:
+    """I6: ``fail_partitions`` lists after it looked at the plans: what a job published in between
+    refuses it, and nothing of it becomes visible."""
+    job = mc.start(DEST, mode="fail_partitions")
+    committed_task(job, "1", {"p=1/ours.csv": b"ours"})
+
+    def neighbour() -> None:
+        s3.before = None
+        whole_job("replace_partitions", "theirs.csv")
+
+    At(s3, lambda r: r.verb == "put" and "/plan-" in r.key, neighbour)
+    with pytest.raises(mc.DestinationExists, match="theirs"):
+        job.commit()
+    assert set(visible(s3)) == {"t/p=1/theirs.csv"}
+    assert control(s3) == []
+
+
+def test_partitions_are_listed_side_by_side() -> None:
+    """Of many partitions several listings are under way at once: the window stays small."""
+    import threading
+
+    with memory_store("bucket") as s3:
+        job = mc.start(DEST, mode="replace_partitions")
+        committed_task(job, "1", {f"p={n}/a.csv": b"a" for n in range(8)})
+        meeting = threading.Barrier(4)
+
+        def wait(request: Request) -> None:
+            if request.verb == "list" and "/p=" in request.key:
+                meeting.wait(timeout=30)
+
+        s3.before = wait
+        job.commit()
+        assert len(visible(s3)) == 8
+
+
+# An append beside a replace -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
+def test_a_replace_spares_the_files_of_an_append_that_is_decided(
+    s3: MemoryStore, mode: Mode
+) -> None:
+    """I2: an append that is being completed while a replace is planned keeps all its files: it is
+    told "committed", and they are there."""
+    s3.put_object("t/p=1/old.csv", b"old")
+    append = mc.start(DEST)
+    committed_task(append, "1", {"p=1/a.csv": b"a", "p=1/b.csv": b"b"})
+    replace = mc.start(DEST, mode=mode)
+    committed_task(replace, "1", {"p=1/new.csv": b"new"})
+    completed: list[str] = []
+
+    def between(request: Request, reply: object) -> None:
+        if request.verb == "complete_upload" and not completed:
+            completed.append(request.key)
+            s3.after = None
+            replace.commit()
+
+    s3.after = between
+    assert append.commit().outcome == "committed"
+    assert completed
+    assert set(visible(s3)) == {"t/p=1/a.csv", "t/p=1/b.csv", "t/p=1/new.csv"}
+
+
+def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemoryStore) -> None:
+    """I2: a decided append that is about to rewrite an old key does not save the old object, and
+    its own one stays."""
+    s3.put_object("t/a.csv", b"old")
+    append = mc.start(DEST)
+    committed_task(append, "1", {"a.csv": b"appended"})
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"new.csv": b"new"})
+
+    def at_decision(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key == "t/a.csv":
+            s3.before = None
+            replace.commit()
+            assert set(visible(s3)) == {"t/new.csv"}
+
+    s3.before = at_decision
+    append.commit()
+    assert visible(s3) == {"t/a.csv": b"appended", "t/new.csv": b"new"}
+
+
+def test_an_append_that_ends_while_a_replace_lists_is_replaced_whole_or_not_at_all(
+    s3: MemoryStore,
+) -> None:
+    """I2: what an append publishes between two pages of the listing is never deleted in part."""
+    for n in range(3):
+        s3.put_object(f"t/d={n}/old.csv", b"old")
+    append = mc.start(DEST)
+    committed_task(append, "1", {f"d={n}/new-{n}.csv": b"a" for n in range(3)})
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+
+    def at_listing(request: Request, reply: object) -> None:
+        if request.verb == "list" and request.key == "t/d=1/":
+            s3.after = None
+            append.commit()
+
+    s3.after = at_listing
+    replace.commit()
+    left = {key for key in visible(s3) if "/new-" in key}
+    assert len(left) in (0, 3), left
+    assert "t/r.csv" in visible(s3)
+
+
+def test_a_replace_beside_appends_that_never_end_still_commits() -> None:
+    """A replace lists so many times and no more: it does not wait for ever for the others."""
+    clock = PatientClock()
+    with memory_store("bucket", clock=clock) as s3:
+        s3.put_object("t/old.csv", b"old")
+        replace = mc.start(DEST, mode="replace")
+        committed_task(replace, "1", {"r.csv": b"r"})
+        count = iter(range(1000))
+
+        def another(request: Request) -> None:
+            if request.verb == "list" and request.key == "t/":
+                s3.before = None
+                whole_job("append", f"{next(count)}.csv")
+                clock.ahead += 5
+                s3.before = another
+
+        s3.before = another
+        assert replace.commit().outcome == "committed"
+        s3.before = None
+        assert "t/old.csv" not in visible(s3)
+        assert next(count) == 5
