@@ -338,7 +338,7 @@ class Job:
             if isinstance(known, JobReport):
                 self._saw(known)
             elif isinstance(error, CommitIncomplete):
-                self._state, self._outcome = State.COMMITTING, "committed"
+                self._state, self._outcome = State(error.state), "committed"
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
             self.report = JobReport(

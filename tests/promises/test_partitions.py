@@ -1,4 +1,4 @@
-"""I2, I6 and I7 of jobs that run beside each other: by partition, and an append beside a replace."""
+"""I2 and I6 of jobs that run beside each other: by partition, and an append beside a replace."""
 
 from __future__ import annotations
 

@@ -1,0 +1,144 @@
+"""I6 and I8 where bytes do not tell objects apart: every empty `_SUCCESS` has the same ETag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.plan import Plan
+from magic_committer.job import JobRecord, ObjectRef
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.store import same_time
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, At, committed_task, visible
+
+DAYS = 3 * 86_400.0
+
+
+@pytest.fixture
+def clock() -> PatientClock:
+    """The store's time."""
+    return PatientClock()
+
+
+@pytest.fixture
+def s3(clock: PatientClock) -> Iterator[MemoryStore]:
+    """The bucket ``bucket``, empty."""
+    with memory_store(clock=clock) as store:
+        yield store
+        store.before = store.after = None
+
+
+def days_later(s3: MemoryStore, clock: PatientClock, *keys: str) -> None:
+    """Another program writes the same bytes once more."""
+    clock.ahead += DAYS
+    for key in keys:
+        s3.put_object(key, s3.body(key) if key in s3.keys() else b"")
+
+
+def test_a_paused_replace_leaves_the_marker_of_a_later_job(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """I6: the empty `_SUCCESS` that it planned to delete is another's by now."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace", mark_success=False)
+    committed_task(job, "1", {"a.csv": b"1"})
+    at = At(
+        s3,
+        lambda r: r.verb == "head" and r.key == "t/_SUCCESS",
+        lambda: days_later(s3, clock, "t/_SUCCESS"),
+    )
+    job.commit()
+    assert at.done
+    assert "t/_SUCCESS" in s3.keys()
+
+
+def test_a_paused_append_leaves_the_marker_of_a_later_job(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """I8: the empty `_SUCCESS` that its record names has been written anew by a later job."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    seen = iter(range(100))
+
+    def second(request: Request) -> None:
+        if request.verb == "get" and request.key == "t/_SUCCESS" and next(seen) == 1:
+            s3.before = None
+            days_later(s3, clock, "t/_SUCCESS")
+
+    s3.before = second
+    report = job.commit()
+    assert s3.body("t/_SUCCESS") == b""
+    assert any("later" in warning for warning in report.warnings)
+
+
+def test_a_marker_that_was_there_is_replaced(s3: MemoryStore, clock: PatientClock) -> None:
+    """I8: the same empty `_SUCCESS`, untouched, gives way to ours."""
+    s3.put_object("t/_SUCCESS", b"")
+    clock.ahead += 10
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    job.commit()
+    assert s3.body("t/_SUCCESS")
+
+
+def test_data_that_was_written_anew_with_the_same_bytes_stays(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """I6: a neighbour has written the planned object again: it is the neighbour's by now."""
+    s3.put_object("t/old.csv", b"same")
+    s3.put_object("t/gone.csv", b"same")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"a.csv": b"1"})
+    At(
+        s3,
+        lambda r: r.verb == "head" and r.key == "t/old.csv",
+        lambda: days_later(s3, clock, "t/old.csv"),
+    )
+    job.commit()
+    assert set(visible(s3)) == {"t/a.csv", "t/old.csv"}
+
+
+def test_a_plan_of_the_first_version_is_read(s3: MemoryStore) -> None:
+    """I5: a job that an older version decided is finished by this one: ETags alone then."""
+    plan = Plan("j", "u", "n", 0, 0, (), (ObjectRef("t/a", '"e"', 5.0),), (), ObjectRef("m", '"f"'))
+    document = orjson.loads(plan.encode())
+    assert Plan.decode(plan.encode(), "plan") == plan
+    document.update(version=1, deletes=[["t/a", '"e"']], marker=["m", '"f"'])
+    old = Plan.decode(orjson.dumps(document), "plan")
+    assert old.deletes == (ObjectRef("t/a", '"e"', 0.0),)
+    assert old.marker == ObjectRef("m", '"f"', 0.0)
+    assert old.deletes[0].is_same('"e"', 99.0)
+
+
+@pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])
+def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
+    """A plan that cannot be trusted is not executed."""
+    document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
+    with pytest.raises(mc.FormatError, match="deletes"):
+        Plan.decode(orjson.dumps({**document, "deletes": [row]}), "plan")
+
+
+def test_a_record_without_a_marker_reads_as_before(s3: MemoryStore) -> None:
+    """Records of running and committing jobs have the fields that older versions know."""
+    job = mc.start(DEST)
+    stored = orjson.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
+    assert "modified" not in str(stored)
+    record = JobRecord.decode(orjson.dumps(stored), "job.json")
+    named = orjson.loads(
+        JobRecord.encode(record.step(record.state.COMMITTING, "n", plan=ObjectRef("p", '"e"')))
+    )
+    assert named["plan"] == {"key": "p", "etag": '"e"'}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [(5.0, 5.0, True), (5.0, 6.0, False), (5.7, 5.0, True), (5.0, 5.999, True), (6.0, 5.0, False)],
+)
+def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> None:
+    """Some stores give fractions in listings and none in headers."""
+    assert same_time(a, b) is same

@@ -1,0 +1,373 @@
+"""I10: what a caller is told is true, whatever answers one request gets and when it lands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit import records
+from magic_committer.errors import (
+    CommitIncomplete,
+    InvalidRequest,
+    MagicError,
+    PermissionDenied,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import TaskCommit
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
+from tests.promises.hands import DEST, committed_task, control, visible
+
+Answer = Callable[[Request], None]
+
+
+def expired(attempts: int = 1) -> PermissionDenied:
+    """S3's answer to a token that has run out."""
+    return PermissionDenied("the token is expired", status=403, code="ExpiredToken",
+                            attempts=attempts)  # fmt: skip
+
+
+class Swallowed:
+    """The first of some requests gets no answer, and lands when the test says so; those after it
+    are refused."""
+
+    def __init__(
+        self, store: MemoryStore, fits: Callable[[Request], bool], *, within: bool
+    ) -> None:
+        """``within``: the adapter has sent it twice by itself: one error, after two attempts."""
+        self._fits = fits
+        self._within = within
+        self.under_way: Request | None = None
+        self.refused = 0
+        store.before = self._look
+
+    def _look(self, request: Request) -> None:
+        if not self._fits(request):
+            return
+        if self.under_way is None:
+            self.under_way = request
+            if self._within:
+                raise expired(attempts=2)
+            raise Unanswered("no answer")
+        self.refused += 1
+        raise expired()
+
+    def land(self) -> None:
+        """The first request takes effect."""
+        assert self.under_way is not None
+        self.under_way.effect()
+
+
+def swap(request: Request) -> bool:
+    """A change of the record."""
+    return request.verb == "put" and request.key.endswith("job.json") and bool(request.if_match)
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_a_refusal_after_an_unanswered_decision_is_unknown(
+    s3: MemoryStore, verb: str, within: bool
+) -> None:
+    """I10: the swap's first sending may land after the second was refused: nobody says that nothing
+    was decided."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    late = Swallowed(s3, swap, within=within)
+    with pytest.raises(mc.OutcomeUnknown):
+        job.commit() if verb == "commit" else job.abort()
+    assert late.refused  # the case was met: a refusal that came after
+    late.land()
+    s3.before = None
+    found = mc.attach(DEST, job.id)
+    assert found.state == ("committing" if verb == "commit" else "aborting")
+    mc.recover(DEST, job.id)
+    assert set(visible(s3)) == ({"t/a.csv"} if verb == "commit" else set())
+
+
+def test_a_refusal_at_once_says_that_nothing_was_decided(s3: MemoryStore) -> None:
+    """I10: a swap that was sent once and refused has decided nothing, and the job goes on."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    sent = 0
+
+    def refuse(request: Request) -> None:
+        nonlocal sent
+        if swap(request):
+            sent += 1
+            raise expired()
+
+    s3.before = refuse
+    with pytest.raises(PermissionDenied):
+        job.commit()
+    s3.before = None
+    assert sent == 1
+    assert mc.attach(DEST, job.id).state == "running"
+    assert job.commit().files == 1
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
+    """I10: the record may appear after the refusal: nobody says that there is none."""
+    create = lambda r: r.verb == "put" and r.key.endswith("job.json")  # noqa: E731
+    late = Swallowed(s3, create, within=within)
+    with pytest.raises(mc.OutcomeUnknown):
+        mc.start(DEST)
+    late.land()
+    s3.before = None
+    assert [key for key in control(s3) if key.endswith("job.json")]
+
+
+def test_a_swap_that_landed_before_the_refusal_is_recognised(s3: MemoryStore) -> None:
+    """I10: the reply is lost, the retry refused, the record read back: it is ours, and the job is
+    executed."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def after(request: Request, reply: object) -> None:
+        if swap(request):
+            s3.after = None
+            raise expired(attempts=2)
+
+    s3.after = after
+    assert job.commit().outcome == "committed"
+    assert set(visible(s3)) == {"t/a.csv"}
+
+
+def test_a_record_in_the_same_state_by_another_is_not_ones_own(s3: MemoryStore) -> None:
+    """I10: success is told by the nonce: another driver's ``committing`` is the other's."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    rival = mc.attach(DEST, job.id)
+
+    def before(request: Request) -> None:
+        if swap(request):
+            s3.before = None
+            runtime = rival._committer().runtime
+            seen = records.read(runtime, request.key)
+            assert seen is not None
+            rival.commit()
+
+    s3.before = before
+    report = job.commit()
+    assert report.decider is not None
+    assert set(visible(s3)) == {"t/a.csv"}
+
+
+@pytest.mark.parametrize("status", [403, 409])
+def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decided(
+    s3: MemoryStore, status: int
+) -> None:
+    """I10: from the deciding swap on every failure of any request is `CommitIncomplete`, or a
+    warning of a committed job."""
+    error: StoreError = expired() if status == 403 else WriteConflict("busy", status=409)
+    whole = 0
+
+    def one(moment: int) -> bool:
+        """Fail at one request after the decision; False if there are not so many."""
+        job = mc.start(DEST)
+        committed_task(job, "1", {f"{moment}.csv": b"1"})
+        decided, seen = False, -1
+
+        def before(request: Request) -> None:
+            nonlocal decided, seen
+            if decided:
+                seen += 1
+                if seen == moment:
+                    raise error
+            decided = decided or swap(request)
+
+        s3.before = before
+        try:
+            assert job.commit().outcome == "committed"
+        except CommitIncomplete:
+            assert job.outcome == "committed"
+        s3.before = None
+        mc.recover(DEST, job.id)
+        assert f"t/{moment}.csv" in visible(s3)
+        return seen >= moment
+
+    while one(whole):
+        whole += 1
+    assert whole > 5
+
+
+# What is replaced ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [expired(), WriteConflict("busy", status=409)])
+def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: StoreError) -> None:
+    """I10: nobody is told "committed" while old data stays; who finishes the job deletes it."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new.csv": b"new"})
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == "t/old.csv":
+            raise error
+
+    s3.before = before
+    with pytest.raises(CommitIncomplete, match=r"t/old\.csv") as raised:
+        job.commit()
+    assert raised.value.state == "completed"
+    assert (job.state, job.outcome) == ("completed", "committed")
+    s3.before = None
+    assert set(visible(s3)) == {"t/old.csv", "t/new.csv"}
+    mc.recover(DEST, job.id)
+    assert set(visible(s3)) == {"t/new.csv"}
+
+
+def test_a_conflict_at_a_delete_is_tried_again(s3: MemoryStore) -> None:
+    """I2: one 409 leaves no old file behind."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new.csv": b"new"})
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one":
+            s3.before = None
+            raise WriteConflict("busy", status=409)
+
+    s3.before = before
+    assert job.commit().outcome == "committed"
+    assert set(visible(s3)) == {"t/new.csv"}
+
+
+def test_an_operator_may_take_a_replaced_file_as_it_is(s3: MemoryStore) -> None:
+    """I5: a file that can never be deleted (Object Lock) does not hold the job for ever."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new.csv": b"new"})
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == "t/old.csv":
+            raise expired()
+
+    s3.before = before
+    with pytest.raises(CommitIncomplete):
+        job.commit()
+    recovery = mc.recover(DEST, job.id, accept=["t/old.csv"])
+    assert recovery.state == "closed"
+    assert recovery.report is not None
+    assert "t/old.csv was accepted as it is" in recovery.report.warnings
+
+
+@pytest.mark.parametrize("error", [expired(), InvalidRequest("no", status=400)])
+def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: StoreError) -> None:
+    """I8: ``replace`` has deleted the old `_SUCCESS`; one refusal at the new one leaves the job to
+    be finished, and who finishes it writes it."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new.csv": b"new"})
+
+    def before(request: Request) -> None:
+        if request.verb == "put" and request.key == "t/_SUCCESS":
+            s3.before = None
+            raise error
+
+    s3.before = before
+    with pytest.raises(CommitIncomplete, match="_SUCCESS"):
+        job.commit()
+    assert "t/_SUCCESS" not in s3.keys()
+    assert job.commit().outcome == "committed"
+    assert b"magic-committer" in s3.body("t/_SUCCESS")
+
+
+def test_a_marker_that_could_not_be_written_is_written_by_who_finishes(s3: MemoryStore) -> None:
+    """I8: an append whose `_SUCCESS` is refused says so, and leaves the job to be finished."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def before(request: Request) -> None:
+        if request.verb == "put" and request.key == "t/_SUCCESS":
+            raise expired()
+
+    s3.before = before
+    report = job.commit()
+    assert (report.outcome, report.state) == ("committed", "completed")
+    assert any("_SUCCESS" in warning for warning in report.warnings)
+    s3.before = None
+    mc.recover(DEST, job.id)
+    assert "t/_SUCCESS" in s3.keys()
+
+
+# Committing nothing -------------------------------------------------------------------------------
+
+
+def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: MemoryStore) -> None:
+    """I10: one 503, then "call it again" with the same generator: the table is not emptied."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    done = [committed_task(job, "1", {"a.csv": b"1"})]
+    results = (result for result in done)
+
+    def before(request: Request) -> None:
+        if request.verb == "list_uploads":
+            s3.before = None
+            raise Unanswered("slow down", status=503)
+
+    s3.before = before
+    with pytest.raises(StoreError):
+        job.commit(results)
+    with pytest.raises(mc.IncompleteJob, match="expect=0"):
+        job.commit(results)
+    assert set(visible(s3)) == {"t/old.csv"}
+    assert job.commit(done).files == 1
+    assert set(visible(s3)) == {"t/a.csv"}
+
+
+@pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
+def test_a_job_without_a_task_is_not_committed_by_accident(s3: MemoryStore, mode: Mode) -> None:
+    """I10: the only task was killed, or never committed: nothing is decided, nothing is emptied."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode=mode)
+    with job.task("1").open("a.csv") as f:
+        f.write(b"1")
+    with pytest.raises(mc.IncompleteJob) as raised:
+        job.commit()
+    assert "task.commit()" in str(raised.value)
+    assert mc.attach(DEST, job.id).state == "running"
+    assert set(visible(s3)) == {"t/old.csv"}
+
+
+def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore) -> None:
+    """``expect=0`` is the caller's word; what it emptied is told."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    report = job.commit(expect=0)
+    assert (report.outcome, report.files) == ("committed", 0)
+    assert report.warnings == ("the job published no file: 1 files that were there are deleted",)
+    assert visible(s3) == {}
+
+
+def test_a_write_without_a_file_says_so(s3: MemoryStore) -> None:
+    """A forgotten ``open`` is no silent success."""
+    with mc.write(DEST) as job:
+        pass
+    assert job.report is not None
+    assert "the job published no file" in job.report.warnings
+
+
+@pytest.mark.parametrize("wrong", [{"files": 1}, {"bytes": 1}])
+def test_a_result_that_names_no_pendingset_but_files_is_refused(
+    s3: MemoryStore, wrong: dict[str, int]
+) -> None:
+    """I2: its file would be dropped without a word."""
+    job = mc.start(DEST)
+    result = TaskCommit.from_dict({**TaskCommit(job.uuid, "1", "a").to_dict(), **wrong})
+    with pytest.raises(mc.OptionError, match="key is empty"):
+        job.commit([result])
+    assert mc.attach(DEST, job.id).state == "running"
+
+
+def test_one_result_instead_of_a_list_is_refused(s3: MemoryStore) -> None:
+    """A plain mistake gets a plain error, and decides nothing."""
+    job = mc.start(DEST)
+    result: Any = committed_task(job, "1", {"a.csv": b"1"})
+    with pytest.raises(MagicError, match="a list of results"):
+        job.commit(result)
+    assert job.commit([result]).files == 1
