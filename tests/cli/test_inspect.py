@@ -200,7 +200,7 @@ BROKEN: dict[str, tuple[str, bytes, str, str]] = {
     "deep": ("x", b"[" * 3000, "", "is not JSON"),
     "too large": ("x.pending", b" " * (PENDING_BYTES_MAX + 1), "", "is larger than"),
     "a newer record": ("job.json", b'{"version": 9}', "version", "this library knows 1"),
-    "a newer plan": ("plan-1.json", b'{"version": 9}', "version", "this library knows 1"),
+    "a newer plan": ("plan-1.json", b'{"version": 9}', "version", "this library knows 2"),
     "a newer sign": ("alive.json", b'{"version": 9}', "version", "this library knows 1"),
     "a number as text": (
         "alive.json",

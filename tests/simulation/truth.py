@@ -231,9 +231,10 @@ class Truth:
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:
         try:
             document = orjson.loads(self.store.body(plan["key"]))
-            job.deletes = dict(document["deletes"])
+            job.deletes = {key: etag for key, etag, *_ in document["deletes"]}
             if document["marker"] is not None:
-                job.deletes.update([document["marker"]])
+                key, etag, *_ = document["marker"]
+                job.deletes[key] = etag
             for name, _etag, task, attempt in document["sets"]:
                 pendingset = orjson.loads(self.store.body(job.directory + name))
                 for commit in pendingset["commits"]:

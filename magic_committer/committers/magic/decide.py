@@ -151,7 +151,8 @@ class Deciding:
             loaded, problems = self._load(None, spool)
             accepted = self._choose(loaded)
             if not problems:
-                expected(self._job.id, [one.task for one in accepted], expect)
+                if expect is not None:  # a look may find that there is nothing
+                    expected(self._job.id, [one.task for one in accepted], expect)
                 problems = self._check(accepted, spool).problems
         return Prospect(
             tasks=tuple(one.task for one in accepted),
