@@ -71,15 +71,14 @@ class AttemptTree:
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             return [outcome.unwrap() for outcome in outcomes]
 
-    def known_uploads(self, failures: list[BaseException]) -> set[tuple[str, str]]:
-        """Key and id of every upload that the tree names. What cannot be read is noted, unless
-        it is gone: somebody else aborts the attempt too."""
-        known: set[tuple[str, str]] = set()
+    def known_uploads(self, failures: list[BaseException]) -> list[Pending]:
+        """The uploads that the tree names. What cannot be read is noted, unless it is gone:
+        somebody else aborts the attempt too."""
+        known: list[Pending] = []
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             for outcome in outcomes:
                 if outcome.error is None:
-                    pending = outcome.unwrap()
-                    known.add((pending.destination_key, pending.upload_id))
+                    known.append(outcome.unwrap())
                 elif not isinstance(outcome.error.__cause__, NotFound):
                     failures.append(outcome.error)
         return known
