@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -175,6 +175,11 @@ class UploadStream(io.BufferedIOBase):
             raise
         return len(view)
 
+    def writelines(self, lines: Iterable[Any], /) -> None:
+        """`write` each."""
+        self._sender.check_process()
+        super().writelines(lines)
+
     def close(self) -> None:
         """Send the last block, wait for all parts, record the pending. Nothing when closed before.
 
@@ -220,6 +225,10 @@ class UploadStream(io.BufferedIOBase):
         if self.state in (State.OPEN, State.CLOSING):
             self._sender.move(State.ABORTED)
         self._end()
+
+    def __enter__(self) -> UploadStream:
+        self._sender.check_process()
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -360,6 +369,11 @@ class TextUpload(io.TextIOWrapper):
         self._stream.check_process()
         return super().write(text)
 
+    def writelines(self, lines: Iterable[Any], /) -> None:
+        """`write` each."""
+        self._stream.check_process()
+        super().writelines(lines)
+
     def flush(self) -> None:
         """Hand all text to the upload's blocks. Raises what `UploadStream.write` would."""
         self._stream.check_process()
@@ -373,6 +387,10 @@ class TextUpload(io.TextIOWrapper):
     def abort(self) -> None:
         """As `UploadStream.abort`."""
         self._stream.abort()
+
+    def __enter__(self) -> TextUpload:
+        self._stream.check_process()
+        return super().__enter__()
 
     def __exit__(
         self,
