@@ -288,3 +288,99 @@ def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None
         counts.append((s3.requests["head"], s3.requests["get"], s3.requests["put"]))
     assert counts == [(1, 1, 2)] * 2
     mc.abort(DEST, "1")
+
+
+# After a claim ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fence", ["read", "lost"])
+def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fence: str) -> None:
+    """I2: paused before its claim, while another handle commits the attempt and a driver the job,
+    sweep and all: the key is free again, the claim succeeds, and still the file stays visible; so
+    too if the fence cannot be read then."""
+    store = Believing(s3)
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    other = mc.attach(DEST, job.id).task("1", attempt="a")
+
+    def others() -> None:
+        hook, s3.before = s3.before, None
+        other.commit()
+        mc.attach(DEST, job.id).commit()
+        s3.before = hook
+
+    at = store.at(put_of(".pendingset"), others, after=False)
+    hook = s3.before
+    assert hook is not None
+
+    def lose(request: Request) -> None:
+        hook(request)
+        if at.done and fence == "lost" and request.key.endswith("job.json"):
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    if fence == "lost":
+        with pytest.raises(Unanswered):
+            task.abort()
+        s3.before = store.look
+    task.abort()
+    assert at.done
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert store.taken == []
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+def test_the_twins_of_a_job_that_commits_are_left_to_it(s3: MemoryStore) -> None:
+    """I2: two attempts write one unique name; the one whose Create was sent twice is late while the
+    job completes the other's: it lists nothing, for what it would find is planned."""
+
+    class Stop(BaseException):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    job = mc.start(DEST, track="memory", accept="results")
+    s3.after = _sent_twice
+    late = job.task("1")
+    with late.open("a.csv", unique=True) as f:
+        f.write(b"late")
+    s3.after = None
+    with job.task("1") as task, task.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    At(s3, lambda r: r.verb == "complete_upload", stop)
+    with pytest.raises(Stop):
+        job.commit([task.result])
+    s3.before = None
+    with pytest.raises(mc.JobNotRunning):
+        late.commit()
+    assert len(s3.open_uploads()) == 1
+    assert mc.attach(DEST, job.id).commit().files == 1
+    assert list(visible(s3).values()) == [b"1"]
+
+
+def test_an_ended_attempt_is_undone_by_a_handle_that_wrote_nothing(s3: MemoryStore) -> None:
+    """I4: the set that a killed process left after its job had ended names the uploads: whoever
+    aborts the attempt removes them before the set goes."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    other = mc.attach(DEST, job.id).task("1", attempt="a")
+    task.commit()
+    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.before = _no_aborts
+    with pytest.raises(Unanswered):
+        other.abort()
+    s3.before = None
+    assert len(control(s3)) == 1  # it still names what could not be aborted
+    other.abort()
+    assert s3.open_uploads() == ()
+    assert s3.keys() == ()
+
+
+def _no_aborts(request: Request) -> None:
+    if request.verb == "abort_upload":
+        raise Unanswered("no answer")

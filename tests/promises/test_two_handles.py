@@ -9,7 +9,12 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
-from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
+from magic_committer.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.formats import decode_pendingset
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
@@ -242,6 +247,31 @@ def test_a_claim_that_lost_its_answer_once_knows_its_own_tombstone(s3: MemorySto
     assert at.done
     assert s3.open_uploads() == ()
     assert len(tombstones(s3)) == 1
+
+
+def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
+    """I2: 409 while the other handle's PUT is under way, and nothing is there yet: the claim is
+    sent again, and meets the set."""
+    job = mc.start(DEST)
+    task, other = one_file(job), other_handle(job)
+    claims = 0
+
+    def conflict(request: Request) -> None:
+        nonlocal claims
+        if not of_set("put")(request):
+            return
+        claims += 1
+        if claims == 1:
+            raise WriteConflict("another write is under way", status=409)
+        s3.before = None
+        other.commit()
+
+    s3.before = conflict
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        task.abort()
+    assert claims == 2
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
