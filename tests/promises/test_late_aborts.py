@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Track
 from magic_committer.store import CreatedUpload, UploadInfo, UploadPage
@@ -384,3 +384,107 @@ def test_an_ended_attempt_is_undone_by_a_handle_that_wrote_nothing(s3: MemorySto
 def _no_aborts(request: Request) -> None:
     if request.verb == "abort_upload":
         raise Unanswered("no answer")
+
+
+# A `.pending` without an answer -------------------------------------------------------------------
+
+
+def closed_without_an_answer(
+    s3: MemoryStore,
+    others: Callable[[], Any],
+    *,
+    landed: bool,
+    claim: bool = True,
+    error: BaseException | None = None,
+) -> None:
+    """A file is closed by path, and its `.pending` is not answered, or ``error`` comes; then others
+    act. ``claim``: the store takes the tombstone."""
+    error = error or Unanswered("no answer")
+    f = mc.open_magic(PATH + "x.csv")
+    f.write(b"1")
+    f._sender.created()
+    acted = False
+
+    def lose(request: Request) -> None:
+        nonlocal acted
+        if put_of(".pending")(request):
+            if landed:
+                request.effect()
+            raise error
+        if put_of(".pendingset")(request) and not acted:
+            acted = True
+            hook, s3.before = s3.before, None
+            others()
+            s3.before = hook
+        if put_of(".pendingset")(request) and not claim:
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with pytest.raises(type(error)):
+        f.close()
+    s3.before = None
+    assert acted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unanswered("no answer"), PermissionDenied("expired", attempts=2), KeyboardInterrupt()],
+    ids=["unanswered", "refused at the second try", "interrupted"],
+)
+def test_a_file_whose_pending_was_committed_keeps_its_upload(
+    s3: MemoryStore, error: BaseException
+) -> None:
+    """I2: the `.pending` had landed, another handle commits the attempt with it, and a driver
+    decides: the process that could not close the file keeps its hands off."""
+    job = mc.start(DEST, job_id="1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    closed_without_an_answer(s3, other.commit, landed=True, error=error)
+    assert len(s3.open_uploads()) == 1
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/x.csv": b"1"}
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_file_whose_pending_is_in_doubt_takes_its_attempt_with_it(
+    s3: MemoryStore, landed: bool
+) -> None:
+    """I2, I9: nobody had committed the attempt: its key is claimed, then the upload is aborted; a
+    commit that comes later is refused, and publishes no part of the attempt."""
+    job = mc.start(DEST, job_id="1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    closed_without_an_answer(s3, lambda: None, landed=landed)
+    assert s3.open_uploads() == ()
+    with pytest.raises(mc.TaskFailed, match="aborted"):
+        other.commit()
+    assert job.commit(expect=0).files == 0
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+def test_a_file_of_which_nothing_is_known_is_left_to_the_job(s3: MemoryStore) -> None:
+    """I2, I4: neither the `.pending` nor the claim is answered: the upload stays, whoever commits
+    the attempt commits the file, or the job's end takes it."""
+    job = mc.start(DEST, job_id="1")
+    closed_without_an_answer(s3, lambda: None, landed=True, claim=False)
+    assert len(s3.open_uploads()) == 1
+    job.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None:
+    """I4: it did not land: the upload is aborted, and the attempt goes on without the file."""
+    job = mc.start(DEST, job_id="1")
+    f = mc.open_magic(PATH + "x.csv")
+
+    def forbid(request: Request) -> None:
+        if put_of(".pending")(request):
+            raise PermissionDenied("forbidden", status=403)
+
+    s3.before = forbid
+    with pytest.raises(PermissionDenied):
+        f.close()
+    s3.before = None
+    assert s3.open_uploads() == ()
+    with mc.open_magic(PATH + "x.csv") as f:
+        f.write(b"2")
+    mc.attach(DEST, "1").task("1", attempt="a_0").commit()
+    assert job.commit().files == 1

@@ -39,6 +39,7 @@ from magic_committer.committers.magic.pendingset import (
     StoredSet,
     may_undo,
     names,
+    refused,
 )
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.committers.magic.undo import (
@@ -46,6 +47,7 @@ from magic_committer.committers.magic.undo import (
     late_in,
     remove_all,
     remove_one,
+    rule_out,
     settle,
 )
 from magic_committer.errors import (
@@ -124,6 +126,7 @@ class Attempt:
         self._in_memory = job.terms.track == "memory"
         self._lock = threading.RLock()  # a pool without threads answers a Create inside `open`
         self._files: dict[str, _File] = {}
+        self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(stats.TASK_ATTEMPT, runtime.clock)
@@ -199,7 +202,7 @@ class Attempt:
                 on_abort=self._retried_creates.abort_if_late,
                 abort_told=None
                 if self._in_memory
-                else partial(_abort_told, self._runtime, key, mark),
+                else partial(_abort_told, self._runtime, key, mark, self._kept),
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
@@ -237,7 +240,13 @@ class Attempt:
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         if not self._in_memory:
-            self._tree.save(marker_key, pending)
+            self._tree.mark(marker_key, pending)
+            try:
+                self._tree.save(marker_key, pending)
+            except BaseException as error:
+                if not refused(error):
+                    self._give_up(pending, error)
+                raise
             self.statistics.add(stats.MARKER_PUT)
             if self._shared:
                 self._undo_if_late(marker_key, pending_key)
@@ -245,6 +254,18 @@ class Attempt:
         with self._lock:
             self._files[name].pending = pending
         self.statistics.add(stats.COMMITS_CREATED)
+
+    def _give_up(self, pending: Pending, error: BaseException) -> None:
+        """The `.pending` of a file may be stored all the same, so another handle may commit the
+        attempt with it. Its upload is aborted only where that is ruled out."""
+        self._kept.add(pending.upload_id)
+        try:
+            if rule_out(self.job, self._set, self._fence, pending):
+                self._kept.discard(pending.upload_id)
+                return
+        except (StoreError, FormatError) as failure:
+            error.add_note(f"whether its attempt is committed is not known either: {failure}")
+        error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
     def _undo_if_late(self, marker_key: str, pending_key: str) -> None:
         """Nobody may read the fence again for this file. Where it cannot be read the file stays as
@@ -332,7 +353,7 @@ class Attempt:
         try:
             self._refuse_lost_files()
             pendings, stored = self._gather(own)
-            if not pendings and self._in_memory and self._by_results:
+            if not pendings and self._in_memory and self.job.terms.accept == "results":
                 return None
             if stored is None:
                 self._stop_clock(False)
@@ -442,10 +463,6 @@ class Attempt:
         if failures:
             raise failures[0]
 
-    @property
-    def _by_results(self) -> bool:
-        return self.job.terms.accept == "results"
-
     def _may_undo(self, found: Found) -> bool:
         return may_undo(
             self.phase,
@@ -474,6 +491,8 @@ def _with_token(attributes: Attributes, mark: str) -> Attributes:
     return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})
 
 
-def _abort_told(runtime: Runtime, key: str, mark: str, upload_id: str) -> None:
+def _abort_told(runtime: Runtime, key: str, mark: str, kept: set[str], upload_id: str) -> None:
     """Abort an upload whose `.pending` may be stored: another handle may have committed it."""
+    if upload_id in kept:
+        return
     remove_one(runtime, UploadRemover(runtime), UploadName(key, upload_id, mark))

@@ -215,7 +215,7 @@ class AttemptSet:
                 failure = error
             except StoreError as error:
                 # Only at the first try: one that was not answered may still land.
-                self.refused = number == 0 and error.attempts == 1
+                self.refused = number == 0 and refused(error)
                 raise
         assert failure is not None
         raise failure
@@ -224,9 +224,11 @@ class AttemptSet:
         """Delete what is at the key, of an attempt that is undone. What stays is swept with the
         job, or found by `cleanup`."""
         try:
-            self._runtime.store.delete_one(self.key)
+            failed = self._runtime.store.delete([self.key])
         except StoreError as error:
-            logger.warning("job %s: %s could not be deleted: %s", self._job.id, self.key, error)
+            failed = {self.key: error}
+        for key, why in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
     def earlier(self, pendings: list[Pending]) -> StoredSet | None:
         """The stored set, if it is this attempt's and holds these files; None if not. One GET.
@@ -264,8 +266,8 @@ class AttemptSet:
     def was_aborted(self) -> TaskFailed:
         """Why an attempt with a tombstone cannot be committed."""
         return TaskFailed(
-            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, or"
-            " by an earlier abort: it can never be committed",
+            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
+            " an earlier abort, or as a file of it failed: it can never be committed",
             job_id=self._job.id,
             hint="Run the task again under another attempt name",
         )
@@ -281,3 +283,11 @@ class AttemptSet:
 def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]:
     """Key and id of each upload."""
     return {(pending.destination_key, pending.upload_id) for pending in pendings}
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the one PUT that ``error`` came from took no effect, and will not. Not to be asked
+    after another try: that one may still land."""
+    return (
+        isinstance(error, StoreError) and not isinstance(error, Unanswered) and error.attempts == 1
+    )

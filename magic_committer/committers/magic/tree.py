@@ -51,10 +51,14 @@ class AttemptTree:
         self._own: list[str] = []
         self._metadata = metadata
 
-    def save(self, marker_key: str, pending: Pending) -> None:
-        """Save a closed file. Two PUTs; without the second the file does not count."""
+    def mark(self, marker_key: str, pending: Pending) -> None:
+        """Store the marker of a closed file; it does not count before `save`."""
         length = {MARKER_LENGTH_METADATA: str(pending.length)}
         self._runtime.store.put(marker_key, b"", metadata={**self._metadata, **length})
+
+    def save(self, marker_key: str, pending: Pending) -> None:
+        """Store the `.pending` of a closed file: from now on whoever commits the attempt commits
+        the file. If this is not answered they may as well."""
         self._runtime.store.put(
             marker_key + PENDING_SUFFIX,
             encode_pending(pending, self._job.terms.etag_form),

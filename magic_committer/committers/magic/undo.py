@@ -25,6 +25,7 @@ from magic_committer.committers.magic.pendingset import (
     Found,
     Phase,
     may_undo,
+    names,
 )
 from magic_committer.errors import FormatError, StoreError, Unanswered
 from magic_committer.formats import Pending
@@ -78,6 +79,20 @@ def settle(
     if reading or there.found is not Found.CLAIMED:
         return there, False
     return there, _claim_stands(attempt_set, fence, failures)
+
+
+def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:
+    """Make sure that no other handle commits the attempt with a file whose `.pending` was not
+    answered. False: one has.
+
+    Raises:
+        StoreError, FormatError: it is not known.
+    """
+    failures: list[BaseException] = []
+    there, _ = settle(job, attempt_set, fence, Phase.OPEN, failures, sole=False)
+    if there.stored is not None:
+        return not names([pending]) <= names(there.stored.pendings)
+    return there.found is not Found.FOREIGN
 
 
 def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
