@@ -28,8 +28,9 @@ from magic_committer.errors import (
     StoreError,
     TaskFailed,
     UploadFailed,
+    WrongProcess,
 )
-from magic_committer.handles import Job, Task, Writing
+from magic_committer.handles import Job, Task
 from magic_committer.job import JobReport, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.recovery import (
@@ -46,6 +47,7 @@ from magic_committer.recovery import (
 from magic_committer.runtime import Progress
 from magic_committer.store import Attributes
 from magic_committer.version import __version__
+from magic_committer.writing import Writing
 
 __all__ = [
     "AbortIncomplete",
@@ -84,6 +86,7 @@ __all__ = [
     "TaskFailed",
     "UploadFailed",
     "Writing",
+    "WrongProcess",
     "__version__",
     "abort",
     "adopt",

@@ -26,13 +26,14 @@ from magic_committer.errors import (
     OptionError,
     PathError,
 )
-from magic_committer.handles import Job, Writing, text_options
+from magic_committer.handles import Job, text_options
 from magic_committer.job import StartedJob, State, Terms
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.paths import Destination, JobPaths, MagicPath, parse_magic_path
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.store import Attributes
 from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.writing import Writing
 
 
 def start(

@@ -310,6 +310,18 @@ class UploadFailed(MagicError, OSError):
     The store's error is the ``__cause__``."""
 
 
+class WrongProcess(UploadFailed, ValueError):
+    """A file was written, flushed, closed or aborted in another process than the one that opened
+    it, after a fork. Nothing was sent: the file still belongs to the process that opened it. As
+    every file that takes no more bytes it is a ValueError too."""
+
+    hint = (
+        "Let each process write its own files: start the job with job ="
+        " magic_committer.start(dest), pass job to the workers, run `with job.task(id) as task:`"
+        " in each, return task.result, and call job.commit(results) in one"
+    )
+
+
 class ConditionsNotSupported(MagicError):
     """The store ignores or refuses conditional writes, on which the decision of a job rests."""
 

@@ -1,12 +1,13 @@
-"""The handles that users hold: `Job`, `Task` and `Writing`.
+"""The handles that users hold: `Job` and `Task`; ``writing.py`` has `Writing`, which is both.
 
 A `Job` is a value: it pickles, holds no client, no lock and no secret, and finds its store again in
 every process that it reaches, through that process's environment. A `Task` is one attempt of one
-task in one process. `Writing` is both, for ``with write(...)``.
+task in one process.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -30,7 +31,9 @@ class Task:
     """One attempt of one task. Use it as a context manager: leaving normally commits the attempt,
     leaving by exception aborts it.
 
-    With ``track="s3"`` it pickles: it may be written in one process and committed in another.
+    With ``track="s3"`` it pickles: it may be written in one process and committed in another. The
+    handle itself belongs to the process that made it: in a forked child `open`, `commit` and
+    `abort` raise, and leaving ``with`` sends nothing.
     """
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
@@ -50,6 +53,7 @@ class Task:
             )
         if self._job.track == "memory":
             return _new_task, (self._job, self.task_id, None)
+        self._attempt.share()
         return _new_task, (self._job, self.task_id, self.attempt_id)
 
     @property
@@ -125,8 +129,9 @@ class Task:
             attributes: content type, user metadata, storage class and so on of the object.
 
         Raises:
-            PathError, TaskFailed, ValueError (mode). The upload's own failure shows at the next
-            call on the file.
+            TaskFailed: the attempt has ended, or this is a forked child of its process.
+            PathError, ValueError (mode). The upload's own failure shows at the next call on the
+            file; in a forked child that is `WrongProcess`.
         """
         text = text_options(mode, encoding, errors, newline)
         stream = self._attempt.open(
@@ -139,12 +144,20 @@ class Task:
         Repeatable.
 
         Raises:
-            FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count.
+            FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count. One
+                that was aborted, under any handle, never will: give the next one another name.
         """
         return self._attempt.commit()
 
     def abort(self) -> None:
-        """Abort the attempt's uploads. Repeatable; a missing attempt aborts well."""
+        """Abort the attempt's uploads. Repeatable; a missing attempt aborts well. Nobody can commit
+        an attempt of that name afterwards.
+
+        Raises:
+            TaskFailed: it is committed, or may be, or belongs to another process: nothing was done.
+            StoreError, FormatError: not all could be undone; call it again. What stays is swept
+                when the job ends.
+        """
         self._attempt.abort()
 
     def __enter__(self) -> Task:
@@ -198,6 +211,7 @@ class Job:
         self._state = state
         self._outcome = outcome
         self._progress = progress
+        self._pid = os.getpid()
         self.report: JobReport | None = None
 
     def __repr__(self) -> str:
@@ -361,118 +375,14 @@ class Job:
     def _committer(self) -> MagicCommitter:
         bucket = Destination.parse(self.dest).bucket
         runtime = wiring.runtime_for(bucket, self._s3, self._progress)
-        return MagicCommitter(runtime, self._started, self._options, wiring.blocks)
+        started = self._started
+        if self._pid != os.getpid():  # a fork is a copy, as one that was pickled
+            started = replace(started, undisturbed=False)
+        return MagicCommitter(runtime, started, self._options, wiring.blocks)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
     return Job(started, options, s3, state=state, outcome=outcome)
-
-
-class Writing:
-    """What ``with write(...) as job`` gives: one job of one task, in one process."""
-
-    def __init__(self, start: Callable[[], Job]) -> None:
-        self._start = start
-        self._job: Job | None = None
-        self._task: Task | None = None
-        self._end_life: Callable[[], None] = _nothing
-
-    def __repr__(self) -> str:
-        return f"<Writing {self._job!r}>"
-
-    def __del__(self) -> None:
-        self._end_life()  # one that is entered and dropped is not alive for ever
-
-    @property
-    def job(self) -> Job:
-        """The job. Only inside and after ``with``."""
-        if self._job is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
-        return self._job
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.job.id
-
-    @property
-    def report(self) -> JobReport | None:
-        """What the job came to, also when it failed; None inside ``with``."""
-        return self.job.report
-
-    def open(self, name: str, mode: str = "wb", **options: Any) -> Any:
-        """As `Task.open`."""
-        if self._task is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
-        opener: Callable[..., Any] = self._task.open
-        return opener(name, mode, **options)
-
-    def __enter__(self) -> Writing:
-        if self._job is not None:
-            raise MagicError("a job is used once", hint="Call write(...) again")
-        self._job = self._start()
-        self._task = self._job.task("0")
-        self._end_life = self._job.keep_alive()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._end(error)
-        finally:
-            self._end_life()
-
-    def _end(self, error: BaseException | None) -> None:
-        assert self._task is not None
-        if error is not None:
-            self._give_up(error)
-            return
-        try:
-            result = self._task.commit()
-            self.job.commit([result])
-        except CommitIncomplete:
-            raise  # decided: never to be aborted
-        except BaseException as failure:
-            self._give_up(failure)
-            raise
-
-    def _give_up(self, error: BaseException) -> None:
-        assert self._task is not None
-        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
-            try:
-                self._task.abort()
-            except MagicError as failure:
-                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
-        give_up(self.job, error)
-
-
-def give_up(job: Job, error: BaseException) -> None:
-    """Abort a job because of ``error``; what the abort has to say becomes a note on it. Not for
-    `CommitIncomplete`, which must never be aborted."""
-    if job.outcome in ("aborted", "reverted"):
-        return
-    failed = job.report
-    try:
-        job.abort()
-    except JobNotRunning as decided:
-        if decided.outcome == "committed":
-            error.add_note(
-                f"job {job.id!r} is committed all the same. Finish it:"
-                f" magic_committer.recover({job.dest!r}, {job.id!r})"
-            )
-    except MagicError as failure:
-        error.add_note(f"aborting job {job.id!r} failed too: {failure}")
-    if job.report is not None:
-        reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
-        job.report = replace(job.report, error=reason)
-
-
-def _nothing() -> None:
-    """No sign of life is being given."""
 
 
 def text_options(

@@ -24,6 +24,7 @@ from magic_committer.commit.ready import (
     EXTRA_TASK,
     ReadyUpload,
     from_pending,
+    is_tombstone,
     pack,
     unpack,
 )
@@ -130,8 +131,9 @@ def load(
     """Read sets into the spool. One GET each.
 
     Args:
-        owns: pass over objects that are not the job's by their metadata, whatever they hold: a
-            directory that an id names may hold another run's litter.
+        owns: given for what a listing shows: pass over objects that are not the job's by their
+            metadata, whatever they hold (a directory that an id names may hold another run's
+            litter), and over tombstones of aborted attempts.
 
     Returns:
         The loaded sets, and what is wrong with those that could not be: gone, another version than
@@ -146,7 +148,7 @@ def load(
         for outcome in outcomes:
             try:
                 read = outcome.unwrap()
-            except _AnothersError:
+            except _PassedOverError:
                 continue
             except (FormatError, NotFound) as error:
                 problems.append(error.message)
@@ -178,8 +180,8 @@ def stored_uploads(
             yield read.uploads, read.statistics
 
 
-class _AnothersError(Exception):
-    """The object is not this job's."""
+class _PassedOverError(Exception):
+    """The object is listed, but is no attempt of this job: another job's, or a tombstone."""
 
 
 def _reading(
@@ -193,8 +195,8 @@ def _reading(
                 raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
             raise
         if owns is not None and not owns(stored.info.metadata):
-            raise _AnothersError
-        return _parse(stored, ref, job_id, runtime.store.bucket)
+            raise _PassedOverError
+        return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
     yield from runtime.pool.each(
         read,
@@ -205,11 +207,15 @@ def _reading(
     )
 
 
-def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str) -> _Read:
+def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, listed: bool) -> _Read:
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
         raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
     pendingset = decode_pendingset(stored.body, key)
+    if is_tombstone(pendingset.extra_data):
+        if listed:
+            raise _PassedOverError
+        raise FormatError(key, "extraData", "says that the attempt was aborted")
     if pendingset.job_id not in ("", job_id):
         raise FormatError(key, "jobId", f"is {pendingset.job_id!r}, the job is {job_id!r}")
     extra, metadata = pendingset.extra_data or {}, info.metadata or {}

@@ -26,11 +26,12 @@ from magic_committer import wiring
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
-from magic_committer.handles import Job, give_up
+from magic_committer.handles import Job
 from magic_committer.job import JobReport, State, TaskCommit
 from magic_committer.options import Mode, Options, S3Options
 from magic_committer.paths import Destination
 from magic_committer.runtime import ProgressFunction
+from magic_committer.writing import give_up
 
 logger = logging.getLogger("magic_committer")
 

@@ -27,7 +27,8 @@ Invariants:
   the first 1,000 parts. All streams of a process share ``buffer_bytes_max``; what goes beyond it,
   and every part above 64 MiB, waits on disk.
 * Waiting is by ``Future.result`` and nothing else; no lock is held over I/O.
-* A forked child finds its parent's files closed, and touches nothing of theirs.
+* A forked child touches nothing of its parent's files: writing, closing and aborting them raises
+  there, and finalizers do nothing.
 
 ``ledger`` decides sizes and keeps the books (pure), ``blocks`` holds bytes, ``sender`` speaks to
 pool and store, ``stream`` is the file.

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from magic_committer import checksum as checksums
-from magic_committer.errors import UploadFailed
+from magic_committer.errors import UploadFailed, WrongProcess
 from magic_committer.options import MiB
 from magic_committer.pool import Future
 from magic_committer.runtime import Runtime
@@ -82,10 +82,13 @@ class PartSender:
         attributes: Attributes,
         checksum: ChecksumAlgorithm | None,
         on_answer: Callable[[CreatedUpload], None],
+        abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
     ) -> None:
         self.key = key
         self.state = State.OPEN
+        self.told = False  # others may know of the upload: it is aborted by `abort_told`
+        self._abort_told = abort_told
         self._runtime = runtime
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
@@ -115,6 +118,14 @@ class PartSender:
     def ours(self) -> bool:
         """Whether this process opened it: not so in a forked child."""
         return self._pid == os.getpid()
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child: what it would do is its parent's to do."""
+        if not self.ours:
+            raise WrongProcess(
+                f"{self.url} was opened by process {self._pid}, this is process {os.getpid()}:"
+                " it can be written, closed and aborted there only"
+            )
 
     @property
     def in_flight(self) -> int:
@@ -240,7 +251,10 @@ class PartSender:
         if self._created is not None:
             upload_id = self._created.upload_id
             try:
-                self._runtime.store.abort_upload(self.key, upload_id)
+                if self.told and self._abort_told is not None:
+                    self._abort_told(upload_id)
+                else:
+                    self._runtime.store.abort_upload(self.key, upload_id)
             except Exception as error:
                 _log.warning("upload %s of %s could not be aborted: %s", upload_id, self.url, error)
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -47,6 +47,8 @@ class UploadStream(io.BufferedIOBase):
         before_block: called before each block is handed over, after Create was answered (the
             committer reads its fence). If it raises, the upload is aborted and `write` or `close`
             raises that.
+        abort_told: how to abort the upload, whose id it is given, once ``on_close`` was told of it:
+            others may know of it by then. None: plainly, as before. Must not refer to this file.
         on_abort: told once if the file has ended without a pending, after its upload was aborted
             or that failed; not at interpreter exit. For a file that was dropped, in the pool's.
         statistics: counts bytes and parts that are stored.
@@ -69,6 +71,7 @@ class UploadStream(io.BufferedIOBase):
         on_answer: Callable[[CreatedUpload], None] = _nothing,
         before_block: Callable[[], None] = _nothing,
         on_abort: Callable[[], None] = _nothing,
+        abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
     ) -> None:
         algorithm = options.checksum_algorithm
@@ -90,6 +93,7 @@ class UploadStream(io.BufferedIOBase):
             attributes=attributes,
             checksum=algorithm,
             on_answer=on_answer,
+            abort_told=abort_told,
             statistics=statistics,
         )
 
@@ -117,7 +121,8 @@ class UploadStream(io.BufferedIOBase):
     @property
     def closed(self) -> bool:
         """Whether the file takes no more. A failed one counts as open until `close` has said so:
-        wrappers ask this first and would never hear of it. In a forked child always true."""
+        wrappers ask this first and would never hear of it. In a forked child always true, so that
+        the finalizers of foreign wrappers leave it alone."""
         if not self._sender.ours:
             return True
         if self.state is State.FAILED:
@@ -153,6 +158,7 @@ class UploadStream(io.BufferedIOBase):
         Raises:
             UploadFailed: Create or a part failed, part 10,001 would be needed, or the disk is full.
                 The upload was aborted; so say all later calls, `close` included.
+            WrongProcess: this is a forked child of the process that opened it. Nothing was sent.
             ValueError: the file is closed.
             TypeError: ``data`` has no buffer.
             Exception: what ``before_block`` raised.
@@ -169,14 +175,21 @@ class UploadStream(io.BufferedIOBase):
             raise
         return len(view)
 
+    def writelines(self, lines: Iterable[Any], /) -> None:
+        """`write` each."""
+        self._sender.check_process()
+        super().writelines(lines)
+
     def close(self) -> None:
         """Send the last block, wait for all parts, record the pending. Nothing when closed before.
 
         Raises:
             UploadFailed: as `write`, and again whenever a failed file is closed.
+            WrongProcess: as `write`.
             Exception: what ``before_block`` or ``on_close`` raised.
         """
-        if self.state is State.FAILED and self._failure is not None and self._sender.ours:
+        self._sender.check_process()
+        if self.state is State.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise self._failure
         if self.closed:
@@ -186,7 +199,9 @@ class UploadStream(io.BufferedIOBase):
             if self._ledger.owes_a_part:
                 self._hand_over()
             self._collect(in_flight_max=0)
-            self._on_close(self._finished())
+            finished = self._finished()
+            self._sender.told = True
+            self._on_close(finished)
         except BaseException as error:
             self._failure_told_by_close = True
             self._fail(error)
@@ -201,13 +216,19 @@ class UploadStream(io.BufferedIOBase):
 
         Raises:
             StoreError: the upload could not be aborted; call it again.
+            WrongProcess: as `write`.
         """
-        if not self._sender.ours or self.state is State.PENDING:
+        self._sender.check_process()
+        if self.state is State.PENDING:
             return
         self._failure_told_by_close = True
         if self.state in (State.OPEN, State.CLOSING):
             self._sender.move(State.ABORTED)
         self._end()
+
+    def __enter__(self) -> UploadStream:
+        self._sender.check_process()
+        return super().__enter__()
 
     def __exit__(
         self,
@@ -234,7 +255,12 @@ class UploadStream(io.BufferedIOBase):
         self._pool.later(partial(_abort_dropped, sender, self._on_abort))
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
+    def check_process(self) -> None:
+        """WrongProcess in a forked child, nothing elsewhere."""
+        self._sender.check_process()
+
     def _check_open(self) -> None:
+        self._sender.check_process()
         if self.closed:
             raise ValueError(f"I/O operation on closed file {self.name}")
         if self._failure is not None:
@@ -335,9 +361,36 @@ class TextUpload(io.TextIOWrapper):
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
 
+    # A TextIOWrapper keeps text to itself for a while: without these a forked child would be told
+    # of its mistake late (`write`), or never (`close`: its file counts as closed there).
+
+    def write(self, text: str, /) -> int:
+        """As every text file's. Raises what `UploadStream.write` would."""
+        self._stream.check_process()
+        return super().write(text)
+
+    def writelines(self, lines: Iterable[Any], /) -> None:
+        """`write` each."""
+        self._stream.check_process()
+        super().writelines(lines)
+
+    def flush(self) -> None:
+        """Hand all text to the upload's blocks. Raises what `UploadStream.write` would."""
+        self._stream.check_process()
+        super().flush()
+
+    def close(self) -> None:
+        """As `UploadStream.close`."""
+        self._stream.check_process()
+        super().close()
+
     def abort(self) -> None:
         """As `UploadStream.abort`."""
         self._stream.abort()
+
+    def __enter__(self) -> TextUpload:
+        self._stream.check_process()
+        return super().__enter__()
 
     def __exit__(
         self,

@@ -20,7 +20,7 @@ LAYERS = (
     ("committers",),
     # composition
     ("wiring",),
-    ("handles",),
+    ("handles writing",),
     ("api recovery",),
     # edges
     ("spark", "cli", "testing"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from magic_committer.errors import WrongProcess
 from magic_committer.pool import ThreadPool
 from magic_committer.upload import State, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
@@ -267,15 +268,19 @@ f.close()
 
 
 def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In another process the inherited file says that it is closed, and writing is an error."""
+    """In another process the inherited file says that it is closed, so that foreign wrappers leave
+    it alone; what is written is refused, with what to do instead."""
     world = World()
     stream = world.open()
     stream.write(b"parent")
     pid = os.getpid()
     monkeypatch.setattr("os.getpid", lambda: pid + 1)
     assert stream.closed
-    with pytest.raises(ValueError, match="closed file"):
-        stream.write(b"child")
+    for use in (lambda: stream.write(b"child"), stream.flush, stream.close, stream.abort):
+        with pytest.raises(WrongProcess, match="start the job with") as told:
+            use()
+        assert isinstance(told.value, OSError)
+        assert isinstance(told.value, ValueError)
     io.TextIOWrapper(stream).close()
     monkeypatch.undo()
     stream.close()

@@ -7,25 +7,34 @@ Invariants:
   the end of its input from a cut).
 * An attempt that is committed has one `.pendingset`, named for the attempt, written once
   (``If-None-Match: *``). From then on it is undone only by the fence's second read.
-* Every way out that is not a commit aborts all its uploads, as far as this process knows them.
+* Every way out that is not a commit aborts all its uploads, as far as this process knows them; an
+  attempt that other handles may share only after the key of its `.pendingset` was claimed
+  (`pendingset`).
+* An upload that may have become its object is looked at before it is aborted: on some stores the
+  abort of a completed upload takes the object away (docs/stores.md).
 * ``track="memory"``: what is needed to complete stays in this process until commit; 3 requests
   for a small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process
   can commit the attempt by its name.
+* An attempt belongs to the process that made it. In a forked child opening, committing and aborting
+  raise and send nothing: the child's copy would report success for files that nobody publishes.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from magic_committer import stats
 from magic_committer.commit import ready
+from magic_committer.commit.upload_state import UploadName, UploadRemover
 from magic_committer.committers.magic.fence import Fence
 from magic_committer.committers.magic.pendingset import (
     AttemptSet,
+    Found,
     Phase,
     StoredSet,
     may_undo,
@@ -33,24 +42,26 @@ from magic_committer.committers.magic.pendingset import (
     refused,
 )
 from magic_committer.committers.magic.tree import AttemptTree
+from magic_committer.committers.magic.undo import (
+    RetriedCreates,
+    late_in,
+    remove_all,
+    remove_one,
+    rule_out,
+    settle,
+)
 from magic_committer.errors import (
     FileStillOpen,
+    FormatError,
     MagicError,
     PathError,
     StoreError,
     TaskFailed,
+    WrongProcess,
     name_some,
 )
-from magic_committer.formats import (
-    Pending,
-)
-from magic_committer.job import (
-    TOKEN_METADATA,
-    StartedJob,
-    State,
-    TaskCommit,
-    token,
-)
+from magic_committer.formats import Pending
+from magic_committer.job import TOKEN_METADATA, StartedJob, TaskCommit, token
 from magic_committer.options import Options
 from magic_committer.paths import (
     PENDING_SUFFIX,
@@ -59,7 +70,6 @@ from magic_committer.paths import (
     check_id,
     check_name,
     unique_name,
-    uuid_in_name,
 )
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
@@ -101,6 +111,7 @@ class Attempt:
         self.attempt = check_id("attempt", attempt)
         self.job = job
         self.phase = Phase.OPEN
+        self._pid = os.getpid()
         self._runtime = runtime
         self._options = replace(options, checksum=job.terms.checksum)
         self._dest = Destination.parse(job.dest)
@@ -115,7 +126,8 @@ class Attempt:
         self._in_memory = job.terms.track == "memory"
         self._lock = threading.RLock()  # a pool without threads answers a Create inside `open`
         self._files: dict[str, _File] = {}
-        self._retried_creates: list[str] = []
+        self._kept: set[str] = set()  # ids of uploads that the job's end must judge
+        self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(stats.TASK_ATTEMPT, runtime.clock)
         self.result: TaskCommit | None = None
@@ -131,6 +143,25 @@ class Attempt:
         """Whether a file was opened in this process."""
         return bool(self._files)
 
+    @property
+    def ours(self) -> bool:
+        """Whether this process made it: not so in a forked child."""
+        return self._pid == os.getpid()
+
+    def check_process(self, doing: str) -> None:
+        """TaskFailed in a forked child, nothing elsewhere. ``doing``: what is refused."""
+        if not self.ours:
+            raise TaskFailed(
+                f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
+                f" this is process {os.getpid()}: {doing} here would do nothing for the job",
+                job_id=self.job.id,
+                hint=WrongProcess.hint,
+            )
+
+    def share(self) -> None:
+        """Other processes may commit it from now on: its files look whether one has."""
+        self._shared = True
+
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
@@ -142,8 +173,9 @@ class Attempt:
 
         Raises:
             PathError: the name cannot be used, or the attempt has it already.
-            TaskFailed: the attempt has ended.
+            TaskFailed: the attempt has ended, or belongs to another process.
         """
+        self.check_process("opening a file")
         if self.phase is not Phase.OPEN:
             raise TaskFailed(
                 f"attempt {self.attempt!r} is {self.phase.value}, it takes no more files",
@@ -167,7 +199,10 @@ class Attempt:
                 on_answer=lambda created: self._answered(key, created),
                 before_block=self._fence.check_if_due,
                 on_close=lambda finished: self._closed(name, pending_key, mark, finished),
-                on_abort=self._abort_retried_creates,
+                on_abort=self._retried_creates.abort_if_late,
+                abort_told=None
+                if self._in_memory
+                else partial(_abort_told, self._runtime, key, mark, self._kept),
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
@@ -185,8 +220,7 @@ class Attempt:
     def _answered(self, key: str, created: CreatedUpload) -> None:
         self._fence.created()
         if created.attempts > 1:
-            with self._lock:
-                self._retried_creates.append(key)
+            self._retried_creates.add(key)
 
     def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
@@ -206,13 +240,32 @@ class Attempt:
             created_ms=int(self._runtime.clock.now() * 1000),
         )
         if not self._in_memory:
-            self._tree.save(marker_key, pending)
+            self._tree.mark(marker_key, pending)
+            try:
+                self._tree.save(marker_key, pending)
+            except BaseException as error:
+                if not refused(error):
+                    self._give_up(pending, error)
+                raise
             self.statistics.add(stats.MARKER_PUT)
             if self._shared:
                 self._undo_if_late(marker_key, pending_key)
+                self._undo_if_too_late(marker_key, pending_key, pending)
         with self._lock:
             self._files[name].pending = pending
         self.statistics.add(stats.COMMITS_CREATED)
+
+    def _give_up(self, pending: Pending, error: BaseException) -> None:
+        """The `.pending` of a file may be stored all the same, so another handle may commit the
+        attempt with it. Its upload is aborted only where that is ruled out."""
+        self._kept.add(pending.upload_id)
+        try:
+            if rule_out(self.job, self._set, self._fence, pending):
+                self._kept.discard(pending.upload_id)
+                return
+        except (StoreError, FormatError) as failure:
+            error.add_note(f"whether its attempt is committed is not known either: {failure}")
+        error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
     def _undo_if_late(self, marker_key: str, pending_key: str) -> None:
         """Nobody may read the fence again for this file. Where it cannot be read the file stays as
@@ -226,6 +279,33 @@ class Attempt:
             self._tree.delete([marker_key, pending_key])
             raise late
 
+    def _undo_if_too_late(self, marker_key: str, pending_key: str, pending: Pending) -> None:
+        """The attempt may have been committed, or aborted, by another handle before this file was
+        saved: then nobody will ever publish it. What that handle listed before, and has not stored
+        yet, the job's sweep reports. Where the store cannot be asked the file stays, saved."""
+        try:
+            there = self._set.read()
+        except (StoreError, FormatError) as error:
+            logger.warning(
+                "job %s: whether attempt %s is committed already could not be read: %s",
+                self.job.id, self.attempt, error,
+            )  # fmt: skip
+            return
+        if there.found is Found.CLAIMED:
+            failure = self._set.was_aborted()
+        elif there.stored is not None and not names([pending]) <= names(there.stored.pendings):
+            failure = TaskFailed(
+                f"attempt {self.attempt!r} was committed before {pending.destination_key!r} was"
+                " closed: the file is not part of it, and is never published",
+                job_id=self.job.id,
+                hint="Close every file of an attempt before the attempt is committed; write this"
+                " file again as another attempt, of a task of its own",
+            )
+        else:
+            return
+        self._tree.delete([marker_key, pending_key])
+        raise failure
+
     # Commit ---------------------------------------------------------------------------------------
 
     def commit(self) -> TaskCommit:
@@ -234,12 +314,14 @@ class Attempt:
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
             TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted.
+                Or it was aborted before; or it belongs to another process, and nothing was sent.
             JobNotRunning: the job takes no more work. The attempt is aborted.
             StoreError: the store failed. The attempt is aborted, unless its pendingset may be
                 stored: then it is left for the job.
         """
         if self.result is not None:
             return self.result
+        self.check_process("committing it")
         if self.phase is Phase.ABORTED:
             raise TaskFailed(
                 f"attempt {self.attempt!r} is aborted, it cannot be committed",
@@ -280,7 +362,7 @@ class Attempt:
                 self.phase = Phase.SENT
                 stored = self._set.put(pendings, body)
         except BaseException as error:
-            if first and isinstance(error, StoreError) and refused(error):
+            if first and self._set.refused:
                 self.phase = Phase.OPEN
             self._abort_after(error)
             raise
@@ -335,56 +417,59 @@ class Attempt:
 
     def abort(self) -> None:
         """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt
-        aborts well.
+        aborts well. Nobody can commit the attempt afterwards, under any handle.
 
         Raises:
-            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`).
-            StoreError: the first of the failures; everything was tried, the job's sweep goes on.
+            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`). Or it
+                belongs to another process. Nothing was undone.
+            StoreError, FormatError: the first of the failures; everything that may be tried was
+                tried, the job's sweep goes on.
         """
+        self.check_process("aborting it")
         failures: list[BaseException] = []
-        stored = False
-        try:
-            if self.phase is not Phase.OPEN or not self._in_memory:
-                stored = self._set.is_stored()
-        except StoreError as error:
-            if not self._may_undo(stored=True):
-                raise
-            failures.append(error)
-        if not self._may_undo(stored):
+        there, unaccepted = settle(
+            self.job, self._set, self._fence, self.phase, failures, sole=self._in_memory
+        )
+        if not self._may_undo(there.found):
             self._fence.must_undo()
-        if not self._may_undo(stored):
+        if not self._may_undo(there.found):
             raise TaskFailed(
                 f"attempt {self.attempt!r} is committed, or may be",
                 job_id=self.job.id,
                 hint="Leave it out of job.commit(...), or abort the job",
             )
-        if stored:
-            self._trying(failures, lambda: self._tree.delete([self._set.key]))
         self.phase = Phase.ABORTED
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
-        doomed = names([f.pending for f in self._files.values() if f.pending is not None])
+        pendings = [f.pending for f in self._files.values() if f.pending is not None]
+        if there.stored is not None:
+            pendings += there.stored.pendings
         if not self._in_memory:
-            self._trying(failures, lambda: doomed.update(self._tree.known_uploads(failures)))
-        with closing(
-            self._each(lambda u: self._runtime.store.abort_upload(*u), sorted(doomed))
-        ) as outcomes:
-            failures += [o.error for o in outcomes if o.error is not None]
-        if not self._in_memory and not failures:  # else the tree still names what is to be aborted
-            self._trying(failures, self._tree.remove)
-        self._trying(failures, self._abort_retried_creates)
-        self.statistics.add(stats.COMMITS_ABORTED, len(doomed))
+            self._trying(failures, lambda: pendings.extend(self._tree.known_uploads(failures)))
+        count = remove_all(
+            self._runtime,
+            pendings,
+            failures,
+            look_first=not unaccepted,
+            in_flight=self._options.commit_threads,
+        )
+        self.statistics.add(stats.COMMITS_ABORTED, count)
+        if not failures:  # else they still name what is to be aborted
+            if there.found is Found.SET:
+                self._set.take_back()
+            if not self._in_memory:
+                self._trying(failures, self._tree.remove)
+        self._trying(failures, self._retried_creates.abort_if_late)
         if failures:
             raise failures[0]
 
-    def _may_undo(self, stored: bool) -> bool:
-        late = self._fence.late
+    def _may_undo(self, found: Found) -> bool:
         return may_undo(
             self.phase,
             sole=self._in_memory,
             accept=self.job.terms.accept,
-            stored=stored,
-            late=State(late.state) if late is not None else None,
+            found=found,
+            late=late_in(self._fence),
         )
 
     def _abort_after(self, error: BaseException) -> None:
@@ -394,25 +479,6 @@ class Attempt:
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
 
-    def _abort_retried_creates(self) -> None:
-        """Fenced after a Create that was sent twice: there may be two uploads, one id lost. The key
-        is listed, if its name says that it is ours (counterexamples.md, #18). Not while the job
-        commits: then one of them may be planned."""
-        if not self._retried_creates:
-            return
-        late = self._fence.late or self._fence.must_undo()
-        if late is None or late.state == State.COMMITTING:
-            return  # a job that runs sweeps it
-        with self._lock:
-            keys, self._retried_creates = self._retried_creates, []
-        for key in keys:
-            if uuid_in_name(key) != self.job.uuid:
-                continue
-            for page in self._runtime.store.list_uploads(key):
-                for upload in page.uploads:
-                    if upload.key == key:
-                        self._runtime.store.abort_upload(key, upload.upload_id)
-
     @staticmethod
     def _trying(failures: list[BaseException], step: Any) -> None:
         try:
@@ -420,10 +486,13 @@ class Attempt:
         except MagicError as error:
             failures.append(error)
 
-    def _each(self, function: Any, items: Any) -> Any:
-        in_flight = self._options.commit_threads
-        return self._runtime.pool.each(function, items, in_flight=in_flight)
-
 
 def _with_token(attributes: Attributes, mark: str) -> Attributes:
     return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})
+
+
+def _abort_told(runtime: Runtime, key: str, mark: str, kept: set[str], upload_id: str) -> None:
+    """Abort an upload whose `.pending` may be stored: another handle may have committed it."""
+    if upload_id in kept:
+        return
+    remove_one(runtime, UploadRemover(runtime), UploadName(key, upload_id, mark))

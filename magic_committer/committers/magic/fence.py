@@ -11,8 +11,9 @@ sees the fence. Rules kept here:
   HEAD at a time for an attempt; no timer, no thread.
 * The read after the `.pendingset` is stored undoes the attempt, unless a driver may have accepted
   it or a revert needs to read it (`job.HANDS_OFF`).
-* At the first read 403 counts as absent: an attempt that cannot see the record must stop. At the
-  second it says nothing, like every other failure: a driver may have accepted the attempt.
+* A read that fails says nothing, also one that is refused (403): the error is raised. At the first
+  read the attempt stops by it, and aborts itself; at the second it leaves everything to the job,
+  for a driver may have accepted it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import threading
 
 from magic_committer.commit import records
-from magic_committer.errors import JobNotRunning, NotFound, PermissionDenied
+from magic_committer.errors import JobNotRunning, NotFound
 from magic_committer.job import HANDS_OFF, OUTCOMES, StartedJob, State
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
@@ -57,6 +58,8 @@ class Fence:
 
         Raises:
             JobNotRunning: the job takes no more work.
+            StoreError, FormatError: it cannot be told. ``PermissionDenied`` names the action to
+                allow.
         """
         with self._lock:
             age = self._runtime.clock.monotonic() - self._since
@@ -75,7 +78,7 @@ class Fence:
         """Cover every Create that was answered so far; no request if all are.
 
         Raises:
-            JobNotRunning: the job takes no more work.
+            JobNotRunning, StoreError, FormatError: as `check_if_due`.
         """
         with self._lock:
             covering = self._answered
@@ -84,7 +87,7 @@ class Fence:
         self._check(covering)
 
     def _check(self, covering: int) -> None:
-        state = self._read(second=False)
+        state = self._read()
         if state is not None:
             raise self._late(*state)
         with self._lock:
@@ -96,38 +99,34 @@ class Fence:
         attempt stands, hands off; else why it must be undone.
 
         Raises:
-            StoreError: it could not be made: leave the pendingset where it is.
+            StoreError, FormatError: it could not be made: leave the pendingset where it is.
         """
-        found = self._read(second=True)
+        found = self._read()
         if found is None or found[0] in HANDS_OFF:
             return None
         return self._late(*found)
 
-    def _read(self, *, second: bool) -> tuple[State, str, str] | None:
-        """None while the record is the one that setup wrote; else the state found, the outcome it
-        tells, and details."""
+    def _read(self) -> tuple[State, str] | None:
+        """None while the record is the one that setup wrote; else the state found, and the outcome
+        it tells."""
         try:
             info = self._runtime.store.head(self._key)
             if same_etag(info.etag, self._job.fence_etag):
                 return None
             seen = records.read(self._runtime, self._key)
         except NotFound:
-            return State.ABSENT, "", ""
-        except PermissionDenied as error:
-            if second:
-                raise
-            return State.ABSENT, "", f" (it cannot be read: {error.message})"
+            return State.ABSENT, ""
         if seen is None or seen.record.uuid != self._job.uuid:
-            return State.ABSENT, "", ""
+            return State.ABSENT, ""
         record = seen.record
-        return record.state, record.outcome or OUTCOMES.get(record.state, ""), ""
+        return record.state, record.outcome or OUTCOMES.get(record.state, "")
 
-    def _late(self, state: State, outcome: str, details: str) -> JobNotRunning:
+    def _late(self, state: State, outcome: str) -> JobNotRunning:
         hint = "This attempt is late, its uploads are aborted: nothing is to be done"
         if outcome == "committed":
             hint = "The job was committed, perhaps with this attempt: its driver's report tells"
         self.late = JobNotRunning(
-            f"job {self._job.id!r} takes no more work: it is {state}{details}",
+            f"job {self._job.id!r} takes no more work: it is {state}",
             job_id=self._job.id,
             state=state,
             outcome=outcome,

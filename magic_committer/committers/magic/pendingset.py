@@ -3,10 +3,18 @@
 Once it is stored a driver may have accepted it, so an attempt is undone only if that cannot have
 happened, or does not matter any more. That rule is one pure function, `may_undo`; everything that
 undoes an attempt asks it.
+
+**Who may not be alone claims the key first.** "There is no set" is true only when it is said: a
+second handle may commit the attempt between the question and the aborts, and a driver may decide
+upon it. So an aborter stores a *tombstone* at the set's key (``If-None-Match: *``): a set without
+commits that says ``aborted``. Once it is there nobody can commit the attempt; if a set was there
+first, the attempt is committed, and the aborter keeps its hands off. The tombstone stays until the
+job's sweep; after its PUT the fence is read, as after each PUT that a sweep may have missed.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from enum import Enum
 
@@ -38,9 +46,13 @@ from magic_committer.options import Accept
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
+from magic_committer.store import Written
+
+logger = logging.getLogger("magic_committer")
 
 PUT_TRIES_MAX = 3
-"""How often a pendingset is sent that gets no answer; each with the store's own retries below."""
+"""How often a pendingset is sent that gets no clear answer; each with the store's own retries
+below."""
 PUT_PAUSE_SECONDS = 0.5
 
 
@@ -54,21 +66,36 @@ class Phase(Enum):
     ABORTED = "aborted"
 
 
-def may_undo(phase: Phase, *, sole: bool, accept: Accept, stored: bool, late: State | None) -> bool:
+class Found(Enum):
+    """What is at the key of an attempt's pendingset."""
+
+    NOTHING = "nothing"
+    """Nothing: as far as a look can tell, a set may come yet."""
+    SET = "set"
+    """The attempt's set."""
+    CLAIMED = "claimed"
+    """A tombstone: no set was there, and none can come."""
+    FOREIGN = "foreign"
+    """An object of another run under the same job id."""
+
+
+def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: State | None) -> bool:
     """Whether an attempt may be undone: its uploads aborted, its pendingset deleted. Pure.
 
     Args:
         sole: no other handle goes by the attempt's name.
-        stored: there is a pendingset of the attempt. late: the state by which the fence called the
+        found: what is at the key of its pendingset. late: the state by which the fence called the
             attempt late, None if it did not.
     """
     if late is not None and late not in HANDS_OFF:
         return True  # whatever was accepted is completed or undone by now
     if phase is Phase.COMMITTED:
         return False
-    if accept == "results" and (sole or not stored):
+    if found is Found.CLAIMED:
+        return True  # nobody has committed it, and nobody can
+    if accept == "results" and (sole or found is Found.NOTHING):
         return True  # no result of it was ever given to anybody
-    return phase is not Phase.SENT and not stored
+    return phase is not Phase.SENT and found is Found.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +107,21 @@ class StoredSet:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class AtKey:
+    """What is at the key of a set. ``stored``: the set, if that is what was found."""
+
+    found: Found
+    stored: StoredSet | None = None
+
+
 class AttemptSet:
-    """The pendingset of one attempt."""
+    """The pendingset of one attempt.
+
+    Attributes:
+        key: where it is, or will be. metadata: of all the attempt's control objects.
+        refused: the last `put` was refused at its only try: it took no effect, and will not.
+    """
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, paths: JobPaths, task: str, attempt: str
@@ -89,7 +129,9 @@ class AttemptSet:
         self._runtime = runtime
         self._job = job
         self._attempt = attempt
+        self._task = task
         self.key = paths.pendingset(attempt)
+        self.refused = False
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
             ready.EXTRA_JOB: job.uuid,
@@ -116,50 +158,119 @@ class AttemptSet:
         already is as good: our own PUT whose answer was lost, or an earlier commit.
 
         Raises:
-            TaskFailed: the attempt was committed before, with other files.
-            StoreError: it is not known to be stored; see `refused`.
+            TaskFailed: the attempt was committed before, with other files; or it was aborted.
+            FormatError: what is there cannot be read.
+            StoreError: it is not known to be stored, unless `refused` says that it is not.
         """
+        answer = self._put_once(body)
+        if isinstance(answer, Written):
+            return StoredSet(tuple(pendings), answer.etag, len(body))
+        stored = self._with(answer, pendings)
+        if stored is None:
+            raise self._other_files()
+        return stored
+
+    def claim(self) -> AtKey:
+        """Take the set's key, so that nobody can commit the attempt any more: a tombstone, ``If-
+        None-Match: *``. Repeatable.
+
+        Returns:
+            ``CLAIMED``, by this call or before; else what was there first.
+
+        Raises:
+            FormatError: what is there cannot be read.
+            StoreError: it is not known whether the key is taken. Nothing may be undone.
+        """
+        pendingset = new_pendingset(
+            job_id=self._job.id,
+            commits=(),
+            extra_data={**self._extra, ready.EXTRA_ABORTED: "true"},
+            iostatistics={},
+        )
+        body = encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+        answer = self._put_once(body)
+        return AtKey(Found.CLAIMED) if isinstance(answer, Written) else answer
+
+    def _put_once(self, body: bytes) -> Written | AtKey:
+        """Store ``body`` unless something is there; then what that is."""
+        self.refused = False
+        failure: StoreError | None = None
         for number in range(PUT_TRIES_MAX):
+            if number:
+                self._runtime.clock.sleep(PUT_PAUSE_SECONDS * 2 ** (number - 1))
             try:
-                written = self._runtime.store.put(
+                return self._runtime.store.put(
                     self.key,
                     body,
                     metadata=self.metadata,
                     content_type="application/json",
                     if_none_match=True,
                 )
-                return StoredSet(tuple(pendings), written.etag, len(body))
             except (PreconditionFailed, WriteConflict) as error:
-                earlier = self.earlier(pendings)
-                if earlier is None:
-                    raise self._other_files() from error
-                return earlier
-            except Unanswered:
-                if number + 1 == PUT_TRIES_MAX:
-                    raise
-                self._runtime.clock.sleep(PUT_PAUSE_SECONDS * 2**number)
-        raise AssertionError("the loop returns or raises")
+                failure = error
+                there = self.read()
+                if there.found is not Found.NOTHING:
+                    return there
+            except Unanswered as error:
+                failure = error
+            except StoreError as error:
+                # Only at the first try: one that was not answered may still land.
+                self.refused = number == 0 and refused(error)
+                raise
+        assert failure is not None
+        raise failure
+
+    def take_back(self) -> None:
+        """Delete what is at the key, of an attempt that is undone. What stays is swept with the
+        job, or found by `cleanup`."""
+        try:
+            failed = self._runtime.store.delete([self.key])
+        except StoreError as error:
+            failed = {self.key: error}
+        for key, why in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
     def earlier(self, pendings: list[Pending]) -> StoredSet | None:
-        """The stored set, if it is this attempt's and holds these files; None if not. One GET."""
+        """The stored set, if it is this attempt's and holds these files; None if not. One GET.
+
+        Raises:
+            TaskFailed: the attempt was aborted.
+        """
+        return self._with(self.read(), pendings)
+
+    def read(self) -> AtKey:
+        """What is at the key now. One GET.
+
+        Raises:
+            FormatError: it cannot be read.
+        """
         try:
             stored = self._runtime.store.get(self.key, max_bytes=PENDINGSET_BYTES_MAX)
         except NotFound:
-            return None
+            return AtKey(Found.NOTHING)
         if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid:
-            return None
-        before = tuple(decode_pendingset(stored.body, self.key).commits)
-        if not names(pendings) <= names(before):
-            return None
-        return StoredSet(before, stored.info.etag, len(stored.body))
+            return AtKey(Found.FOREIGN)
+        pendingset = decode_pendingset(stored.body, self.key)
+        if ready.is_tombstone(pendingset.extra_data):
+            return AtKey(Found.CLAIMED)
+        before = tuple(pendingset.commits)
+        return AtKey(Found.SET, StoredSet(before, stored.info.etag, len(stored.body)))
 
-    def is_stored(self) -> bool:
-        """Whether a set of this attempt, of this job's UUID, is stored. One HEAD."""
-        try:
-            info = self._runtime.store.head(self.key)
-        except NotFound:
-            return False
-        return (info.metadata or {}).get(JOB_METADATA) == self._job.uuid
+    def _with(self, there: AtKey, pendings: list[Pending]) -> StoredSet | None:
+        if there.found is Found.CLAIMED:
+            raise self.was_aborted()
+        if there.stored is None or not names(pendings) <= names(there.stored.pendings):
+            return None
+        return there.stored
+
+    def was_aborted(self) -> TaskFailed:
+        """Why an attempt with a tombstone cannot be committed."""
+        return TaskFailed(
+            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
+            " an earlier abort, or as a file of it failed: it can never be committed",
+            job_id=self._job.id,
+            hint="Run the task again under another attempt name",
+        )
 
     def _other_files(self) -> TaskFailed:
         return TaskFailed(
@@ -174,6 +285,9 @@ def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]
     return {(pending.destination_key, pending.upload_id) for pending in pendings}
 
 
-def refused(error: StoreError) -> bool:
-    """Whether a PUT was refused at once: it took no effect, and will not."""
-    return not isinstance(error, Unanswered) and error.attempts == 1
+def refused(error: BaseException) -> bool:
+    """Whether the one PUT that ``error`` came from took no effect, and will not. Not to be asked
+    after another try: that one may still land."""
+    return (
+        isinstance(error, StoreError) and not isinstance(error, Unanswered) and error.attempts == 1
+    )

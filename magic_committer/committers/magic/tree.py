@@ -51,10 +51,14 @@ class AttemptTree:
         self._own: list[str] = []
         self._metadata = metadata
 
-    def save(self, marker_key: str, pending: Pending) -> None:
-        """Save a closed file. Two PUTs; without the second the file does not count."""
+    def mark(self, marker_key: str, pending: Pending) -> None:
+        """Store the marker of a closed file; it does not count before `save`."""
         length = {MARKER_LENGTH_METADATA: str(pending.length)}
         self._runtime.store.put(marker_key, b"", metadata={**self._metadata, **length})
+
+    def save(self, marker_key: str, pending: Pending) -> None:
+        """Store the `.pending` of a closed file: from now on whoever commits the attempt commits
+        the file. If this is not answered they may as well."""
         self._runtime.store.put(
             marker_key + PENDING_SUFFIX,
             encode_pending(pending, self._job.terms.etag_form),
@@ -71,15 +75,14 @@ class AttemptTree:
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             return [outcome.unwrap() for outcome in outcomes]
 
-    def known_uploads(self, failures: list[BaseException]) -> set[tuple[str, str]]:
-        """Key and id of every upload that the tree names. What cannot be read is noted, unless
-        it is gone: somebody else aborts the attempt too."""
-        known: set[tuple[str, str]] = set()
+    def known_uploads(self, failures: list[BaseException]) -> list[Pending]:
+        """The uploads that the tree names. What cannot be read is noted, unless it is gone:
+        somebody else aborts the attempt too."""
+        known: list[Pending] = []
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             for outcome in outcomes:
                 if outcome.error is None:
-                    pending = outcome.unwrap()
-                    known.add((pending.destination_key, pending.upload_id))
+                    known.append(outcome.unwrap())
                 elif not isinstance(outcome.error.__cause__, NotFound):
                     failures.append(outcome.error)
         return known

@@ -1,0 +1,490 @@
+"""Whoever is late aborts nothing that became visible, on stores that believe such an abort too; and
+a file that is closed too late says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Track
+from magic_committer.store import CreatedUpload, UploadInfo, UploadPage
+from tests.promises.hands import DEST, At, control, visible
+
+PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
+
+
+class Believing:
+    """A store on which the abort of a completed upload takes the object away, as some do."""
+
+    def __init__(self, s3: MemoryStore) -> None:
+        self.s3 = s3
+        self.taken: list[str] = []
+
+    def look(self, request: Request) -> None:
+        """Before each request."""
+        if request.verb != "abort_upload":
+            return
+        still_open = {upload.upload_id for upload in self.s3.open_uploads()}
+        if request.upload_id not in still_open and request.key in self.s3.keys():
+            self.taken.append(request.key)
+            self.s3.delete_object(request.key)
+
+    def at(self, fits: Callable[[Request], bool], deed: Callable[[], Any], *, after: bool) -> At:
+        """As `At`, on this store."""
+        at = At(self.s3, fits, deed, after=after)
+        inner = self.s3.before
+
+        def both(request: Request) -> None:
+            if inner is not None:
+                inner(request)
+            self.look(request)
+
+        self.s3.before = both
+        return at
+
+
+def put_of(suffix: str) -> Callable[[Request], bool]:
+    """A PUT of a control object of that kind."""
+    return lambda request: request.verb == "put" and request.key.endswith(suffix)
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_late_task_leaves_its_completed_file(s3: MemoryStore, track: Track) -> None:
+    """I2: between a task's pendingset and its second read of the fence a driver lists, commits and
+    sweeps; the task learns that it is late, and its file stays visible."""
+    store = Believing(s3)
+    job = mc.start(DEST, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    at = store.at(put_of(".pendingset"), lambda: mc.attach(DEST, job.id).commit(), after=True)
+    with pytest.raises(mc.JobNotRunning) as told:
+        task.commit()
+    assert at.done
+    assert told.value.outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert store.taken == []
+    assert not [key for key in control(s3) if not key.endswith("job.json")]
+
+
+def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore) -> None:
+    """I2, I5: the same by `abort` of a committed attempt, by its handle and by another one."""
+    store = Believing(s3)
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    other = mc.attach(DEST, job.id).task("1", attempt="a")
+    task.commit()
+    mc.attach(DEST, job.id).commit()
+    s3.before = store.look
+    task.abort()
+    other.abort()
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert store.taken == []
+
+
+def test_a_file_by_path_that_is_late_leaves_what_became_visible(s3: MemoryStore) -> None:
+    """I2: after its `.pending` another process commits attempt and job; the closing process learns
+    that the job has ended, and its file stays visible."""
+    store = Believing(s3)
+    mc.start(DEST, job_id="1")
+    f = mc.open_magic(PATH + "x.csv")
+    f.write(b"1")
+
+    def others() -> None:
+        mc.attach(DEST, "1").task("1", attempt="a_0").commit()
+        mc.attach(DEST, "1").commit()
+
+    at = store.at(put_of(".pending"), others, after=True)
+    with pytest.raises(mc.JobNotRunning):
+        f.close()
+    assert at.done
+    assert visible(s3) == {"t/x.csv": b"1"}
+    assert store.taken == []
+
+
+def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: MemoryStore) -> None:
+    """I2, I4: a Create was sent twice, the lost upload lands after the job has committed and swept,
+    and the listing is stale: it still shows the completed one. The late task aborts the lost one,
+    and nothing else: not the completed one, and none whose key only begins the same."""
+    store = Believing(s3)
+    job = mc.start(DEST, track="memory")
+    task = job.task("1")
+    s3.after = _sent_twice
+    f = task.open("a.csv", unique=True)
+    f.write(b"1")
+    f._sender.created()
+    s3.after = None
+    f.close()
+    (known,) = s3.open_uploads()
+
+    def commit_and_land() -> None:
+        mc.attach(DEST, job.id).commit()
+        s3.start_upload(known.key)
+        s3.start_upload(known.key + ".bak")
+
+    store.at(put_of(".pendingset"), commit_and_land, after=True)
+    told = s3.after
+
+    def stale(request: Request, reply: Any) -> Any:
+        if told is not None:
+            told(request, reply)
+        if request.verb == "list_uploads" and isinstance(reply, tuple):
+            page, bound = reply
+            assert isinstance(page, UploadPage)
+            old = UploadInfo(known.key, known.upload_id)
+            return replace(page, uploads=(old, *page.uploads)), bound
+        return None
+
+    s3.after = stale
+    with pytest.raises(mc.JobNotRunning) as told_late:
+        task.commit()
+    assert not getattr(told_late.value, "__notes__", [])
+    assert list(visible(s3)) == [known.key]
+    assert store.taken == []
+    assert [upload.key for upload in s3.open_uploads()] == [known.key + ".bak"]
+
+
+def _sent_twice(request: Request, reply: object) -> object:
+    if request.verb == "create_upload" and isinstance(reply, CreatedUpload):
+        return CreatedUpload(reply.upload_id, attempts=2)
+    return None
+
+
+def test_the_twin_of_a_name_without_the_uuid_is_left(s3: MemoryStore) -> None:
+    """I6: an upload on a key that the user named may be anybody's: a late task aborts its own by
+    id, and lists nothing."""
+    job = mc.start(DEST, track="memory")
+    task = job.task("1")
+    s3.after = _sent_twice
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    s3.after = None
+    foreign = s3.start_upload("t/a.csv")
+    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert [upload.upload_id for upload in s3.open_uploads()] == [foreign]
+    s3.drop_upload(foreign)
+
+
+def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -> None:
+    """I4, I5: a listing that failed is made again by the next abort."""
+    job = mc.start(DEST, track="memory")
+    task = job.task("1")
+    s3.after = _sent_twice
+    with task.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    s3.after = None
+    (known,) = s3.open_uploads()
+    s3.start_upload(known.key)
+    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+
+    def no_listing(request: Request) -> None:
+        if request.verb == "list_uploads":
+            raise Unanswered("no answer")
+
+    s3.before = no_listing
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    s3.before = None
+    assert len(s3.open_uploads()) == 1
+    task.abort()
+    assert s3.open_uploads() == ()
+
+
+# Files that are closed too late -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ended", ["committed", "aborted"])
+def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: str) -> None:
+    """I2, I10: nobody will ever publish it: closing it raises, and leaves nothing of it."""
+    job = mc.start(DEST, job_id="1")
+    early, late = mc.open_magic(PATH + "early.csv"), mc.open_magic(PATH + "late.csv")
+    early.close()
+    late.write(b"1")
+    attempt = mc.attach(DEST, "1").task("1", attempt="a_0")
+    if ended == "committed":
+        attempt.commit()
+    else:
+        attempt.abort()
+    with pytest.raises(mc.TaskFailed, match="not part of it" if ended == "committed" else ended):
+        late.close()
+    assert [u.key for u in s3.open_uploads()] == (["t/early.csv"] if ended == "committed" else [])
+    assert not [key for key in control(s3) if "late.csv" in key]
+    report = job.commit()
+    assert report.files == (ended == "committed")
+    assert s3.open_uploads() == ()
+
+
+def test_a_file_that_the_commit_found_in_time_is_part_of_it(s3: MemoryStore) -> None:
+    """I2: the attempt is committed between the file's `.pending` and its look: the set names the
+    file, closing it is well, and it is published."""
+    job = mc.start(DEST, job_id="1")
+    f = mc.open_magic(PATH + "x.csv")
+    f.write(b"1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    at = At(s3, put_of(".pending"), other.commit, after=True)
+    f.close()
+    assert at.done
+    assert job.commit().files == 1
+    assert visible(s3) == {"t/x.csv": b"1"}
+
+
+def test_a_task_that_was_pickled_looks_too(s3: MemoryStore) -> None:
+    """I2, I10: a task that travelled may be committed by its copy: the first handle's files look
+    from then on."""
+    import pickle
+
+    job = mc.start(DEST)
+    task = job.task("1")
+    f = task.open("a.csv")
+    f.write(b"1")
+    copy = pickle.loads(pickle.dumps(task))
+    copy.commit()
+    with pytest.raises(mc.TaskFailed, match="not part of it"):
+        f.close()
+    assert s3.open_uploads() == ()
+
+
+def test_a_look_that_fails_leaves_the_file_saved(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I9: a file whose parts and `.pending` are stored is not lost to a read that fails: it is
+    closed, with a warning, and committed."""
+    job = mc.start(DEST, job_id="1")
+    f = mc.open_magic(PATH + "x.csv")
+    f.write(b"1")
+
+    def lose(request: Request) -> None:
+        if request.verb == "get" and request.key.endswith(".pendingset"):
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with caplog.at_level(logging.WARNING):
+        f.close()
+    s3.before = None
+    assert "could not be read" in caplog.text
+    mc.attach(DEST, "1").task("1", attempt="a_0").commit()
+    assert job.commit().files == 1
+
+
+def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None:
+    """docs/performance.md: the fence, and whether its attempt is committed already."""
+    mc.start(DEST, job_id="1")
+    counts = []
+    for name in ("x.csv", "y.csv"):
+        f = mc.open_magic(PATH + name)
+        s3.requests.clear()
+        f.close()
+        counts.append((s3.requests["head"], s3.requests["get"], s3.requests["put"]))
+    assert counts == [(1, 1, 2)] * 2
+    mc.abort(DEST, "1")
+
+
+# After a claim ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fence", ["read", "lost"])
+def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fence: str) -> None:
+    """I2: paused before its claim, while another handle commits the attempt and a driver the job,
+    sweep and all: the key is free again, the claim succeeds, and still the file stays visible; so
+    too if the fence cannot be read then."""
+    store = Believing(s3)
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    other = mc.attach(DEST, job.id).task("1", attempt="a")
+
+    def others() -> None:
+        hook, s3.before = s3.before, None
+        other.commit()
+        mc.attach(DEST, job.id).commit()
+        s3.before = hook
+
+    at = store.at(put_of(".pendingset"), others, after=False)
+    hook = s3.before
+    assert hook is not None
+
+    def lose(request: Request) -> None:
+        hook(request)
+        if at.done and fence == "lost" and request.key.endswith("job.json"):
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    if fence == "lost":
+        with pytest.raises(Unanswered):
+            task.abort()
+        s3.before = store.look
+    task.abort()
+    assert at.done
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert store.taken == []
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+def test_the_twins_of_a_job_that_commits_are_left_to_it(s3: MemoryStore) -> None:
+    """I2: two attempts write one unique name; the one whose Create was sent twice is late while the
+    job completes the other's: it lists nothing, for what it would find is planned."""
+
+    class Stop(BaseException):
+        pass
+
+    def stop() -> None:
+        raise Stop
+
+    job = mc.start(DEST, track="memory", accept="results")
+    s3.after = _sent_twice
+    late = job.task("1")
+    with late.open("a.csv", unique=True) as f:
+        f.write(b"late")
+    s3.after = None
+    with job.task("1") as task, task.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    At(s3, lambda r: r.verb == "complete_upload", stop)
+    with pytest.raises(Stop):
+        job.commit([task.result])
+    s3.before = None
+    with pytest.raises(mc.JobNotRunning):
+        late.commit()
+    assert len(s3.open_uploads()) == 1
+    assert mc.attach(DEST, job.id).commit().files == 1
+    assert list(visible(s3).values()) == [b"1"]
+
+
+def test_an_ended_attempt_is_undone_by_a_handle_that_wrote_nothing(s3: MemoryStore) -> None:
+    """I4: the set that a killed process left after its job had ended names the uploads: whoever
+    aborts the attempt removes them before the set goes."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    other = mc.attach(DEST, job.id).task("1", attempt="a")
+    task.commit()
+    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.before = _no_aborts
+    with pytest.raises(Unanswered):
+        other.abort()
+    s3.before = None
+    assert len(control(s3)) == 1  # it still names what could not be aborted
+    other.abort()
+    assert s3.open_uploads() == ()
+    assert s3.keys() == ()
+
+
+def _no_aborts(request: Request) -> None:
+    if request.verb == "abort_upload":
+        raise Unanswered("no answer")
+
+
+# A `.pending` without an answer -------------------------------------------------------------------
+
+
+def closed_without_an_answer(
+    s3: MemoryStore,
+    others: Callable[[], Any],
+    *,
+    landed: bool,
+    claim: bool = True,
+    error: BaseException | None = None,
+) -> None:
+    """A file is closed by path, and its `.pending` is not answered, or ``error`` comes; then others
+    act. ``claim``: the store takes the tombstone."""
+    error = error or Unanswered("no answer")
+    f = mc.open_magic(PATH + "x.csv")
+    f.write(b"1")
+    f._sender.created()
+    acted = False
+
+    def lose(request: Request) -> None:
+        nonlocal acted
+        if put_of(".pending")(request):
+            if landed:
+                request.effect()
+            raise error
+        if put_of(".pendingset")(request) and not acted:
+            acted = True
+            hook, s3.before = s3.before, None
+            others()
+            s3.before = hook
+        if put_of(".pendingset")(request) and not claim:
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with pytest.raises(type(error)):
+        f.close()
+    s3.before = None
+    assert acted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unanswered("no answer"), PermissionDenied("expired", attempts=2), KeyboardInterrupt()],
+    ids=["unanswered", "refused at the second try", "interrupted"],
+)
+def test_a_file_whose_pending_was_committed_keeps_its_upload(
+    s3: MemoryStore, error: BaseException
+) -> None:
+    """I2: the `.pending` had landed, another handle commits the attempt with it, and a driver
+    decides: the process that could not close the file keeps its hands off."""
+    job = mc.start(DEST, job_id="1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    closed_without_an_answer(s3, other.commit, landed=True, error=error)
+    assert len(s3.open_uploads()) == 1
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/x.csv": b"1"}
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_file_whose_pending_is_in_doubt_takes_its_attempt_with_it(
+    s3: MemoryStore, landed: bool
+) -> None:
+    """I2, I9: nobody had committed the attempt: its key is claimed, then the upload is aborted; a
+    commit that comes later is refused, and publishes no part of the attempt."""
+    job = mc.start(DEST, job_id="1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    closed_without_an_answer(s3, lambda: None, landed=landed)
+    assert s3.open_uploads() == ()
+    with pytest.raises(mc.TaskFailed, match="aborted"):
+        other.commit()
+    assert job.commit(expect=0).files == 0
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+
+
+def test_a_file_of_which_nothing_is_known_is_left_to_the_job(s3: MemoryStore) -> None:
+    """I2, I4: neither the `.pending` nor the claim is answered: the upload stays, whoever commits
+    the attempt commits the file, or the job's end takes it."""
+    job = mc.start(DEST, job_id="1")
+    closed_without_an_answer(s3, lambda: None, landed=True, claim=False)
+    assert len(s3.open_uploads()) == 1
+    job.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None:
+    """I4: it did not land: the upload is aborted, and the attempt goes on without the file."""
+    job = mc.start(DEST, job_id="1")
+    f = mc.open_magic(PATH + "x.csv")
+
+    def forbid(request: Request) -> None:
+        if put_of(".pending")(request):
+            raise PermissionDenied("forbidden", status=403)
+
+    s3.before = forbid
+    with pytest.raises(PermissionDenied):
+        f.close()
+    s3.before = None
+    assert s3.open_uploads() == ()
+    with mc.open_magic(PATH + "x.csv") as f:
+        f.write(b"2")
+    mc.attach(DEST, "1").task("1", attempt="a_0").commit()
+    assert job.commit().files == 1

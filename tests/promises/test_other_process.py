@@ -1,0 +1,319 @@
+"""A forked child can do nothing with its parent's job: it is told so, and touches nothing."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import WrongProcess
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Track
+from tests.promises.hands import DEST, committed_task, control, visible
+from tests.servers import make_bucket, moto_server
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Call it to be a forked child, as far as a process knows itself."""
+    pid = os.getpid()
+
+    def fork() -> None:
+        monkeypatch.setattr("os.getpid", lambda: pid + 1)
+
+    yield fork
+    monkeypatch.undo()
+
+
+# In one process, by its id ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_task_in_a_child_says_what_to_do_instead(
+    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch, track: Track
+) -> None:
+    """I10: opening, committing and aborting raise, with words that help, and send no request."""
+    job = mc.start(DEST, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    s3.requests.clear()
+    child()
+    for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
+        with pytest.raises(mc.TaskFailed, match=r"magic_committer\.start\(dest\)"):
+            use()
+    failure = RuntimeError("the child failed")
+    with pytest.raises(RuntimeError) as told, task:
+        raise failure
+    assert any("belongs to process" in note for note in told.value.__notes__)
+    assert not s3.requests
+    monkeypatch.undo()
+    assert job.commit([task.commit()]).files == 1
+
+
+def test_a_committed_task_tells_its_result_in_a_child(
+    s3: MemoryStore, child: Callable[[], None]
+) -> None:
+    """I5: a result is a value: committing again gives it, wherever."""
+    job = mc.start(DEST, track="memory")
+    with job.task("1") as task, task.open("a.csv") as f:
+        f.write(b"1")
+    child()
+    assert task.commit() == task.result
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_file_in_a_child_takes_nothing(
+    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch, text: bool
+) -> None:
+    """I10: writing, flushing, closing and aborting an inherited file raise at once, for text too,
+    which a wrapper would keep to itself; the parent's file has the parent's bytes."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    f: Any = task.open("a.csv", "w") if text else task.open("a.csv")
+    data = "parent" if text else b"parent"
+    f.write(data)
+    s3.requests.clear()
+    child()
+    for use in (lambda: f.write(data), f.flush, f.close, f.abort, lambda: f.writelines([data])):
+        with pytest.raises(WrongProcess, match=r"job\.commit\(results\)"):
+            use()
+    with pytest.raises(WrongProcess), f:
+        pass
+    error = KeyError()
+    f.__exit__(KeyError, error, None)
+    assert "was opened by process" in error.__notes__[0]
+    assert not s3.requests
+    monkeypatch.undo()
+    f.close()
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/a.csv": b"parent"}
+
+
+@pytest.mark.parametrize("error", [None, KeyError("x"), SystemExit(0)])
+def test_a_child_that_leaves_with_write_ends_nothing(
+    s3: MemoryStore,
+    child: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException | None,
+) -> None:
+    """I2, I3: neither by falling out of ``with`` nor by an exception does a child commit or abort
+    its parent's job."""
+    writing = mc.write(DEST)
+    with writing as job:
+        with job.open("a.csv") as f:
+            f.write(b"1")
+        s3.requests.clear()
+        child()
+        if error is None:
+            with pytest.raises(mc.TaskFailed, match="neither committed nor aborted"):
+                writing.__exit__(None, None, None)
+        else:
+            writing.__exit__(type(error), error, None)
+            assert "neither committed nor aborted" in error.__notes__[0]
+        assert not s3.requests
+        monkeypatch.undo()
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_what_write_gives_does_not_travel(s3: MemoryStore, entered: bool) -> None:
+    """I10: pickling it raises at once, and says how many processes write one job."""
+    writing = mc.write(DEST)
+    if entered:
+        with writing as job, pytest.raises(pickle.PicklingError, match=r"job\.task\(id\)"):
+            pickle.dumps(job)
+    else:
+        with pytest.raises(pickle.PicklingError, match="does not travel"):
+            pickle.dumps(writing)
+
+
+def test_collecting_in_a_child_ends_nothing(
+    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I2: finalizers of inherited files, tasks and jobs send no request."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    f = task.open("a.csv")
+    f.write(b"1")
+    sender = f._sender
+    sender.created()
+    dropped = weakref.ref(f)
+    s3.requests.clear()
+    child()
+    del f
+    task._attempt._files.clear()
+    gc.collect()
+    assert dropped() is None
+    assert not s3.requests
+    monkeypatch.undo()
+    assert len(s3.open_uploads()) == 1
+    sender.abort()
+    job.abort()
+
+
+def test_a_job_in_a_child_is_a_copy(
+    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I10: a job of `start` may be used in a forked child, which commits it; the record stays
+    ``closed``, so that the parent learns what became of it."""
+    job = mc.start(DEST)
+    child()
+    assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
+    monkeypatch.undo()
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert mc.attach(DEST, job.id).outcome == "committed"
+
+
+# Real forks, on a store that parent and child reach -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """moto's server, found by every process through the environment alone."""
+    with moto_server() as url:
+        make_bucket(url, "bucket")
+        before = dict(os.environ)
+        os.environ.update(
+            AWS_ENDPOINT_URL=url,
+            AWS_REGION="us-east-1",
+            AWS_ACCESS_KEY_ID="any",
+            AWS_SECRET_ACCESS_KEY="any",
+        )
+        try:
+            yield url
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def seen(prefix: str) -> dict[str, bytes]:
+    """All objects below a prefix, but control objects."""
+    client = boto3.client("s3")
+    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
+    return {
+        o["Key"]: client.get_object(Bucket="bucket", Key=o["Key"])["Body"].read()
+        for o in found
+        if not o["Key"].endswith("_SUCCESS")
+    }
+
+
+def open_uploads(prefix: str) -> list[str]:
+    """Keys of open uploads below a prefix."""
+    listed = boto3.client("s3").list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+    return [u["Key"] for u in listed.get("Uploads", [])]
+
+
+_global: Any = None
+
+
+def use_global(number: int) -> str:
+    """A worker of a pool that uses what it inherited."""
+    with _global.open(f"{number}.csv", "w") as f:
+        f.write("x")
+    return "written"
+
+
+def test_a_pool_that_uses_the_global_job_fails_at_once(server: str) -> None:
+    """I2, I10: the workers' error reaches the parent, with words that help; the job is aborted, and
+    nothing of it is left."""
+    global _global
+    with (
+        pytest.raises(mc.TaskFailed, match="belongs to process") as told,
+        mc.write("s3://bucket/pool") as _global,
+    ):
+        with _global.open("parent.csv", "w") as f:
+            f.write("1")
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            pool.map(use_global, range(4))
+    assert "magic_committer.start(dest)" in str(told.value)
+    assert seen("pool/") == {}
+    assert open_uploads("pool/") == []
+
+
+def in_child(what: Callable[[], object]) -> int:
+    """Fork; the child does this, then ends as a program does: finalizers, exit handlers and all.
+    Its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            what()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            gc.collect()
+            from magic_committer.upload import sender
+
+            sender._abort_what_is_open()
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def leave(writing: mc.Writing, error: BaseException | None) -> None:
+    """Leave ``with`` in a child."""
+    writing.__exit__(type(error) if error else None, error, None)
+
+
+def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
+    """I2, I3: children write, close, leave ``with`` normally and by exception, are collected and
+    end; the parent's open and closed files are whole, and are committed."""
+    with mc.write("s3://bucket/own") as job:
+        with job.open("closed.csv", "w") as f:
+            f.write("1")
+        still = job.open("open.csv", "w")
+        still.write("2")
+        still.flush()
+        task = job._task
+        assert task is not None
+        children: dict[str, tuple[Callable[[], object], int]] = {
+            "nothing": (lambda: None, 0),
+            "open": (lambda: job.open("child.csv"), 1),
+            "write": (lambda: still.write("child"), 1),
+            "close": (still.close, 1),
+            "abort": (still.abort, 1),
+            "leave": (lambda: leave(job, None), 1),
+            "leave by exception": (lambda: leave(job, KeyError()), 0),
+            "leave by exit": (lambda: leave(job, SystemExit(0)), 0),
+            "commit": (task.commit, 1),
+            "abort the task": (task.abort, 1),
+        }
+        codes = {name: in_child(what) for name, (what, _) in children.items()}
+        assert codes == {name: code for name, (_, code) in children.items()}
+        assert len(open_uploads("own/")) == 2
+        still.close()
+    assert seen("own/") == {"own/closed.csv": b"1", "own/open.csv": b"2"}
+    assert open_uploads("own/") == []
+
+
+def run_task(job: mc.Job, number: int) -> dict[str, Any]:
+    """What the error's hint says to do."""
+    with job.task(number) as task, task.open(f"{number}.csv", "w") as f:
+        f.write(str(number))
+    return task.result.to_dict()
+
+
+def test_what_the_hint_says_works_in_forked_workers(server: str) -> None:
+    """I2: the job is sent to a pool of forked workers, each runs a task, the parent commits the
+    results."""
+    job = mc.start("s3://bucket/right")
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        results = pool.starmap(run_task, [(job, number) for number in range(4)])
+    assert job.commit([mc.TaskCommit.from_dict(one) for one in results]).files == 4
+    assert len(seen("right/")) == 4
+    assert open_uploads("right/") == []

@@ -1,0 +1,472 @@
+"""Two handles on one attempt: one commits, the other aborts, and neither can break the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
+from magic_committer.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.formats import decode_pendingset
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Accept, Track
+from tests.promises.hands import DEST, At, control, unanswered, visible
+
+
+class Stop(BaseException):
+    """The process is paused here, for good."""
+
+
+def of_set(verb: str) -> Callable[[Request], bool]:
+    """A request for a `.pendingset`."""
+    return lambda request: request.verb == verb and request.key.endswith(".pendingset")
+
+
+def one_file(job: mc.Job, name: str = "a") -> mc.Task:
+    """An attempt that others may share, with one closed file."""
+    task = job.task("1", attempt=name)
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    return task
+
+
+def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
+    """Another process's handle on the same attempt."""
+    return mc.attach(DEST, job.id).task("1", attempt=name)
+
+
+def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
+    """A driver decides the job, and is paused before it completes anything."""
+    At(s3, lambda r: r.verb == "complete_upload", _stop)
+    with pytest.raises(Stop):
+        job.commit(results)
+    s3.before = None
+
+
+def _stop() -> None:
+    raise Stop
+
+
+def tombstones(s3: MemoryStore) -> list[str]:
+    """Keys of the sets that say that their attempt was aborted."""
+    return [
+        key
+        for key in control(s3)
+        if key.endswith(".pendingset")
+        and (decode_pendingset(s3.body(key), key).extra_data or {}).get(EXTRA_ABORTED) == "true"
+    ]
+
+
+# The schedule -------------------------------------------------------------------------------------
+
+
+def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> str:
+    """One handle aborts; before its request of that number another one commits the attempt, and a
+    driver that learns of it decides. What became of it: "committed", "refused", or "over" if the
+    abort needs fewer requests."""
+    job = mc.start(DEST, accept=accept)
+    first, second = one_file(job), other_handle(job)
+    outcome = "over"
+    seen = 0
+
+    def interrupt(request: Request) -> None:
+        nonlocal seen, outcome
+        seen += 1
+        if seen != number:
+            return
+        hook, s3.before = s3.before, None
+        try:
+            result = second.commit()
+        except mc.TaskFailed:
+            outcome = "refused"
+        else:
+            outcome = "committed"
+            decide_and_stop(s3, job, [result] if accept == "results" else None)
+        s3.before = hook
+
+    s3.before = interrupt
+    try:
+        first.abort()
+        undone = True
+    except mc.TaskFailed:
+        undone = False
+    s3.before = None
+    assert undone is (outcome != "committed")
+    if outcome == "committed":
+        assert mc.attach(DEST, job.id).commit().files == 1
+        assert visible(s3) == {"t/a.csv": b"1"}
+    else:
+        job.abort()
+        assert visible(s3) == {}
+    assert s3.open_uploads() == ()
+    return outcome
+
+
+@pytest.mark.parametrize("accept", ["listing", "results"])
+def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Accept) -> None:
+    """I2: wherever the aborting handle is paused, the other one either commits, and the decided job
+    completes whole, or is refused; both happen."""
+    from magic_committer.testing import memory_store
+
+    outcomes = []
+    for number in range(1, 50):
+        with memory_store() as s3:
+            outcomes.append(abort_with_a_commit_before(s3, accept, number))
+        if outcomes[-1] == "over":
+            break
+    assert outcomes[-1] == "over"
+    assert outcomes.count("committed") >= 1
+    assert outcomes.count("refused") >= 3
+
+
+# The tombstone ------------------------------------------------------------------------------------
+
+
+def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemoryStore) -> None:
+    """I2, I10: after an abort by one handle the commit of another is refused, with the reason and
+    the way out."""
+    job = mc.start(DEST)
+    first, second = one_file(job), other_handle(job)
+    second.abort()
+    assert s3.open_uploads() == ()
+    with pytest.raises(mc.TaskFailed, match=r"aborted by another process.*another attempt name"):
+        first.commit()
+    with pytest.raises(mc.TaskFailed, match="aborted"):
+        one_file(job).commit()  # the same name again, with files of its own
+    assert s3.open_uploads() == ()
+    assert one_file(job, "b").commit().files == 1
+    assert job.commit(expect=["1"]).files == 1
+    assert control(s3) == []
+
+
+def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> None:
+    """I6: it is valid by S3A's rules, holds no commits, and names job, task and attempt."""
+    job = mc.start(DEST)
+    one_file(job).abort()
+    (key,) = tombstones(s3)
+    tombstone = decode_pendingset(s3.body(key), key)
+    assert tombstone.commits == ()
+    assert tombstone.job_id == job.id
+    assert (tombstone.extra_data or {})[EXTRA_TASK] == "1"
+    assert s3.attributes(key).metadata[JOB_METADATA] == job.uuid
+
+
+def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
+    """I2: an aborted attempt is no task: it is neither counted nor complained of, and the sweep
+    takes its tombstone."""
+    job = mc.start(DEST)
+    one_file(job, "a").abort()
+    with job.task("2") as task, task.open("b.csv") as f:
+        f.write(b"2")
+    assert len(tombstones(s3)) == 1
+    report = job.commit(expect=["2"])
+    assert (report.files, report.warnings) == (1, ())
+    assert control(s3) == []
+
+
+def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
+    """I9: a result is not believed against the store, which says that the attempt was aborted."""
+    job = mc.start(DEST, accept="results")
+    one_file(job).abort()
+    (key,) = tombstones(s3)
+    etag = s3.head(key).etag
+    forged = replace(
+        mc.TaskCommit(job.uuid, "1", "a"), key=key, etag=etag, pendingset_bytes=0, files=0, bytes=0
+    )
+    with pytest.raises(mc.CommitRefused, match="aborted"):
+        job.commit([forged])
+    assert visible(s3) == {}
+
+
+def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
+    """I5: abort after abort ends well, whoever sends it, before and after the job's end."""
+    job = mc.start(DEST)
+    first, second = one_file(job), other_handle(job)
+    for handle in (first, second, first, second):
+        handle.abort()
+    assert len(tombstones(s3)) == 1
+    job.abort()
+    assert s3.keys() == ()
+    first.abort()
+    second.abort()
+    assert s3.keys() == ()
+
+
+def test_a_tombstone_that_lands_after_the_sweep_is_taken_back(s3: MemoryStore) -> None:
+    """I4: the aborter is paused before its claim, the job is aborted and swept; nothing is left."""
+    job = mc.start(DEST)
+    task = one_file(job)
+    at = At(s3, of_set("put"), job.abort)
+    task.abort()
+    assert at.done
+    assert s3.keys() == ()
+    assert s3.open_uploads() == ()
+
+
+# Claims that go wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool) -> None:
+    """I2: while it is not known whether the key is taken the uploads stay; the abort is repeated,
+    or the job's end takes them."""
+    job = mc.start(DEST)
+    task = one_file(job)
+
+    def lose(request: Request) -> None:
+        if of_set("put")(request):
+            if landed and not tombstones(s3):
+                request.effect()
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with pytest.raises(Unanswered):
+        task.abort()
+    s3.before = None
+    assert len(s3.open_uploads()) == 1
+    assert len(tombstones(s3)) == landed
+    task.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_a_claim_that_lost_its_answer_once_knows_its_own_tombstone(s3: MemoryStore) -> None:
+    """I5: sent again, it meets what it stored itself."""
+    job = mc.start(DEST)
+    task = one_file(job)
+    at = At(s3, of_set("put"), unanswered, after=True)
+    task.abort()
+    assert at.done
+    assert s3.open_uploads() == ()
+    assert len(tombstones(s3)) == 1
+
+
+def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
+    """I2: 409 while the other handle's PUT is under way, and nothing is there yet: the claim is
+    sent again, and meets the set."""
+    job = mc.start(DEST)
+    task, other = one_file(job), other_handle(job)
+    claims = 0
+
+    def conflict(request: Request) -> None:
+        nonlocal claims
+        if not of_set("put")(request):
+            return
+        claims += 1
+        if claims == 1:
+            raise WriteConflict("another write is under way", status=409)
+        s3.before = None
+        other.commit()
+
+    s3.before = conflict
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        task.abort()
+    assert claims == 2
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
+    """I2: without the right to claim the aborter may not know better: it raises, all stays."""
+    job = mc.start(DEST)
+    task = one_file(job)
+
+    def forbid(request: Request) -> None:
+        if request.verb == "put":
+            raise PermissionDenied("forbidden", status=403)
+
+    s3.before = forbid
+    with pytest.raises(PermissionDenied):
+        task.abort()
+    s3.before = None
+    assert task.commit().files == 1
+    assert job.commit(expect=["1"]).files == 1
+
+
+def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) -> None:
+    """I4, I10: the attempt is undone, for its key is taken; that the tombstone may be litter is
+    raised, and an abort that is repeated looks again."""
+    job = mc.start(DEST)
+    task = one_file(job)
+
+    def lose(request: Request) -> None:
+        if request.verb == "head" and request.key.endswith("job.json"):
+            raise Unanswered("no answer")
+
+    s3.before = lose
+    with pytest.raises(Unanswered):
+        task.abort()
+    s3.before = None
+    assert s3.open_uploads() == ()
+    task.abort()
+    job.abort()
+    assert s3.keys() == ()
+
+
+def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> None:
+    """I6: a zombie's pendingset under a job id that was used before: the aborter neither takes it
+    for a claim nor deletes it; its uploads wait for the job's end."""
+    job = mc.start(DEST, job_id="1")
+    task = one_file(job)
+    key = f"t/__magic_job-1/job-1/00/{task.attempt_id}.pendingset"
+    s3.put_object(key, b"{}", metadata={JOB_METADATA: "0" * 32})
+    with pytest.raises(mc.TaskFailed):
+        task.abort()
+    assert s3.body(key) == b"{}"
+    assert len(s3.open_uploads()) == 1
+    job.abort()
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool) -> None:
+    """I2: with conditional_writes="off" a tombstone would overwrite a set that came in between: the
+    aborter looks, as S3A does, and writes nothing."""
+    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
+    task, other = one_file(job), other_handle(job)
+    if committed:
+        other.commit()
+    puts = s3.requests["put"]
+    if committed:
+        with pytest.raises(mc.TaskFailed, match="committed"):
+            task.abort()
+        assert job.commit().files == 1
+    else:
+        task.abort()
+        assert s3.requests["put"] == puts
+        assert s3.open_uploads() == ()
+
+
+# An attempt whose own PUT was not answered --------------------------------------------------------
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, track: Track) -> None:
+    """I2, I4: the pendingset's PUT is under way for ever; an abort claims the key, so that it can
+    never land, and undoes the attempt; a driver that lists finds no task."""
+    job = mc.start(DEST, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    late: list[Request] = []
+
+    def hold(request: Request) -> None:
+        if of_set("put")(request):
+            late.append(request)
+            raise Unanswered("no answer")
+
+    s3.before = hold
+    with pytest.raises(Unanswered):
+        task.commit()
+    s3.before = None
+    assert len(s3.open_uploads()) == 1
+    task.abort()
+    assert s3.open_uploads() == ()
+    for request in late[:3]:  # those of the set; then come the claim's
+        with pytest.raises(PreconditionFailed):
+            request.effect()
+    assert job.commit(expect=0).files == 0
+    assert control(s3) == []
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_claim_that_finds_the_late_put_keeps_its_hands_off(s3: MemoryStore, track: Track) -> None:
+    """I2: the pendingset landed after all: the attempt is committed, and cannot be aborted."""
+    job = mc.start(DEST, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    late: list[Request] = []
+
+    def hold(request: Request) -> None:
+        if of_set("put")(request):
+            late.append(request)
+            raise Unanswered("no answer")
+
+    s3.before = hold
+    with pytest.raises(Unanswered):
+        task.commit()
+    s3.before = None
+    late[0].effect()
+    with pytest.raises(mc.TaskFailed, match="committed, or may be"):
+        task.abort()
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_put_that_was_once_unanswered_is_never_called_refused(
+    s3: MemoryStore, track: Track, attempts: int
+) -> None:
+    """I2: the first PUT of the pendingset is late, the second is refused (an expired token); or the
+    adapter sent one twice. The refusal says nothing of the first: the attempt keeps its hands off,
+    the first lands, a driver that lists accepts it, and commits it whole."""
+    job = mc.start(DEST, track=track)
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    late: list[Request] = []
+
+    def expire(request: Request) -> None:
+        if of_set("put")(request):
+            late.append(request)
+            if len(late) == 1 and attempts == 1:
+                raise Unanswered("no answer")
+            raise PermissionDenied("expired", status=403, attempts=attempts)
+
+    s3.before = expire
+    with pytest.raises(PermissionDenied):
+        task.commit()
+    s3.before = None
+    assert len(s3.open_uploads()) == 1
+    late[0].effect()
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
+    """I4: one try, one refusal, no other handle: nothing can land, the upload is aborted."""
+    job = mc.start(DEST, track="memory")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+
+    def forbid(request: Request) -> None:
+        if of_set("put")(request):
+            raise PermissionDenied("forbidden", status=403)
+
+    s3.before = forbid
+    with pytest.raises(PermissionDenied):
+        task.commit()
+    assert s3.open_uploads() == ()
+
+
+def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryStore) -> None:
+    """I2: the adapter's second try met its own first (412), and reading it back is refused: the
+    refusal is of the read, the set is stored."""
+    job = mc.start(DEST, track="memory")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+
+    def expire(request: Request) -> None:
+        if of_set("put")(request) and not any(k.endswith(".pendingset") for k in s3.keys()):
+            request.effect()
+        if of_set("get")(request):
+            raise PermissionDenied("expired", status=403)
+
+    s3.before = expire
+    with pytest.raises(PermissionDenied):
+        task.commit()
+    s3.before = None
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
