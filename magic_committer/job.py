@@ -109,6 +109,12 @@ OUTCOMES: Mapping[State, str] = {
 }
 """What a decided record says of the job; `JobRecord.outcome` says it for ``closed``."""
 
+ENDS = ("committed", "aborted", "reverted")
+"""What `JobRecord.outcome` may say in ``closed``; in every other state it is ""."""
+
+PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
+"""States whose record names a plan."""
+
 
 # The record ---------------------------------------------------------------------------------------
 
@@ -262,8 +268,11 @@ class JobRecord:
             adopted=read.take("adopted", str) if "adopted" in read else "",
         )
         read.nothing_left()
-        if record.state is State.COMMITTING and record.plan is None:
-            raise FormatError(source, "plan", "a committing job names its plan")
+        if record.state in PLANNED and record.plan is None:
+            raise FormatError(source, "plan", f"is missing: a job that is {record.state} has one")
+        ends = ENDS if record.state is State.CLOSED else ("",)
+        if record.outcome not in ends:
+            raise FormatError(source, "outcome", f"is {record.outcome!r}, none of {ends}")
         return record
 
 

@@ -19,6 +19,11 @@ from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgori
 MiB = 1024**2
 
 Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]
+EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
+"""Modes that exclude each other."""
+BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
+FAILING: frozenset[Mode] = frozenset({"fail", "fail_partitions"})
+REPLACING: frozenset[Mode] = frozenset({"replace", "replace_partitions"})
 Accept = Literal["listing", "results"]
 Track = Literal["s3", "memory"]
 ConditionalWrites = Literal["on", "off"]

@@ -16,13 +16,12 @@ from itertools import islice
 from magic_committer.commit.complete import is_there
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
-from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.errors import IncompleteJob, NotFound, NotSupported, PathError, name_some
+from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
+from magic_committer.errors import IncompleteJob, NotFound, NotSupported, name_some
 from magic_committer.job import StartedJob
-from magic_committer.paths import Destination, check_name
+from magic_committer.paths import Destination
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Progress, Runtime
-from magic_committer.store import PART_NUMBER_MAX
 
 PROBLEMS_MAX = 100
 """Problems that are named; there may be millions of the same kind."""
@@ -155,21 +154,6 @@ def _wrong(
             yield problem
         if not destinations.add(upload.key):
             yield f"{upload.key}: two files of the job have this destination"
-
-
-def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:
-    """What is wrong with one upload, None if nothing. Pure."""
-    if not dest.contains(upload.key):
-        return f"{upload.key}: lies outside the destination {dest.url}"
-    try:
-        check_name(dest.relative(upload.key))
-    except PathError as error:
-        return f"{upload.key}: {error.message}"
-    if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
-        return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
-    if not (upload.token.startswith(f"{job.uuid}.") or (job.adopted and not upload.token)):
-        return f"{upload.key}: its token {upload.token!r} is not of this job"
-    return None
 
 
 def spooled(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[ReadyUpload]:

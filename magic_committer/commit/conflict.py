@@ -46,16 +46,11 @@ from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
 from magic_committer.errors import ConflictingJob, DestinationExists, NotFound
 from magic_committer.job import ObjectRef, StartedJob, State
-from magic_committer.options import Mode
+from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.paths import Destination, JobPaths, is_hidden
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, ObjectPage
-
-EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
-BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
-FAILING: frozenset[Mode] = frozenset({"fail", "fail_partitions"})
-REPLACING: frozenset[Mode] = frozenset({"replace", "replace_partitions"})
 
 LISTINGS_MAX = 5
 """How often a ``replace`` lists the data while other jobs keep publishing into it. After that the
@@ -189,10 +184,10 @@ def _spare_the_decided(
         record = other.record
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
-        tree = JobPaths(dest, record.id, record.adopted).tree
+        their = StartedJob.attached(record, dest.url, other.etag)
         try:
-            plan = load_plan(runtime, record.plan)
-            for uploads, _ in stored_uploads(runtime, record.id, tree, plan.sets, False):
+            plan = load_plan(runtime, their, record.plan)
+            for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
                 shared = [upload for upload in uploads if upload.key in there]
                 with closing(_each(runtime, _is_visible(runtime), shared, in_flight)) as outcomes:
                     for outcome in outcomes:

@@ -22,7 +22,6 @@ from typing import Any, Protocol
 from magic_committer import stats
 from magic_committer.commit import records
 from magic_committer.commit.complete import Completion, complete
-from magic_committer.commit.conflict import FAILING
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
@@ -45,6 +44,7 @@ from magic_committer.errors import (
 )
 from magic_committer.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
 from magic_committer.job import JobReport, ObjectRef, StartedJob, State
+from magic_committer.options import FAILING
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.stats import Statistics
@@ -71,17 +71,13 @@ class StoredSource:
     """The pendingsets that a plan names, read from the store."""
 
     runtime: Runtime
-    paths: JobPaths
+    job: StartedJob
     plan: Plan
     missing_is_fine: bool
 
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
         return stored_uploads(
-            self.runtime,
-            self.plan.job_id,
-            self.paths.tree,
-            self.plan.sets,
-            self.missing_is_fine,
+            self.runtime, self.job, self.plan.sets, missing_is_fine=self.missing_is_fine
         )
 
 

@@ -23,6 +23,7 @@ from magic_committer.commit.ready import (
     EXTRA_JOB,
     EXTRA_TASK,
     ReadyUpload,
+    check_upload,
     from_pending,
     is_tombstone,
     pack,
@@ -30,8 +31,8 @@ from magic_committer.commit.ready import (
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
 from magic_committer.formats import PENDINGSET_BYTES_MAX, decode_pendingset
-from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
-from magic_committer.paths import PENDINGSET_SUFFIX
+from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
+from magic_committer.paths import PENDINGSET_SUFFIX, Destination
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.store import ObjectInfo, StoredObject, same_etag
@@ -159,17 +160,21 @@ def load(
 
 
 def stored_uploads(
-    runtime: Runtime, job_id: str, directory: str, sets: Iterable[PlannedSet], missing_is_fine: bool
+    runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
 ) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
-    """The uploads of planned sets, read from the store, with each set's statistics.
+    """The uploads of planned sets, read from the store, with each set's statistics. Each is held
+    against the destination and the job, as before the decision: who may write a record below one
+    destination must not make its reader act elsewhere (docs/security.md).
 
     Raises:
         NotFound: a set is gone, unless ``missing_is_fine``: the job may be finished: read its
             record again.
-        FormatError: a set is not the version that was planned.
+        FormatError: a set is not the version that was planned, or names an upload that is not the
+            job's, or lies outside of its destination.
     """
+    dest, directory = Destination.parse(job.dest), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
-    with closing(_reading(runtime, job_id, refs)) as outcomes:
+    with closing(_reading(runtime, job.id, refs)) as outcomes:
         for outcome in outcomes:
             try:
                 read = outcome.unwrap()
@@ -177,6 +182,9 @@ def stored_uploads(
                 if missing_is_fine:
                     continue
                 raise
+            for upload in read.uploads:
+                if problem := check_upload(upload, job, dest):
+                    raise FormatError(outcome.item.key, "commits", problem)
             yield read.uploads, read.statistics
 
 

@@ -11,11 +11,14 @@ some thousand lines.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 import orjson
 
-from magic_committer.errors import FormatError
-from magic_committer.job import ObjectRef, Reader, read_document
+from magic_committer.errors import FormatError, PathError
+from magic_committer.job import ObjectRef, Reader, StartedJob, read_document
+from magic_committer.options import BY_PARTITION, REPLACING
+from magic_committer.paths import PENDINGSET_SUFFIX, Destination, is_hidden
 from magic_committer.runtime import Runtime
 from magic_committer.store import same_etag
 
@@ -130,14 +133,62 @@ def _ref(row: object, field: str, source: str) -> ObjectRef:
     return ObjectRef(key, etag, modified)
 
 
-def load_plan(runtime: Runtime, ref: ObjectRef) -> Plan:
-    """Read the plan that a record names. One GET.
+def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
+    """Hold a stored plan against its job and destination. Pure.
+
+    Whoever executes a plan may have more rights than whoever wrote it: an operator's `cleanup`
+    reads what anybody may have left below one destination, and must not act elsewhere
+    (docs/security.md). A plan of a driver of this library passes by how it was made.
+
+    Raises:
+        FormatError: it names another job, an object that is not below the destination or not data,
+            or a pendingset that is not the job's.
+    """
+
+    def refuse(field: str, reason: str) -> NoReturn:
+        raise FormatError(source, field, reason, hint="Nothing of it is done: look who wrote it")
+
+    dest, paths, mode = Destination.parse(job.dest), job.paths, job.terms.mode
+    for field, told, true in (("job_id", plan.job_id, job.id), ("uuid", plan.uuid, job.uuid)):
+        if told != true:
+            refuse(field, f"is {told!r}, the job's is {true!r}")
+    for number, planned in enumerate(plan.sets):
+        if not _is_set_of(f"{paths.tree}{planned.name}", planned.attempt, job):
+            refuse(f"sets[{number}]", f"{planned.name!r} is no pendingset of the job")
+    if plan.deletes and mode not in REPLACING:
+        refuse("deletes", f"a job of mode {mode!r} replaces nothing")
+    for number, ref in enumerate(plan.deletes):
+        if not dest.contains(ref.key) or is_hidden(relative := dest.relative(ref.key)):
+            refuse(f"deletes[{number}]", f"{ref.key!r} is no data below {dest.url}")
+        directory, slash, _ = relative.rpartition("/")
+        if mode in BY_PARTITION and directory + slash not in plan.partitions:
+            refuse(f"deletes[{number}]", f"{ref.key!r} lies in no partition of the job")
+    if plan.marker is not None and (mode, plan.marker.key) != ("replace", dest.success_key):
+        refuse("marker", f"{plan.marker.key!r} is not the _SUCCESS that the job may replace")
+
+
+def _is_set_of(key: str, attempt: str, job: StartedJob) -> bool:
+    try:
+        ours = job.paths.pendingset(attempt)
+    except PathError:
+        ours = ""
+    if not job.adopted:
+        return key == ours
+    home = job.paths.job_attempt  # Hadoop's are named for the task
+    name = key.removeprefix(home)
+    return key.startswith(home) and "/" not in name and name.endswith(PENDINGSET_SUFFIX)
+
+
+def load_plan(runtime: Runtime, job: StartedJob, ref: ObjectRef) -> Plan:
+    """Read the plan that a job's record names, and hold it against the job. One GET.
 
     Raises:
         NotFound: it is gone: read the record again, somebody finished the job.
-        FormatError: what is there is not the version that was decided.
+        FormatError: what is there is not the version that was decided, or not a plan of the job.
     """
     stored = runtime.store.get(ref.key, max_bytes=PLAN_BYTES_MAX)
     if not same_etag(stored.info.etag, ref.etag):
         raise FormatError(ref.key, "", "is not the version that the job's record names")
-    return Plan.decode(stored.body, ref.key)
+    plan = Plan.decode(stored.body, ref.key)
+    check_plan(plan, job, ref.key)
+    return plan

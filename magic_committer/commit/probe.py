@@ -25,7 +25,6 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, get_args
 
 from magic_committer.commit import records
-from magic_committer.commit.conflict import FAILING, REPLACING
 from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -38,7 +37,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.job import JOB_METADATA, ObjectRef
-from magic_committer.options import Mode
+from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
 from magic_committer.store import (

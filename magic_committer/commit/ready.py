@@ -15,9 +15,10 @@ from typing import Any, cast, get_args
 
 import orjson
 
-from magic_committer.errors import FormatError
+from magic_committer.errors import FormatError, PathError
 from magic_committer.formats import Pending, UploadEtag, new_pending
 from magic_committer.job import StartedJob
+from magic_committer.paths import Destination, check_name
 from magic_committer.store import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
 
 EXTRA_TOKEN = "magic-committer.token"
@@ -138,6 +139,21 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
         token=extra.get(EXTRA_TOKEN, ""),
         multipart_etag=pending.multipart_etag() or "",
     )
+
+
+def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:
+    """What is wrong with one upload, None if nothing. Pure."""
+    if not dest.contains(upload.key):
+        return f"{upload.key}: lies outside the destination {dest.url}"
+    try:
+        check_name(dest.relative(upload.key))
+    except PathError as error:
+        return f"{upload.key}: {error.message}"
+    if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
+        return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
+    if not (upload.token.startswith(f"{job.uuid}.") or (job.adopted and not upload.token)):
+        return f"{upload.key}: its token {upload.token!r} is not of this job"
+    return None
 
 
 def _etag(part: Part) -> UploadEtag:

@@ -17,21 +17,26 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import (
     ConditionsNotSupported,
+    FormatError,
     InvalidRequest,
     JobExists,
     NotFound,
     NotSupported,
     OutcomeUnknown,
+    PathError,
     PreconditionFailed,
     StoreError,
     Unanswered,
     WriteConflict,
 )
 from magic_committer.job import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
+from magic_committer.paths import RECORD, Destination, JobPaths
 from magic_committer.runtime import Runtime
 from magic_committer.store import Written, same_etag
 
@@ -39,6 +44,9 @@ SWAP_TRIES_MAX = 6
 """How often a swap without a clear answer is sent, each with the store's own retries below."""
 SWAP_PAUSE_SECONDS = 0.5
 """Pause before the second try; doubled each time."""
+
+_UUID = re.compile(r"[0-9a-f]{32}")
+_PLAN = re.compile(r"plan-[A-Za-z0-9._=-]{1,128}\.json")
 
 _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
 """Answers after which the stored record is read: each may hide one's own success."""
@@ -82,7 +90,8 @@ def read(runtime: Runtime, key: str) -> Seen | None:
     """Read a record; None if there is none. One GET.
 
     Raises:
-        FormatError: what is there is no record, or a newer one.
+        FormatError: what is there is no record, a newer one, or one that names what is not its
+            own: see `_check_is_at_home`.
         StoreError: it could not be read.
     """
     try:
@@ -91,7 +100,34 @@ def read(runtime: Runtime, key: str) -> Seen | None:
         return None
     info = stored.info
     record = JobRecord.decode(stored.body, key)
+    _check_is_at_home(record, key, runtime.store.bucket)
     return Seen(key, record, info.etag, info.last_modified, info.seen_at)
+
+
+def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
+    """Hold a record against its key. Pure.
+
+    What is read may have been written by anybody who may write below the destination, and is obeyed
+    by operators with more rights: a record speaks of its own directory and destination only
+    (docs/security.md).
+    """
+    directory, _, name = key.rpartition("/")
+    parent, slash, element = directory.rpartition("/")
+    if (element, name) != (f"{MAGIC_JOB_PREFIX}{record.id}", RECORD):
+        raise FormatError(key, "id", f"is {record.id!r}: the record of another job lies here")
+    if not _UUID.fullmatch(record.uuid) or not (record.given_id or record.uuid == record.id):
+        raise FormatError(key, "uuid", f"is {record.uuid!r}: no UUID of job {record.id!r}")
+    try:
+        paths = JobPaths(Destination(bucket, parent + slash), record.id, record.adopted)
+    except PathError as error:
+        raise FormatError(key, "adopted", error.message) from error
+    plan = record.plan.key if record.plan is not None else ""
+    if plan and not _PLAN.fullmatch(plan.removeprefix(paths.directory)):
+        raise FormatError(key, "plan", f"is {plan!r}: no plan of the job")
+    if record.marker is not None and record.marker.key != paths.dest.success_key:
+        raise FormatError(
+            key, "marker", f"is {record.marker.key!r}: not {paths.dest.success_key!r}"
+        )
 
 
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:

@@ -193,8 +193,9 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
         StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on.
     """
     assert seen.record.plan is not None
-    plan = load_plan(runtime, seen.record.plan)
-    source = StoredSource(runtime, seen.record.paths(dest), plan, missing_is_fine=False)
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    plan = load_plan(runtime, job, seen.record.plan)
+    source = StoredSource(runtime, job, plan, missing_is_fine=False)
     shown = KeySet(plan.files)
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
@@ -368,7 +369,7 @@ def _with_record(
     progress: Progress | None = None
     try:
         if record.plan is not None and record.state is not State.CLOSED:
-            found = _planned(runtime, found, record)
+            found = _planned(runtime, dest, found, record)
         if record.state is State.COMMITTING:
             progress = progress_of(runtime, dest, seen)
             found = replace(
@@ -396,9 +397,9 @@ def _measured(found: FoundJob, listing: Listing, measured: Measured) -> FoundJob
     )
 
 
-def _planned(runtime: Runtime, found: FoundJob, record: JobRecord) -> FoundJob:
+def _planned(runtime: Runtime, dest: Destination, found: FoundJob, record: JobRecord) -> FoundJob:
     assert record.plan is not None
-    plan = load_plan(runtime, record.plan)
+    plan = load_plan(runtime, StartedJob.attached(record, dest.url, ""), record.plan)
     return replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
 
 

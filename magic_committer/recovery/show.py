@@ -111,10 +111,10 @@ def _planned(
     """The plan's uploads with their tasks; what has been swept meanwhile is passed over."""
     assert record.plan is not None
     with suppress(NotFound):
-        plan = load_plan(runtime, record.plan)
-        tree = record.paths(dest).tree
+        job = StartedJob.attached(record, dest.url, "")
+        plan = load_plan(runtime, job, record.plan)
         for planned in plan.sets:
-            one: Iterable[Any] = stored_uploads(runtime, record.id, tree, [planned], True)
+            one: Iterable[Any] = stored_uploads(runtime, job, [planned], missing_is_fine=True)
             for uploads, _ in one:
                 yield from ((upload, planned.task) for upload in uploads)
 

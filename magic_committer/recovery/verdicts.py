@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from magic_committer.commit.conflict import FAILING, REPLACING
 from magic_committer.commit.probe import Capabilities
-from magic_committer.options import Mode
+from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.recovery.policies import (
     ABORT,
     DELETE,

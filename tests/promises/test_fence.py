@@ -126,7 +126,7 @@ def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(s3: MemoryStore
 @pytest.mark.parametrize("gone", ["absent", "replaced"])
 def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: str) -> None:
     """Absent, or another run's: the job is not running for this attempt."""
-    job = mc.start(DEST)
+    job = mc.start(DEST, job_id="used-twice")
     record = control(s3)[0]
     task = job.task("1")
     with task.open("a.csv") as f:

@@ -25,9 +25,6 @@ from magic_committer.commit.check import (
     spooled,
 )
 from magic_committer.commit.conflict import (
-    BY_PARTITION,
-    FAILING,
-    REPLACING,
     Replaced,
     partitions_of,
     refuse_existing_data,
@@ -58,6 +55,7 @@ from magic_committer.job import (
     State,
     TaskCommit,
 )
+from magic_committer.options import BY_PARTITION, FAILING, REPLACING
 from magic_committer.paths import PENDINGSET_SUFFIX
 from magic_committer.runtime import Runtime
 

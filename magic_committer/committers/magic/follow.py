@@ -135,7 +135,7 @@ class Follower:
             if not swept.again:
                 state = finish(self.runtime, seen, "committed", False, warnings)
             return self.report("committed", state, record.decider, swept, warnings)
-        source = StoredSource(self.runtime, self.paths, plan, missing_is_fine=completed)
+        source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
         return self.execute(seen, plan, source, may_remove=False, decided_by=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
@@ -147,7 +147,7 @@ class Follower:
         """
         assert seen.record.plan is not None
         try:
-            return load_plan(self.runtime, seen.record.plan)
+            return load_plan(self.runtime, self.job, seen.record.plan)
         except (StoreError, FormatError) as error:
             if isinstance(error, NotFound):
                 now = records.read(self.runtime, seen.key)
@@ -212,7 +212,7 @@ class Follower:
             plan = self._stored_plan(seen)
         except NotFound:
             return records.read(self.runtime, seen.key)
-        source = StoredSource(self.runtime, self.paths, plan, missing_is_fine=False)
+        source = StoredSource(self.runtime, self.job, plan, missing_is_fine=False)
         return undo(self.runtime, self.job, seen, source, self.in_flight)
 
     def _revert_after(self, key: str, seen: records.Seen, source: Source) -> JobReport:

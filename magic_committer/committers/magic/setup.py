@@ -17,8 +17,6 @@ from dataclasses import replace
 
 from magic_committer.commit import probe, records
 from magic_committer.commit.conflict import (
-    EXCLUDING,
-    REPLACING,
     refuse_existing_data,
     refuse_other_jobs,
 )
@@ -31,6 +29,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
+from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.paths import Destination, JobPaths, check_id
 from magic_committer.runtime import Runtime
 from magic_committer.store import KEY_BYTES_MAX

@@ -1,0 +1,337 @@
+"""Records, plans and pendingsets that somebody forged who may write below one destination.
+
+An operator's `cleanup`, `recover` and `abort` read them with rights to the whole bucket. Whatever
+they say: nothing outside of the destination is deleted, completed, aborted or written, and no
+pendingset, plan or record is believed that is not the job's own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer import formats
+from magic_committer.errors import MagicError
+from magic_committer.job import JOB_METADATA, TOKEN_METADATA
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Mode
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, bury
+from tests.promises.machine import DAY, STATES, Machine
+
+SEEDS = range(25)
+"""For each state and mode."""
+MODES: tuple[Mode, ...] = ("append", "replace", "replace_partitions", "fail")
+NEIGHBOUR = "other"
+
+Json = dict[str, Any]
+
+
+class Attack:
+    """A job of ``t/`` whose driver died, a neighbour elsewhere in the bucket, and what a forger may
+    do: rewrite everything below ``t/``, so that all ETags fit again."""
+
+    def __init__(self, s3: MemoryStore, machine: Machine, state: str, mode: Mode) -> None:
+        self.s3 = s3
+        s3.put_object("other/data.csv", b"theirs")
+        s3.put_object("other/_SUCCESS", b"")
+        s3.put_object("_SUCCESS", b"")
+        with mc.write(f"s3://bucket/{NEIGHBOUR}") as job, job.open("published.csv") as f:
+            f.write(b"published")
+        self.token = s3.attributes("other/published.csv").metadata[TOKEN_METADATA]
+        self.upload = s3.start_upload("other/open.csv")
+        part = s3.put_part("other/open.csv", self.upload, 1, memoryview(b"half"))
+        self.part_etag = part.etag
+        if mode.startswith("replace"):
+            s3.put_object("t/old.csv", b"old")
+        self.job = machine.job(state, job_id="j", mode=mode)
+        self.directory = f"t/__magic_job-{self.job.id}/"
+        self.before = self.outside()
+
+    def outside(self) -> tuple[dict[str, bytes], list[str]]:
+        """Everything in the bucket that is not below ``t/``."""
+        objects = {k: self.s3.body(k) for k in self.s3.keys() if not k.startswith("t/")}
+        uploads = [u.upload_id for u in self.s3.open_uploads() if not u.key.startswith("t/")]
+        return objects, uploads
+
+    def record(self) -> Json:
+        """The record's document."""
+        document: Json = orjson.loads(self.s3.body(f"{self.directory}job.json"))
+        return document
+
+    def plan(self) -> Json | None:
+        """The decided plan's document, if it is there."""
+        plan = self.record()["plan"]
+        if plan is None or plan["key"] not in self.s3.keys():
+            return None
+        document: Json = orjson.loads(self.s3.body(plan["key"]))
+        return document
+
+    def put(self, key: str, body: bytes) -> str:
+        """Write a control object with the job's token; its ETag."""
+        return self.s3.put_object(key, body, metadata={JOB_METADATA: self.job.uuid})
+
+    def write_record(self, document: Json) -> None:
+        """Forge the record."""
+        self.put(f"{self.directory}job.json", orjson.dumps(document))
+
+    def write_plan(self, document: Json) -> None:
+        """Forge the plan, and make the record name it."""
+        record = self.record()
+        nonce = "f" * 32
+        key = f"{self.directory}plan-{nonce}.json"
+        etag = self.put(key, orjson.dumps({**document, "nonce": nonce}))
+        record["plan"] = {"key": key, "etag": etag}
+        self.write_record(record)
+
+    def write_sets(self, change: Callable[[formats.Pending], formats.Pending]) -> None:
+        """Forge every pendingset, sealed anew, and make the plan name them."""
+        plan = self.plan()
+        for key in self.s3.keys(self.directory):
+            if not key.endswith(".pendingset"):
+                continue
+            read = formats.decode_pendingset(self.s3.body(key), key)
+            forged = formats.new_pendingset(
+                job_id=read.job_id,
+                commits=[change(pending) for pending in read.commits],
+                extra_data=read.extra_data or {},
+                iostatistics=read.iostatistics or {},
+            )
+            etag = self.put(key, formats.encode_pendingset(forged, "objects", source=key))
+            for row in plan["sets"] if plan is not None else ():
+                if key.endswith(row[0]):
+                    row[1] = etag
+        if plan is not None:
+            self.write_plan(plan)
+
+    def operators_come(self) -> Counter[str]:
+        """Everybody who obeys records, one after the other; what they met."""
+        met: Counter[str] = Counter()
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: mc.inspect(DEST),
+            lambda: mc.recover(DEST, self.job.id, older_than=0),
+            lambda: mc.abort(DEST, self.job.id, revert=True),
+            lambda: mc.attach(DEST, self.job.id).commit(expect=2),
+            lambda: mc.cleanup(
+                DEST, older_than=0, leftover_older_than=0, closed_older_than=0, forget_given=True
+            ),
+        )
+        for call in calls:
+            try:
+                call()
+            except MagicError as error:
+                met[type(error).__name__] += 1
+            else:
+                met["done"] += 1
+        return met
+
+
+@pytest.fixture
+def clock() -> PatientClock:
+    """The store's time."""
+    return PatientClock()
+
+
+@pytest.fixture
+def s3(clock: PatientClock) -> Iterator[MemoryStore]:
+    """The bucket ``bucket``."""
+    with memory_store(clock=clock) as store:
+        yield store
+        store.before = store.after = None
+        bury()
+
+
+@pytest.fixture
+def machine(s3: MemoryStore, clock: PatientClock) -> Machine:
+    """Makes jobs."""
+    return Machine(s3, clock)
+
+
+# One by one: what was found by running ------------------------------------------------------------
+
+
+def rows(plan: Json, field: str, row: Any) -> Json:
+    """A plan with one row more."""
+    return {**plan, field: [*plan[field], row]}
+
+
+FORGED_PLANS: dict[str, Callable[[Attack, Json], Json]] = {
+    "an object elsewhere is to go": lambda a, p: rows(
+        p, "deletes", ["other/data.csv", etag_of(a, "other/data.csv"), 0.0]
+    ),
+    "a control object is to go": lambda a, p: rows(
+        p, "deletes", [f"{a.directory}job.json", etag_of(a, f"{a.directory}job.json"), 0.0]
+    ),
+    "another marker is to go": lambda a, p: {
+        **p, "marker": ["other/_SUCCESS", etag_of(a, "other/_SUCCESS"), 0.0]
+    },
+    "a set of another directory": lambda a, p: rows(
+        p, "sets", ["../__magic_job-x/job-x/00/a.pendingset", '"e"', "9", "a"]
+    ),
+    "another job": lambda a, p: {**p, "job_id": "x"},
+    "another UUID": lambda a, p: {**p, "uuid": "0" * 32},
+}  # fmt: skip
+
+
+def etag_of(attack: Attack, key: str) -> str:
+    """An object's ETag."""
+    return attack.s3.head(key).etag
+
+
+@pytest.mark.parametrize("state", ["committing", "completed", "reverting"])
+@pytest.mark.parametrize("forgery", FORGED_PLANS)
+def test_a_forged_plan_is_refused_whole(
+    s3: MemoryStore, machine: Machine, state: str, forgery: str
+) -> None:
+    """I6: nobody executes a plan that names what is not the job's; the error says what it is."""
+    attack = Attack(s3, machine, state, "replace")
+    plan = attack.plan()
+    assert plan is not None
+    attack.write_plan(FORGED_PLANS[forgery](attack, plan))
+    at_home = {k: s3.body(k) for k in s3.keys("t/") if "/__magic" not in k}
+    with pytest.raises(MagicError) as raised:
+        mc.recover(DEST, attack.job.id)
+    told = f"{raised.value} {raised.value.__cause__}"
+    assert any(word in told for word in ("deletes", "marker", "sets", "job_id", "uuid")), told
+    machine.later(2 * DAY)
+    assert mc.cleanup(DEST).errors
+    assert attack.outside() == attack.before
+    assert {k: s3.body(k) for k in s3.keys("t/") if "/__magic" not in k} == at_home
+
+
+def elsewhere(pending: formats.Pending, attack: Attack) -> formats.Pending:
+    """Another program's open upload, as if it were the job's."""
+    return replace(
+        pending,
+        destination_key="other/open.csv",
+        upload_id=attack.upload,
+        etags=(formats.UploadEtag(attack.part_etag, None, None),),
+        length=4,
+    )
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_another_programs_open_upload_is_not_completed(
+    s3: MemoryStore, machine: Machine, state: str
+) -> None:
+    """I6: a forged pendingset names an upload elsewhere: it is neither completed nor aborted."""
+    attack = Attack(s3, machine, state, "append")
+    attack.write_sets(lambda pending: elsewhere(pending, attack))
+    attack.operators_come()
+    assert attack.outside() == attack.before
+
+
+@pytest.mark.parametrize("state", ["committing", "reverting"])
+def test_another_jobs_committed_object_is_not_reverted(
+    s3: MemoryStore, machine: Machine, state: str
+) -> None:
+    """I6: a forged pendingset names another job's object, with the token that it carries."""
+    attack = Attack(s3, machine, state, "append")
+
+    def forge(pending: formats.Pending) -> formats.Pending:
+        extra = {**(pending.extra_data or {}), "magic-committer.token": attack.token}
+        return replace(pending, destination_key="other/published.csv", extra_data=extra)
+
+    attack.write_sets(forge)
+    with suppress(MagicError):
+        mc.abort(DEST, attack.job.id, revert=True)
+    attack.operators_come()
+    assert attack.outside() == attack.before
+
+
+FORGED_RECORDS: dict[str, Json] = {
+    "of another id": {"id": "x"},
+    "with no UUID": {"uuid": "../../other"},
+    "with a plan elsewhere": {"plan": {"key": "other/plan-1.json", "etag": '"e"'}},
+    "with a plan of another name": {"plan": {"key": "t/__magic_job-j/x.json", "etag": '"e"'}},
+    "with a marker elsewhere": {"marker": {"key": "other/_SUCCESS", "etag": '"e"'}},
+    "adopted elsewhere": {"adopted": "../other/"},
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED_RECORDS)
+def test_a_forged_record_is_refused(s3: MemoryStore, machine: Machine, forgery: str) -> None:
+    """I6: a record speaks of its own directory and destination only."""
+    attack = Attack(s3, machine, "committing", "replace")
+    attack.write_record({**attack.record(), **FORGED_RECORDS[forgery]})
+    with pytest.raises(mc.FormatError):
+        mc.recover(DEST, attack.job.id)
+    attack.operators_come()
+    assert attack.outside() == attack.before
+
+
+def test_a_drawn_id_is_its_uuid(s3: MemoryStore) -> None:
+    """I6: a record of a drawn id cannot speak in the name of another job."""
+    job = mc.start(DEST)
+    key = f"t/__magic_job-{job.id}/job.json"
+    record = orjson.loads(s3.body(key))
+    s3.put_object(key, orjson.dumps({**record, "uuid": "0" * 32}))
+    with pytest.raises(mc.FormatError, match="uuid"):
+        mc.attach(DEST, job.id)
+
+
+# By seed ------------------------------------------------------------------------------------------
+
+
+def forge(attack: Attack, chance: random.Random) -> None:
+    """Change one to three things that are stored, everywhere else as they fit."""
+    values: list[Any] = [
+        "other/data.csv", "other/open.csv", "other/published.csv", "other/_SUCCESS", "_SUCCESS", "",
+        "t/old.csv", "t/", "/", "t/../other/data.csv", attack.upload, attack.token,
+        etag_of(attack, "other/data.csv"), attack.directory, "other", "x" * 2000, 0, None, -1, [],
+        True, {}, "running", "reverting", "committing", "completed", "closed", "replace", "append",
+    ]  # fmt: skip
+
+    def change(document: Any) -> Any:
+        """One leaf, or one more row."""
+        if isinstance(document, dict) and document:
+            key = chance.choice(list(document))
+            return {**document, key: change(document[key])}
+        if isinstance(document, list) and document and chance.random() < 0.8:
+            at = chance.randrange(len(document))
+            return [*document[:at], change(document[at]), *document[at + 1 :]]
+        if isinstance(document, list):
+            return [*document, ["other/data.csv", etag_of(attack, "other/data.csv"), 0.0]]
+        return chance.choice(values)
+
+    for _ in range(chance.randint(1, 3)):
+        what = chance.random()
+        plan = attack.plan()
+        if what < 0.4 and plan is not None:
+            attack.write_plan(change(plan))
+        elif what < 0.7:
+            value = chance.choice(["other/data.csv", "other/open.csv", attack.upload, "t/x", "t"])
+            changes = {chance.choice(["destination_key", "upload_id"]): value}
+            attack.write_sets(partial(replace, **changes))
+        else:
+            attack.write_record(change(attack.record()))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("state", STATES)
+def test_whatever_is_forged_nothing_elsewhere_is_touched(state: str, mode: Mode) -> None:
+    """I6: seeded forgeries of the records, plans and pendingsets of every state: operators fail or
+    do their work below the destination, and leave the rest of the bucket as it is."""
+    met: Counter[str] = Counter()
+    for seed in SEEDS:
+        clock = PatientClock()
+        with memory_store(clock=clock) as s3:
+            attack = Attack(s3, Machine(s3, clock), state, mode)
+            chance = random.Random(f"{state} {mode} {seed}")
+            with suppress(MagicError, TypeError, KeyError, AttributeError, ValueError):
+                forge(attack, chance)  # a forgery may spoil the next one
+            met += attack.operators_come()
+            assert attack.outside() == attack.before, seed
+            s3.before = s3.after = None
+            bury()
+    assert met["FormatError"] or met["CommitIncomplete"] or state == "closed", met
+    assert met["done"], met
