@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from magic_committer.commit import records
+from magic_committer.commit.closed import forget
 from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import job_records
@@ -40,8 +41,7 @@ FAILING: frozenset[Mode] = frozenset({"fail", "fail_partitions"})
 REPLACING: frozenset[Mode] = frozenset({"replace", "replace_partitions"})
 
 CLOSED_TIDIED_MAX = 100
-CLOSED_SECONDS = 24 * 3600.0
-"""Who lists records anyway deletes so many closed ones that are older than this."""
+"""Who reads all records anyway deletes so many old closed ones."""
 
 
 # Data that is there -------------------------------------------------------------------------------
@@ -144,15 +144,8 @@ def _live_others(
             continue
         if seen.record.state is not State.CLOSED:
             yield seen
-        elif tidy and tidied < CLOSED_TIDIED_MAX and _is_old(seen):
-            records.remove(runtime, seen)
-            tidied += 1
-
-
-def _is_old(seen: records.Seen) -> bool:
-    # A given id stays taken until an operator says that no process of its run lives.
-    age = seen.seen_at - seen.last_modified
-    return age > CLOSED_SECONDS and not seen.record.given_id
+        elif tidy and tidied < CLOSED_TIDIED_MAX:
+            tidied += forget(runtime, seen)
 
 
 def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob:
