@@ -26,6 +26,9 @@ EXTRA_PART_BYTES = "magic-committer.part-bytes"
 EXTRA_JOB = "magic-committer.job"
 EXTRA_TASK = "magic-committer.task"
 EXTRA_ATTEMPT = "magic-committer.attempt"
+EXTRA_ABORTED = "magic-committer.aborted"
+"""``"true"`` in a `.pendingset` without commits: a *tombstone*. The attempt was aborted, and nobody
+can commit it any more: the key of its set is taken."""
 
 RUN_CHARS_MAX = 24
 """Of one run of sizes: 13 digits, a star, 5 digits, and some."""
@@ -61,6 +64,11 @@ class ReadyUpload:
 def upload_name(key: str, upload_id: str) -> str:
     """Key and id of an upload in one string; no key holds a NUL (paths.py)."""
     return f"{key}\0{upload_id}"
+
+
+def is_tombstone(extra_data: Mapping[str, str] | None) -> bool:
+    """Whether a `.pendingset` with this ``extraData`` says that its attempt was aborted."""
+    return (extra_data or {}).get(EXTRA_ABORTED) == "true"
 
 
 def to_pending(
