@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
@@ -140,8 +141,10 @@ class _Sweep:
     look_first: bool
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
-    ended: dict[str, bool] = field(default_factory=dict)
-    """Uploads that are proved to have ended, by `upload_name`, and whether by our abort."""
+    ended: KeySet = field(default_factory=KeySet)
+    """Uploads that are proved to have ended, by `upload_name`."""
+    sent: KeySet = field(default_factory=KeySet)
+    """Those of them that ended by our abort."""
     strangers: set[str] = field(default_factory=set)
     """Uploads that an exclusive job takes and nothing attributes to it, by `upload_name`."""
     yields: bool = False
@@ -277,19 +280,21 @@ class _Sweep:
                     self.swept.left[upload.name] = upload, removed
                     continue
                 self.swept.left.pop(upload.name, None)
-                aborted = removed.removal is Removal.ABORTED
-                self.ended[upload.name] = aborted or self.ended.get(upload.name, False)
-                if aborted:
+                self.ended.add(upload.name)
+                if removed.removal is Removal.ABORTED:
+                    self.sent.add(upload.name)
                     self.swept.aborted += 1
                     self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
         return self.swept.aborted - before
 
     def _targets(self, doomed: Iterable[UploadName | UploadInfo]) -> Iterator[UploadName]:
+        """Each once: a `.pending` may name what a `.pendingset` does."""
+        known = KeySet()
         for upload in doomed:
             named = upload
             if isinstance(named, UploadInfo):
                 named = UploadName(named.key, named.upload_id)
-            if not self.spared(named.name):
+            if not self.spared(named.name) and known.add(named.name):
                 yield named
 
     def _remove(self, upload: UploadName) -> Removed:
@@ -320,7 +325,7 @@ class _Sweep:
                 never[saved.task] += saved.attempt not in self.with_set
             elif attempt == saved.attempt and not self.spared(saved.upload):
                 # Who does not know all that the plan names goes by what the upload was.
-                late[saved.task] += not self.look_first or self.ended.get(saved.upload, False)
+                late[saved.task] += not self.look_first or saved.upload in self.sent
         return _told(
             never,
             "saved {files} and was never committed: call task.commit(): they were not published",
