@@ -275,7 +275,7 @@ class _Sweep:
         before = self.swept.aborted
         with closing(self._each(self._remove, self._targets(doomed))) as outcomes:
             for outcome in outcomes:
-                upload, removed = outcome.item, outcome.unwrap()
+                (upload, _), removed = outcome.item, outcome.unwrap()
                 if removed.removal is Removal.LEFT:
                     self.swept.left[upload.name] = upload, removed
                     continue
@@ -287,20 +287,25 @@ class _Sweep:
                     self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
         return self.swept.aborted - before
 
-    def _targets(self, doomed: Iterable[UploadName | UploadInfo]) -> Iterator[UploadName]:
-        """Each once: a `.pending` may name what a `.pendingset` does."""
+    def _targets(
+        self, doomed: Iterable[UploadName | UploadInfo]
+    ) -> Iterator[tuple[UploadName, bool]]:
+        """Uploads, each once (a `.pending` may name what a `.pendingset` does), and whether to look
+        at them first. Runs in one thread, as the sets that it asks must be."""
         known = KeySet()
         for upload in doomed:
             named = upload
             if isinstance(named, UploadInfo):
                 named = UploadName(named.key, named.upload_id)
-            if not self.spared(named.name) and known.add(named.name):
-                yield named
+            name = named.name
+            if self.spared(name) or not known.add(name):
+                continue
+            # A stranger may have been completed since it was listed. What is shown again after its
+            # abort was proved has most likely ended: the listing lags.
+            yield named, self.look_first or name in self.strangers or name in self.ended
 
-    def _remove(self, upload: UploadName) -> Removed:
-        # A stranger may have been completed since it was listed. What is shown again after its
-        # abort was proved has most likely ended: the listing lags.
-        look_first = self.look_first or upload.name in self.strangers or upload.name in self.ended
+    def _remove(self, target: tuple[UploadName, bool]) -> Removed:
+        upload, look_first = target
         return UploadRemover(self.runtime, look_first=look_first).remove(upload)
 
     # What was saved and is not published ----------------------------------------------------------
