@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing, suppress
 from itertools import islice
 
-from magic_committer.commit.complete import is_there
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
-from magic_committer.errors import IncompleteJob, NotFound, NotSupported, name_some
+from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
+from magic_committer.errors import IncompleteJob, NotSupported, name_some
 from magic_committer.job import StartedJob
 from magic_committer.paths import Destination
 from magic_committer.pool import Outcome
@@ -171,10 +171,14 @@ def missing_uploads(
     in_flight: int,
 ) -> Iterator[ReadyUpload]:
     """The uploads that are not open. A listing's page a thousand uploads under the destination;
-    ListParts for each that the listing does not show, for it is only a hint.
+    `upload_state` for each that the listing does not show, for it is only a hint.
 
     Hadoop's (no token) may have been completed by their own driver before it died: one that is the
-    object at its key is not missing.
+    object at its key is not missing. Ours are never completed before the decision, so their object
+    is not looked at.
+
+    Raises:
+        StoreError: what an upload is cannot be told: the check could not be made.
     """
     if not checked.files:
         return
@@ -189,11 +193,11 @@ def missing_uploads(
     unseen = (upload for upload in all_uploads if not checked.names.ticked(upload.name))
 
     def is_open(upload: ReadyUpload) -> bool:
-        try:
-            runtime.store.list_parts(upload.key, upload.upload_id)
-        except NotFound:
-            return not upload.token and is_there(runtime, upload)
-        return True
+        asked = UploadName(upload.key, upload.upload_id) if upload.token else upload
+        look = upload_state(runtime, asked)
+        if look.error is not None:
+            raise look.error
+        return look.state in (UploadState.OPEN, UploadState.VISIBLE)
 
     with closing(_each(runtime, is_open, unseen, in_flight)) as outcomes:
         for outcome in outcomes:

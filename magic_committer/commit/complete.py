@@ -1,17 +1,22 @@
 """Completing one upload, so that it may be done again by anyone.
 
-After a final error of Complete the object that is there tells what happened: its metadata holds the
-upload's token if it is this upload that became it (protocol.md, "Completing an upload is
-repeatable"). Stores answer a second Complete with 200, 404, 403, 400 or 500, so every final error
-is settled that way, not only 404.
+After a final error of Complete the store is asked what the upload is (`upload_state`): stores
+answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
+not only 404 (protocol.md, "Completing an upload is repeatable"). What cannot be told is unfinished:
+it is never guessed that a file is lost.
+
+Only a Complete that was sent with ``If-None-Match`` can conflict, and only with an object that is
+really there: a conflict undoes the whole job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.upload_state import UploadState, upload_state
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -20,9 +25,13 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import TOKEN_METADATA
 from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo, Part, same_etag
+from magic_committer.store import Part, same_etag
+
+CONFLICT_TRIES_MAX = 3
+"""How often a conditional Complete is sent that the store calls a conflict, with nothing there."""
+CONFLICT_PAUSE_SECONDS = 0.5
+"""Before the second try; doubled each time."""
 
 
 class Completion(Enum):
@@ -30,7 +39,7 @@ class Completion(Enum):
 
     DONE = "done"
     UNFINISHED = "unfinished"
-    """No answer: try again; its upload may still be open."""
+    """Its upload is open, or nobody can tell: try again."""
     UNRESOLVED = "unresolved"
     """Its upload is gone and the object there is not it."""
     CONFLICT = "conflict"
@@ -44,14 +53,32 @@ def complete(
 
     Args:
         if_none_match: mode ``fail``: never over an object that is there.
+
+    Returns:
+        What became of it; and, unless it is done, why. Raises no `StoreError`.
     """
+    for number in range(CONFLICT_TRIES_MAX):
+        if number:
+            runtime.clock.sleep(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
+        error = _refusal(runtime, upload, if_none_match)
+        if error is None:
+            return Completion.DONE, None
+        conflict = if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
+        settled = _settle(runtime, upload, error, conflict)
+        if not conflict or settled[0] is not Completion.UNFINISHED:
+            break
+    return settled
+
+
+def _refusal(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> StoreError | None:
+    """Send Complete; the store's error, None if there was none."""
     try:
         _send(runtime, upload, if_none_match)
     except InvalidRequest as error:
         return _with_stored_parts(runtime, upload, if_none_match, error)
     except StoreError as error:
-        return _settle(runtime, upload, error)
-    return Completion.DONE, None
+        return error
+    return None
 
 
 def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
@@ -69,24 +96,27 @@ def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
 
 def _with_stored_parts(
     runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
-) -> tuple[Completion, StoreError | None]:
+) -> StoreError | None:
     """Under SSE-KMS and SSE-C a late retry of a part changes its ETag (counterexamples.md, #16):
-    a stored part of the same number, size and checksum is the same part."""
+    then Complete is sent once more, with the ETags that the store has now."""
     try:
-        stored = runtime.store.list_parts(upload.key, upload.upload_id)
-        parts = same_parts(upload, stored)
-        if parts is None:
-            return _settle(runtime, upload, refused)
+        parts = same_parts(upload, runtime.store.list_parts(upload.key, upload.upload_id))
+    except StoreError as error:
+        return error if isinstance(error, Unanswered) else refused
+    if parts is None:
+        return refused
+    try:
         _send(runtime, replace(upload, parts=parts), if_none_match)
     except StoreError as error:
-        return _settle(runtime, upload, error if isinstance(error, Unanswered) else refused)
-    return Completion.DONE, None
+        return error
+    return None
 
 
-def same_parts(upload: ReadyUpload, stored: object) -> tuple[Part, ...] | None:
+def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
     """The upload's parts with the ETags that the store has now; None if a part is not the same, or
-    nothing changed. Pure."""
-    if not isinstance(stored, list | tuple) or len(stored) != len(upload.parts):
+    nothing changed. The same part has the same number and size, and the same ETag or the same
+    checksum of the same algorithm: a size alone proves no bytes. Pure."""
+    if len(stored) != len(upload.parts):
         return None
     changed: list[Part] = []
     for ours, theirs in zip(upload.parts, stored, strict=True):
@@ -101,64 +131,20 @@ def same_parts(upload: ReadyUpload, stored: object) -> tuple[Part, ...] | None:
 
 
 def _settle(
-    runtime: Runtime, upload: ReadyUpload, error: StoreError
+    runtime: Runtime, upload: ReadyUpload, error: StoreError, conflict: bool
 ) -> tuple[Completion, StoreError | None]:
-    try:
-        if is_there(runtime, upload):
-            return Completion.DONE, None
-        if isinstance(error, PreconditionFailed | WriteConflict):
-            return Completion.CONFLICT, error
-        if _maybe_open(runtime, upload):
-            return Completion.UNFINISHED, error
-        # Not open any more: another executor may have completed it since the first look.
-        if is_there(runtime, upload):
-            return Completion.DONE, None
-    except StoreError as unread:
-        return Completion.UNFINISHED, unread
-    return Completion.UNRESOLVED, error
+    """What became of an upload whose Complete was answered with an error.
 
-
-def is_there(runtime: Runtime, upload: ReadyUpload) -> bool:
-    """Whether the object at an upload's key is what the upload became. One HEAD."""
-    try:
-        return became(upload, runtime.store.head(upload.key))
-    except NotFound:
-        return False
-
-
-def has_ended(runtime: Runtime, key: str, upload_id: str) -> bool:
-    """Whether an upload that a listing shows was completed or aborted: a listing is a hint only,
-    and aborting what was completed costs the object on some stores (docs/stores.md). One ListParts;
-    where that is refused (a permission, a customer's key) the listing must do.
-
-    Raises:
-        Unanswered: nobody can tell.
+    Args:
+        conflict: the store calls it a conflict, of a Complete that was sent with a condition.
     """
-    try:
-        runtime.store.list_parts(key, upload_id)
-    except NotFound:
-        return True
-    except Unanswered:
-        raise
-    except StoreError:
-        return False
-    return False
-
-
-def _maybe_open(runtime: Runtime, upload: ReadyUpload) -> bool:
-    """Whether the upload may still be open: then its failure is another, a missing permission say,
-    and completing can be tried again."""
-    try:
-        runtime.store.list_parts(upload.key, upload.upload_id)
-    except NotFound:
-        return False
-    except StoreError as error:
-        return isinstance(error, Unanswered)
-    return True
-
-
-def became(upload: ReadyUpload, info: ObjectInfo) -> bool:
-    """Whether an object is what the upload became. Pure."""
-    if upload.token:
-        return (info.metadata or {}).get(TOKEN_METADATA) == upload.token
-    return bool(upload.multipart_etag) and same_etag(info.etag, upload.multipart_etag)
+    look = upload_state(runtime, upload)
+    if look.state is UploadState.VISIBLE:
+        return Completion.DONE, None
+    if conflict and look.there is not None:
+        return Completion.CONFLICT, error
+    if look.state is UploadState.GONE:
+        return Completion.UNRESOLVED, error
+    if look.error is not None and isinstance(error, NotFound):
+        return Completion.UNFINISHED, look.error  # what keeps us from telling why it was not found
+    return Completion.UNFINISHED, error

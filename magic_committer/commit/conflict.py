@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from magic_committer.commit import records
+from magic_committer.commit.closed import forget
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
 from magic_committer.commit.marker import marker_ref
@@ -56,8 +57,7 @@ LISTINGS_MAX = 5
 """How often a ``replace`` lists the data while other jobs keep publishing into it. After that the
 last listing counts."""
 CLOSED_TIDIED_MAX = 100
-CLOSED_SECONDS = 24 * 3600.0
-"""Who lists records anyway deletes so many closed ones that are older than this."""
+"""Who reads all records anyway deletes so many old closed ones."""
 
 
 T = TypeVar("T")
@@ -267,15 +267,8 @@ def _live_others(
             continue
         if seen.record.state is not State.CLOSED:
             yield seen
-        elif tidy and tidied < CLOSED_TIDIED_MAX and _is_old(seen):
-            records.remove(runtime, seen)
-            tidied += 1
-
-
-def _is_old(seen: records.Seen) -> bool:
-    # A given id stays taken until an operator says that no process of its run lives.
-    age = seen.seen_at - seen.last_modified
-    return age > CLOSED_SECONDS and not seen.record.given_id
+        elif tidy and tidied < CLOSED_TIDIED_MAX:
+            tidied += forget(runtime, seen)
 
 
 def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from magic_committer import stats
 from magic_committer.commit import records
+from magic_committer.commit.closed import forget_some
 from magic_committer.commit.complete import Completion, complete
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.keyset import KeySet
@@ -265,6 +266,7 @@ class Execution:
             accepted={self.paths.tree + planned.name for planned in self.plan.sets},
             in_flight=self.in_flight,
             look_first=not self.knows_all or bool(self.job.adopted),
+            accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},
         )
         self.warnings += swept.warnings
         if swept.again:
@@ -377,6 +379,8 @@ def finish(
     except (StoreError, OutcomeUnknown) as error:
         warnings.append(f"the job's record could not be finished: {error}")
         return seen.record.state
+    if swapped.won:
+        forget_some(runtime, seen.key)
     return swapped.now.record.state if swapped.now else State.ABSENT
 
 

@@ -6,30 +6,41 @@ attempt that made it sees the fence (protocol.md, "The fence"). Order (decisions
 1. list the job's directory; read what no plan names, for the ids in it;
 2. abort those uploads, by id;
 3. list the uploads under the destination, abort those whose names carry the job's UUID; again until
-   none shows, for parts in flight outlive an abort;
+   none shows;
 4. delete the job's control objects, the plan first: while it is there, all its pendingsets are.
 
-Whose an upload is, is never inferred: an id that a `.pending` or `.pendingset` of ours names, or
-our UUID as a delimited field of the name. Only ``exclusive`` jobs, whose starter says that nobody
-else writes under the destination, take everything. Uploads that a decided plan names are spared: an
-abort's success proves nothing on some stores, and may cost a completed object (stores.md). Who does
-not know all that the plan of a committed job names looks at the objects first.
+Every abort goes through `UploadRemover`: it is proved, or the upload is told and named by what
+stays. Whose an upload is, is never inferred: an id that a `.pending` or `.pendingset` of ours
+names, or our UUID as a delimited field of the name. Only ``exclusive`` jobs, whose starter says
+that nobody else writes under the destination, take everything, and only where nobody else is found
+(`magic_committer.commit.neighbours`). Uploads that a decided plan names are spared: an abort's
+success proves nothing on some stores, and may cost a completed object (stores.md). Who does not
+know all that the plan of a committed job names looks at each first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from magic_committer.commit import records
-from magic_committer.commit.complete import has_ended, is_there
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
+from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
+from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.formats import PENDINGSET_BYTES_MAX, Pending, decode_pending, decode_pendingset
-from magic_committer.job import StartedJob, State
-from magic_committer.paths import Destination, JobPaths, uuid_in_name
+from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
+from magic_committer.paths import (
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    Destination,
+    JobPaths,
+    uuid_in_name,
+)
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
 
@@ -38,6 +49,8 @@ SWEEP_PAUSE_SECONDS = 0.2
 """Before the second listing of uploads; doubled each time."""
 NAMED_MAX = 100
 """Uploads that a report names as left open."""
+TASKS_NAMED_MAX = 10
+"""Tasks that the warnings of a report name of each kind."""
 
 Spared = Callable[[str], bool]
 """Whether a decided plan names the upload of that `upload_name`."""
@@ -48,9 +61,8 @@ class Swept:
     """What a sweep did and what it could not do."""
 
     aborted: int = 0
-    left: dict[str, tuple[UploadInfo, StoreError]] = field(default_factory=dict)
-    """Uploads whose last abort failed, by `upload_name`."""
-    still_listed: list[UploadInfo] = field(default_factory=list)
+    left: dict[str, tuple[UploadName, Removed]] = field(default_factory=dict)
+    """Uploads that are, or may be, still open, by `upload_name`."""
     unattributed: int = 0
     warnings: list[str] = field(default_factory=list)
     again: bool = False
@@ -59,8 +71,7 @@ class Swept:
     @property
     def left_open(self) -> tuple[str, ...]:
         """Key and id of uploads that are, or may be, still open; not all if they are many."""
-        both = [upload for upload, _ in self.left.values()] + self.still_listed
-        return tuple(f"{u.key} {u.upload_id}" for u in both[:NAMED_MAX])
+        return tuple(f"{u.key} {u.upload_id}" for u, _ in islice(self.left.values(), NAMED_MAX))
 
     def failed(self, warning: str) -> None:
         """Note a failure that a later sweep may mend."""
@@ -81,6 +92,7 @@ def sweep(
     accepted: Set[str],
     in_flight: int,
     look_first: bool = False,
+    accepted_attempts: Mapping[str, str] | None = None,
 ) -> Swept:
     """Sweep a decided job, all but its record. Repeatable; errors become warnings.
 
@@ -88,21 +100,33 @@ def sweep(
         spared: uploads that the plan names.
         accepted: keys of the pendingsets that the plan names: they need not be read.
         in_flight: requests at once.
-        look_first: spare also what became its object: for committed jobs, where not all that the
-            plan names is known any more.
+        look_first: look at each upload before it is aborted: where it may have been completed, and
+            not all that the plan names is known any more.
+        accepted_attempts: of a committed job, the attempt that the plan names of each task: files
+            that were saved and are not published become warnings. None: say nothing of them.
     """
     dest = Destination.parse(job.dest)
-    paths = job.paths
     swept = Swept()
-    run = _Sweep(runtime, job, dest, paths, spared, in_flight, swept, look_first)
+    run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first)
     found = run.control_objects()
     run.abort_all(run.named_uploads(found, accepted))
     run.abort_listed()
-    for upload, error in swept.left.values():
-        swept.failed(f"the upload of {upload.key} could not be aborted: {error}")
+    if accepted_attempts is not None:
+        swept.warnings += run.unpublished(accepted_attempts)
+    for upload, removed in islice(swept.left.values(), NAMED_MAX):
+        swept.failed(f"the upload of {upload.key} could not be aborted: {removed.why}")
     if not swept.left and not run.unread:  # else they name uploads that the next sweep must find
         run.delete(found, accepted)
     return swept
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A leftover `.pending` with our token. ``upload``: as of `upload_name`."""
+
+    task: str
+    attempt: str
+    upload: str
 
 
 @dataclass(slots=True)
@@ -117,8 +141,17 @@ class _Sweep:
     look_first: bool
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
-    ended: set[str] = field(default_factory=set)
-    """Uploads that needed no abort: a listing shows them, and they have ended."""
+    ended: KeySet = field(default_factory=KeySet)
+    """Uploads that are proved to have ended, by `upload_name`."""
+    sent: KeySet = field(default_factory=KeySet)
+    """Those of them that ended by our abort."""
+    strangers: set[str] = field(default_factory=set)
+    """Uploads that an exclusive job takes and nothing attributes to it, by `upload_name`."""
+    yields: bool = False
+    """An exclusive job met somebody else: it takes its own only."""
+    saved: list[_Saved] = field(default_factory=list)
+    with_set: set[str] = field(default_factory=set)
+    """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
@@ -134,18 +167,20 @@ class _Sweep:
             self.swept.failed(f"the job's directory could not be listed: {error}")
             return []
 
-    def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[UploadInfo]:
+    # Uploads --------------------------------------------------------------------------------------
+
+    def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[UploadName]:
         """Uploads that leftover `.pending`s and unaccepted `.pendingset`s name."""
         leftover = (
             info
             for info in found
-            if info.key.endswith((".pending", ".pendingset")) and info.key not in accepted
+            if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)) and info.key not in accepted
         )
-        named: list[UploadInfo] = []
+        named: list[UploadName] = []
         with closing(self._each(self._read_named, leftover)) as outcomes:
             for outcome in outcomes:
                 try:
-                    named += outcome.unwrap()
+                    uploads, metadata = outcome.unwrap()
                 except NotFound:
                     continue  # deleted meanwhile, by its attempt or by another sweep
                 except FormatError as error:
@@ -153,31 +188,31 @@ class _Sweep:
                 except StoreError as error:
                     self.unread.add(outcome.item.key)
                     self.swept.failed(f"its uploads are not known: {error}")
+                else:
+                    named += uploads
+                    self._note_saved(outcome.item.key, uploads, metadata)
         return named
 
-    def _read_named(self, info: ObjectInfo) -> list[UploadInfo]:
+    def _read_named(self, info: ObjectInfo) -> tuple[list[UploadName], Mapping[str, str]]:
         stored = self.runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
-        if not self.job.owns(stored.info.metadata):
-            return []
+        metadata = stored.info.metadata or {}
+        if not self.job.owns(metadata):
+            return [], {}
         pendings: tuple[Pending, ...]
-        if info.key.endswith(".pending"):
+        if info.key.endswith(PENDING_SUFFIX):
             pendings = (decode_pending(stored.body, info.key),)
         else:
             pendings = tuple(decode_pendingset(stored.body, info.key).commits)
         for pending in pendings:
             if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
-        if self.look_first:
-            pendings = tuple(
-                pending
-                for number, pending in enumerate(pendings)
-                if not is_there(self.runtime, from_pending(pending, f"{info.key}: {number}"))
-            )
-        return [UploadInfo(p.destination_key, p.upload_id) for p in pendings]
+        return [
+            UploadName.of(from_pending(pending, f"{info.key}: {number}"))
+            for number, pending in enumerate(pendings)
+        ], metadata
 
     def abort_listed(self) -> None:
-        """Abort the job's uploads by name until a listing shows none."""
-        mine: list[UploadInfo] = []
+        """Abort the job's uploads by name until a listing shows none that is open."""
         for number in range(SWEEP_ROUNDS_MAX):
             if number:
                 self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
@@ -192,21 +227,15 @@ class _Sweep:
             except StoreError as error:
                 self.swept.failed(f"uploads could not be listed: {error}")
                 return
-            again = [upload for upload, _ in self.swept.left.values()]
-            if not mine and not again:
-                return
-            if not self.abort_all(mine + again) and not self.swept.left:
+            # What stayed open after all its aborts is not aborted once more, what failed is.
+            failed = [u for u, removed in self.swept.left.values() if removed.error is not None]
+            fresh = [u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left]
+            if not self.abort_all([*fresh, *failed]) and not any(
+                removed.error is not None for _, removed in self.swept.left.values()
+            ):
                 return  # what the listing shows has ended
-        told = self.ended.union(self.swept.left)
-        self.swept.still_listed = [u for u in mine if upload_name(u.key, u.upload_id) not in told]
-        if self.swept.still_listed:
-            self.swept.warnings.append(
-                f"{len(self.swept.still_listed)} uploads of the job are still listed after"
-                f" {SWEEP_ROUNDS_MAX} rounds"
-            )
 
     def _list_mine(self) -> list[UploadInfo]:
-        exclusive = self.job.terms.exclusive
         mine: list[UploadInfo] = []
         others: list[UploadInfo] = []
         unattributed = 0
@@ -219,59 +248,99 @@ class _Sweep:
                     mine.append(upload)
                     continue
                 unattributed += uuid is None
-                if exclusive:
+                if self.job.terms.exclusive:
                     others.append(upload)
         # Records after uploads: a job set up in between shows its record, not its uploads
         # (counterexamples.md, K1).
-        if others and self._is_alone():
+        if others and self._is_alone(others):
+            self.strangers.update(upload_name(u.key, u.upload_id) for u in others)
             mine, unattributed = mine + others, 0
         self.swept.unattributed = unattributed
         return mine
 
-    def _is_alone(self) -> bool:
-        """Whether no other live job has its record directly under the destination."""
-        for key in job_records(self.runtime, self.dest):
-            if key == self.paths.record:
-                continue
-            try:
-                seen = records.read(self.runtime, key)
-            except MagicError as error:
-                self.swept.warnings.append(f"not swept exclusively: {error}")
-                return False
-            if seen is not None and seen.record.state is not State.CLOSED:
-                self.swept.warnings.append(
-                    f"not swept exclusively: job {seen.record.id!r} lives under {self.dest.url}"
-                )
-                return False
-        return True
+    def _is_alone(self, others: Iterable[UploadInfo]) -> bool:
+        """Whether nobody else may own these uploads; once somebody may, it is not asked again."""
+        if self.yields:
+            return False
+        somebody = somebody_else(
+            self.runtime, self.dest, self.paths.record, (u.key for u in others), self.in_flight
+        )
+        if somebody:
+            self.yields = True
+            self.swept.warnings.append(f"not swept exclusively: {somebody}")
+        return not somebody
 
-    def abort_all(self, doomed: Iterable[UploadInfo]) -> int:
-        """Abort uploads by id, and say how many; what fails is kept, to be tried again in the next
-        round."""
+    def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
+        """Remove uploads, and say how many were aborted; what could not be is kept in ``left``."""
         before = self.swept.aborted
-        targets = (u for u in doomed if not self.spared(upload_name(u.key, u.upload_id)))
-        with closing(self._each(self._abort, targets)) as outcomes:
+        with closing(self._each(self._remove, self._targets(doomed))) as outcomes:
             for outcome in outcomes:
-                name = upload_name(outcome.item.key, outcome.item.upload_id)
-                if isinstance(outcome.error, StoreError):
-                    self.swept.left[name] = (outcome.item, outcome.error)
+                (upload, _), removed = outcome.item, outcome.unwrap()
+                if removed.removal is Removal.LEFT:
+                    self.swept.left[upload.name] = upload, removed
                     continue
-                sent = outcome.unwrap()
-                self.swept.left.pop(name, None)
-                if not sent:
-                    self.ended.add(name)
-                    continue
-                self.ended.discard(name)
-                self.swept.aborted += 1
-                self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
+                self.swept.left.pop(upload.name, None)
+                self.ended.add(upload.name)
+                if removed.removal is Removal.ABORTED:
+                    self.sent.add(upload.name)
+                    self.swept.aborted += 1
+                    self.runtime.progress(Progress("sweep", self.swept.aborted, None, "uploads"))
         return self.swept.aborted - before
 
-    def _abort(self, upload: UploadInfo) -> bool:
-        """Whether an abort was sent: what has ended needs none."""
-        if self.look_first and has_ended(self.runtime, upload.key, upload.upload_id):
-            return False
-        self.runtime.store.abort_upload(upload.key, upload.upload_id)
-        return True
+    def _targets(
+        self, doomed: Iterable[UploadName | UploadInfo]
+    ) -> Iterator[tuple[UploadName, bool]]:
+        """Uploads, each once (a `.pending` may name what a `.pendingset` does), and whether to look
+        at them first. Runs in one thread, as the sets that it asks must be."""
+        known = KeySet()
+        for upload in doomed:
+            named = upload
+            if isinstance(named, UploadInfo):
+                named = UploadName(named.key, named.upload_id)
+            name = named.name
+            if self.spared(name) or not known.add(name):
+                continue
+            # A stranger may have been completed since it was listed. What is shown again after its
+            # abort was proved has most likely ended: the listing lags.
+            yield named, self.look_first or name in self.strangers or name in self.ended
+
+    def _remove(self, target: tuple[UploadName, bool]) -> Removed:
+        upload, look_first = target
+        return UploadRemover(self.runtime, look_first=look_first).remove(upload)
+
+    # What was saved and is not published ----------------------------------------------------------
+
+    def _note_saved(self, key: str, uploads: list[UploadName], metadata: Mapping[str, str]) -> None:
+        if metadata.get(JOB_METADATA) != self.job.uuid:
+            return
+        task, attempt = metadata.get(TASK_METADATA, ""), metadata.get(ATTEMPT_METADATA, "")
+        if key.endswith(PENDINGSET_SUFFIX):
+            self.with_set.add(attempt)
+        else:
+            self.saved += [_Saved(task, attempt, upload.name) for upload in uploads]
+
+    def unpublished(self, accepted_attempts: Mapping[str, str]) -> list[str]:
+        """A sentence for each task with files that were saved and that no accepted pendingset
+        names. Killed attempts of tasks that another attempt committed are what they should be."""
+        never: Counter[str] = Counter()
+        late: Counter[str] = Counter()
+        for saved in self.saved:
+            attempt = accepted_attempts.get(saved.task)
+            if attempt is None:
+                never[saved.task] += saved.attempt not in self.with_set
+            elif attempt == saved.attempt and not self.spared(saved.upload):
+                # Who does not know all that the plan names goes by what the upload was.
+                late[saved.task] += not self.look_first or saved.upload in self.sent
+        return _told(
+            never,
+            "saved {files} and was never committed: call task.commit(): they were not published",
+        ) + _told(
+            late,
+            "closed {files} after its attempt was committed: they were not published: close every"
+            " file before task.commit()",
+        )
+
+    # Control objects ------------------------------------------------------------------------------
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
@@ -317,6 +386,19 @@ class _Sweep:
 
     def _each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
         return self.runtime.pool.each(function, items, in_flight=self.in_flight)
+
+
+def _told(files: Counter[str], what: str) -> list[str]:
+    """A sentence a task, for the first of them, and one for the rest."""
+    counted = [(task, number) for task, number in sorted(files.items()) if number]
+    told = [
+        f"task {task!r} " + what.format(files="1 file" if number == 1 else f"{number} files")
+        for task, number in counted[:TASKS_NAMED_MAX]
+    ]
+    if rest := counted[TASKS_NAMED_MAX:]:
+        number = sum(number for _, number in rest)
+        told.append(f"{len(rest)} more tasks, each: " + what.format(files=f"{number} files in all"))
+    return told
 
 
 def job_records(runtime: Runtime, dest: Destination) -> Iterable[str]:

@@ -1,10 +1,13 @@
 """Reverting: a decided job is undone, before it completed (states ``reverting`` and ``reverted``).
 
 For each upload of the plan **abort, then HEAD, then delete** if the object is what it became:
-looking first would leave a Complete in between visible (counterexamples.md, #7). Deleted is the
-very version that was looked at: by its ETag, or by its version id in a versioned bucket; what
-somebody wrote since is theirs. Repeatable, by anyone; only then the record says ``reverted``, and
-only then is the job swept: until then its pendingsets are needed.
+looking first would leave a Complete in between visible (counterexamples.md, #7). For the same
+reason the abort must be proved: an upload whose parts are still there can be completed after the
+HEAD. Deleted is the very version that was looked at: by its ETag, or by its version id in a
+versioned bucket; what somebody wrote since is theirs. Repeatable, by anyone; only then the record
+says ``reverted``, and only then is the job swept: until then its pendingsets are needed.
+
+The job is decided: whatever fails here is `AbortIncomplete`, and is done again.
 """
 
 from __future__ import annotations
@@ -14,13 +17,21 @@ from contextlib import closing
 from typing import Any
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import became
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.execute import Source
 from magic_committer.commit.ready import ReadyUpload
-from magic_committer.errors import AbortIncomplete, FormatError, MagicError, NotFound, StoreError
+from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover, became
+from magic_committer.errors import (
+    AbortIncomplete,
+    FormatError,
+    MagicError,
+    NotFound,
+    OutcomeUnknown,
+    StoreError,
+)
 from magic_committer.job import StartedJob, State
 from magic_committer.runtime import Progress, Runtime
+from magic_committer.store import ObjectInfo
 
 
 def undo(
@@ -32,8 +43,37 @@ def undo(
         The stored record: ``reverted``, or what another process has made of it.
 
     Raises:
-        AbortIncomplete: not everything could be undone; do it again.
+        AbortIncomplete: not everything could be undone, or the record could not be read or
+            written; do it again.
     """
+    failure: MagicError | None = None
+    try:
+        failure = _undo_all(runtime, job, source, in_flight)
+        if failure is None:
+            return _swap(runtime, seen)
+    except (StoreError, FormatError, OutcomeUnknown) as error:
+        failure = error  # a pendingset of the plan cannot be read, or the swap has no clear answer
+    try:
+        now = records.read(runtime, seen.key)
+    except (StoreError, FormatError):
+        raise _incomplete(job, failure) from failure  # what failed first says more
+    if now is None or now.record.state is not State.REVERTING:
+        return now
+    raise _incomplete(job, failure) from failure
+
+
+def _incomplete(job: StartedJob, failure: MagicError) -> AbortIncomplete:
+    return AbortIncomplete(
+        f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
+        job_id=job.id,
+        hint=f"Do it again: magic_committer.attach({job.dest!r}, {job.id!r}).abort()",
+    )
+
+
+def _undo_all(
+    runtime: Runtime, job: StartedJob, source: Source, in_flight: int
+) -> MagicError | None:
+    """Undo every upload, past single failures; the last of these, None if there was none."""
     done = 0
     failure: MagicError | None = None
 
@@ -41,40 +81,41 @@ def undo(
         for some, _ in source.uploads():
             yield from some
 
-    try:
-        with closing(_each(runtime, job, uploads(), in_flight)) as outcomes:
-            for outcome in outcomes:
-                if isinstance(outcome.error, StoreError):
-                    failure = outcome.error
-                    continue
-                outcome.unwrap()
-                done += 1
-                runtime.progress(Progress("revert", done, None, "files"))
-        if failure is None:
-            return _swap(runtime, seen)
-    except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
-        failure = error
-    now = records.read(runtime, seen.key)
-    if now is None or now.record.state is not State.REVERTING:
-        return now
-    raise AbortIncomplete(
-        f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
-        job_id=job.id,
-        hint=f"Do it again: magic_committer.attach({job.dest!r}, {job.id!r}).abort()",
-    ) from failure
+    with closing(_each(runtime, job, uploads(), in_flight)) as outcomes:
+        for outcome in outcomes:
+            if isinstance(outcome.error, StoreError | AbortIncomplete):
+                failure = outcome.error
+                continue
+            outcome.unwrap()
+            done += 1
+            runtime.progress(Progress("revert", done, None, "files"))
+    return failure
 
 
 def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int) -> Any:
+    remover = UploadRemover(runtime, look_first=False)
+
     def one(upload: ReadyUpload) -> None:
-        runtime.store.abort_upload(upload.key, upload.upload_id)
-        try:
-            info = runtime.store.head(upload.key)
-        except NotFound:
+        removed = remover.remove(UploadName.of(upload))
+        if removed.removal is Removal.LEFT:
+            raise AbortIncomplete(f"the upload of {upload.key}: {removed.why}", job_id=job.id)
+        info = _became(runtime, upload)
+        if info is None or delete_if_same(runtime, info.key, info.etag, info.version_id):
             return
-        if became(upload, info):
-            delete_if_same(runtime, info.key, info.etag, info.version_id)
+        # Left, because it is another by now. Or was the DELETE refused?
+        if _became(runtime, upload) is not None:
+            raise AbortIncomplete(f"{upload.key} was not deleted", job_id=job.id)
 
     return runtime.pool.each(one, uploads, in_flight=in_flight)
+
+
+def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:
+    """The object at an upload's key, if it is what the upload became. One HEAD."""
+    try:
+        info = runtime.store.head(upload.key)
+    except NotFound:
+        return None
+    return info if became(upload, info) else None
 
 
 def _swap(runtime: Runtime, seen: records.Seen) -> records.Seen | None:

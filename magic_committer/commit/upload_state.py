@@ -12,6 +12,9 @@ file was lost). So there is one question, `upload_state`, and it has four answer
 ``UNKNOWN``  nobody can tell now: a request failed, or was refused. Never taken for any of the above
 ============ ===================================================================================
 
+An answer is of one moment. ``OPEN`` may have changed when it arrives; ``VISIBLE`` and ``GONE``
+never go back to ``OPEN``: an upload id is used once (S3 API).
+
 And there is one `UploadRemover`. Invariants:
 
 * It looks first, where an upload may have been completed: aborting a completed upload costs the
@@ -23,19 +26,22 @@ And there is one `UploadRemover`. Invariants:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.errors import NotFound, NotSupported, StoreError, Unanswered
+from magic_committer.commit.ready import ReadyUpload, upload_name
+from magic_committer.errors import NotFound, StoreError, Unanswered
 from magic_committer.job import TOKEN_METADATA
 from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo, same_etag
+from magic_committer.store import ObjectInfo, Part, same_etag
 
 ABORTS_MAX = 5
 """How often an upload is aborted whose parts stay."""
 ABORT_PAUSE_SECONDS = 0.2
 """Before the second abort of an upload; doubled each time."""
+NO_BUCKET = "NoSuchBucket"
+"""The code of a 404 that says nothing of an upload (S3 API, "Error responses")."""
 
 
 class UploadState(Enum):
@@ -52,13 +58,18 @@ class UploadLook:
     """One look at an upload.
 
     Attributes:
-        error: of ``UNKNOWN``: why nobody can tell.
-        there: the object at its key, where the look met one.
+        error: of ``UNKNOWN``: why nobody can tell; else None.
+        there: the object at its key, where the look met one. Of ``VISIBLE`` it is what the upload
+            became; else it is another's.
+        parts: of ``OPEN``: what is stored of it.
+        ended: it is not open; also of ``UNKNOWN``, where only what it became cannot be told.
     """
 
     state: UploadState
     error: StoreError | None = None
     there: ObjectInfo | None = None
+    parts: tuple[Part, ...] = ()
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,11 @@ class UploadName:
         """The name of a ready upload."""
         return cls(upload.key, upload.upload_id, upload.token, upload.multipart_etag)
 
+    @property
+    def name(self) -> str:
+        """Key and id in one string, as `ReadyUpload.name`."""
+        return upload_name(self.key, self.upload_id)
+
 
 def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
     """Whether an object is what the upload became. Pure.
@@ -95,23 +111,32 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
 
 def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
     """Look what an upload is: HEAD, ListParts, and HEAD again where it is not open any more, for
-    another process may have completed it in between. Raises no `StoreError`."""
+    another process may have completed it in between. Without a HEAD where nothing tells the object
+    that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
+    there: ObjectInfo | None = None
     try:
         there = _object(runtime, upload)
         if there is not None and became(upload, there):
-            return UploadLook(UploadState.VISIBLE, there=there)
-        try:
-            runtime.store.list_parts(upload.key, upload.upload_id)
-        except NotFound:
-            pass
-        else:
-            return UploadLook(UploadState.OPEN, there=there)
-        there = _object(runtime, upload)
-        if there is not None and became(upload, there):
-            return UploadLook(UploadState.VISIBLE, there=there)
-    except StoreError as error:
+            return UploadLook(UploadState.VISIBLE, there=there, ended=True)
+    except Unanswered as error:
         return UploadLook(UploadState.UNKNOWN, error)
-    return UploadLook(UploadState.GONE, there=there)
+    except StoreError:
+        pass  # refused: if its parts are there it is open all the same; else the second HEAD tells
+    try:
+        parts = tuple(runtime.store.list_parts(upload.key, upload.upload_id))
+        return UploadLook(UploadState.OPEN, there=there, parts=parts)
+    except NotFound as error:
+        if error.code == NO_BUCKET:  # says nothing of the upload
+            return UploadLook(UploadState.UNKNOWN, error, there)
+    except StoreError as error:
+        return UploadLook(UploadState.UNKNOWN, error, there)
+    try:
+        there = _object(runtime, upload)
+    except StoreError as error:
+        return UploadLook(UploadState.UNKNOWN, error, there, ended=True)
+    if there is not None and became(upload, there):
+        return UploadLook(UploadState.VISIBLE, there=there, ended=True)
+    return UploadLook(UploadState.GONE, there=there, ended=True)
 
 
 def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
@@ -138,11 +163,18 @@ class Removal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The end of one removal. ``why``, ``error``: of ``LEFT``."""
+    """The end of one removal.
+
+    Attributes:
+        why: of ``LEFT``: the reason, in words. error: the store's, if it was one.
+        sent: of ``LEFT``: an abort was answered with success, but nobody could see that the parts
+            are gone.
+    """
 
     removal: Removal
     why: str = ""
     error: StoreError | None = None
+    sent: bool = False
 
 
 class UploadRemover:
@@ -163,42 +195,74 @@ class UploadRemover:
             look = upload_state(self._runtime, upload)
             if look.state is UploadState.VISIBLE:
                 return Removed(Removal.VISIBLE)
-            if look.state is UploadState.GONE:
+            if look.ended:
                 return Removed(Removal.GONE)
-            if look.error is not None:
-                return Removed(Removal.LEFT, look.error.message, look.error)
+            if look.error is not None and not self._is_harmless(upload, look.error):
+                why = f"whether it has ended cannot be told: {look.error}"
+                return Removed(Removal.LEFT, why, look.error)
+        sent = False
         try:
             for number in range(ABORTS_MAX):
                 if number:
                     self._runtime.clock.sleep(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
                 self._runtime.store.abort_upload(upload.key, upload.upload_id)
+                sent = True
                 if self._is_gone(upload):
-                    return Removed(Removal.ABORTED)
+                    return self._ended(upload)
+                sent = False
         except StoreError as error:
-            return Removed(Removal.LEFT, error.message, error)
+            return Removed(Removal.LEFT, error.message, error, sent)
         return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
+
+    def _is_harmless(self, upload: UploadName, refused: StoreError) -> bool:
+        """Whether an abort costs no object, though ListParts is refused (a permission; a customer's
+        key): there is none at the key. Another answer than "not there" is no."""
+        if isinstance(refused, Unanswered):
+            return False
+        try:
+            self._runtime.store.head(upload.key)
+        except NotFound:
+            return True
+        except StoreError:
+            return False
+        return False
+
+    def _ended(self, upload: UploadName) -> Removed:
+        """Its parts are gone: by our abort, or completed between the look and the abort."""
+        if self._look_first:
+            with suppress(StoreError):  # nothing is left open, whatever the answer
+                there = _object(self._runtime, upload)
+                if there is not None and became(upload, there):
+                    return Removed(Removal.VISIBLE)
+        return Removed(Removal.ABORTED)
 
     def _is_gone(self, upload: UploadName) -> bool:
         """Whether the parts of an aborted upload are gone. Where ListParts is refused, a listing of
-        the key must do: the abort itself was answered with success."""
+        the key must do: the abort itself was answered with success.
+
+        Raises:
+            StoreError: nobody can tell.
+        """
         try:
             self._runtime.store.list_parts(upload.key, upload.upload_id)
-        except NotFound:
+        except NotFound as error:
+            if error.code == NO_BUCKET:
+                raise
             return True
         except Unanswered:
             raise
-        except StoreError:
-            return not self._is_listed(upload)
+        except StoreError as refused:
+            try:
+                return not self._is_listed(upload)
+            except StoreError:  # neither is allowed: the first refusal says what is needed
+                raise refused from None
         return False
 
     def _is_listed(self, upload: UploadName) -> bool:
-        try:
-            for page in self._runtime.store.list_uploads(upload.key):
-                for listed in page.uploads:
-                    if (listed.key, listed.upload_id) == (upload.key, upload.upload_id):
-                        return True
-                if any(listed.key > upload.key for listed in page.uploads):
-                    return False
-        except NotSupported:
-            return False
+        for page in self._runtime.store.list_uploads(upload.key):
+            for listed in page.uploads:
+                if (listed.key, listed.upload_id) == (upload.key, upload.upload_id):
+                    return True
+            if any(listed.key > upload.key for listed in page.uploads):
+                return False
         return False

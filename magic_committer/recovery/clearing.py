@@ -10,8 +10,7 @@ foreign uploads are on the operator's word. Invariants:
 * Right before its abort an upload is looked for again, by its exact key: what is not open any more
   is left alone (aborting a completed upload costs the object on some stores, docs/stores.md), and
   so is one that is not old enough any more.
-* An abort is believed only when the parts are gone: parts in flight outlive it (S3 API), so it is
-  sent again; what stays is told.
+* An abort is believed only when it is proved (`UploadRemover`); what stays is told.
 * An interrupted run loses nothing: the same call goes on where it ended. Two at once do no harm.
 
 Memory: the uploads of the dead jobs that are to be aborted are held, the others stream.
@@ -26,11 +25,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import is_there
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.commit.sweep import SWEEP_PAUSE_SECONDS, SWEEP_ROUNDS_MAX
-from magic_committer.errors import MagicError, NotFound, PathError, StoreError, Unanswered
+from magic_committer.commit.ready import upload_name
+from magic_committer.commit.upload_state import (
+    Removal,
+    UploadName,
+    UploadRemover,
+    UploadState,
+    upload_state,
+)
+from magic_committer.errors import MagicError, PathError
 from magic_committer.job import State
 from magic_committer.options import Options
 from magic_committer.paths import Destination, JobPaths
@@ -138,6 +142,7 @@ class Clearing:
         self._sizes = sizes
         self._prices = prices
         self._total = self._done = 0
+        self._remover = UploadRemover(survey.runtime)
         self.unfinished: list[str] = []
         """Jobs that were aborted, and of which something is left, a sentence each."""
 
@@ -240,7 +245,7 @@ class Clearing:
             if ended.why:
                 yield from (Cleared(found, "left", ended.why) for found in chosen)
             else:
-                yield from self._each(chosen, by_job=ended.by_us)
+                yield from self._each(chosen, ended)
         for page in self._survey.pages():
             meant = [
                 one
@@ -274,16 +279,18 @@ class Clearing:
             if seen.record.state is State.RUNNING and age < self._survey.dead_after:
                 return _Ended(why=f"its job lives: it changed {words(age)} ago")
             report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
-            if report.state not in (State.CLOSED, State.ABSENT):
+            swept = report.state in (State.CLOSED, State.ABSENT)
+            if not swept:
                 why = f": {report.warnings[0]}" if report.warnings else ""
                 self.unfinished.append(f"job {job.id} is still {report.state}{why}")
         except MagicError as error:
             return _Ended(why=f"its job could not be aborted: {error.message}")
-        return _Ended(by_us=True)
+        return _Ended(by_us=True, swept=swept)
 
-    def _each(self, chosen: list[FoundUpload], *, by_job: bool = False) -> Iterator[Cleared]:
+    def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
+        by = by or _Ended()
         outcomes: Any = self._runtime.pool.each(
-            lambda found: self._clear(found, by_job), chosen, in_flight=self._survey.in_flight
+            lambda found: self._clear(found, by), chosen, in_flight=self._survey.in_flight
         )
         with closing(outcomes):
             for outcome in outcomes:
@@ -294,33 +301,40 @@ class Clearing:
                 else:
                     yield outcome.unwrap()
 
-    def _clear(self, found: FoundUpload, by_job: bool) -> Cleared:
+    def _clear(self, found: FoundUpload, by: _Ended) -> Cleared:
         """Abort one upload, if it is still open and still old enough, and see that it is gone.
 
         Args:
-            by_job: its job was just aborted, and took it along if all went well.
+            by: how its job was just aborted, which took it along if all went well.
         """
+        upload = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
         age = self._age_now(found)
         if age is False:
-            if not self._is_gone(found):
-                return Cleared(found, "left", "no listing shows it, but its parts are there")
-            return Cleared(found, "aborted" if by_job else "gone")
+            return self._not_listed(found, upload, by)
         limit = self._rules.older_than
         if limit and (age is None or age < limit):
             return Cleared(found, "left", f"it is younger than {words(limit)} by now")
-        if self._became_visible(found):
-            return Cleared(found, "gone", "it was completed: the object there is what it became")
-        if self._is_gone(found):
-            return Cleared(found, "gone", "a listing shows it, and its parts are gone")
         if found.owner_class == "hadoop" and self._was_adopted(found):
             return Cleared(found, "left", "its job has been adopted meanwhile")
-        for number in range(SWEEP_ROUNDS_MAX):
-            if number:
-                self._runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
-            self._runtime.store.abort_upload(found.key, found.upload_id)
-            if self._is_gone(found):
+        removed = self._remover.remove(upload)
+        match removed.removal:
+            case Removal.ABORTED:
                 return Cleared(found, "aborted")
-        return Cleared(found, "left", f"it is still open after {SWEEP_ROUNDS_MAX} aborts")
+            case Removal.LEFT:
+                return Cleared(found, "left", removed.why)
+            case Removal.VISIBLE:
+                why = "it was completed: the object there is what it became"
+            case Removal.GONE:
+                why = "a listing shows it, and its parts are gone"
+        return Cleared(found, "gone", why)
+
+    def _not_listed(self, found: FoundUpload, upload: UploadName, by: _Ended) -> Cleared:
+        look = upload_state(self._runtime, upload)
+        if look.state is UploadState.OPEN:
+            return Cleared(found, "left", "no listing shows it, but its parts are there")
+        if look.ended or by.swept:
+            return Cleared(found, "aborted" if by.by_us else "gone")
+        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
 
     def _age_now(self, found: FoundUpload) -> float | Literal[False] | None:
         """The age that limits go by, asked for again; False: no listing shows the upload."""
@@ -345,31 +359,14 @@ class Clearing:
         seen = records.read(self._runtime, paths.record)
         return seen is not None and seen.record.state is not State.CLOSED
 
-    def _became_visible(self, found: FoundUpload) -> bool:
-        if not (found.token or found.multipart_etag):
-            return False
-        ready = ReadyUpload(
-            found.key, found.upload_id, (), 0, None, found.token, found.multipart_etag
-        )
-        return is_there(self._runtime, ready)
-
-    def _is_gone(self, found: FoundUpload) -> bool:
-        try:
-            self._runtime.store.list_parts(found.key, found.upload_id)
-        except NotFound:
-            return True
-        except Unanswered:
-            raise
-        except StoreError:  # not allowed, or the store wants a key: the listing must do
-            return self._age_now(found) is False
-        return False
-
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How a dead job ended: by us, by somebody else meanwhile; or why it did not."""
+    """How a dead job ended: by us, by somebody else meanwhile; or why it did not. ``swept``: its
+    sweep has proved that all its uploads are gone."""
 
     by_us: bool = False
+    swept: bool = False
     why: str = ""
 
 

@@ -15,14 +15,27 @@ from itertools import chain
 import orjson
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import is_there
 from magic_committer.commit.execute import StoredSource
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX, Owns
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.plan import load_plan
-from magic_committer.commit.ready import EXTRA_JOB, ReadyUpload, upload_name
-from magic_committer.errors import FormatError, MagicError, NotFound, NotSupported, StoreError
+from magic_committer.commit.ready import (
+    EXTRA_ABORTED,
+    EXTRA_JOB,
+    ReadyUpload,
+    is_tombstone,
+    upload_name,
+)
+from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
+from magic_committer.errors import (
+    FormatError,
+    MagicError,
+    NotFound,
+    NotSupported,
+    StoreError,
+    Unanswered,
+)
 from magic_committer.formats import (
     PENDINGSET_BYTES_MAX,
     Pending,
@@ -88,7 +101,8 @@ def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
     """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata: with the
-    job's token also where only ``extraData`` has kept it. One GET.
+    job's token also where only ``extraData`` has kept it, and with `EXTRA_ABORTED` where it is a
+    tombstone. One GET.
 
     Raises:
         FormatError, StoreError.
@@ -105,6 +119,8 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict
     for extra in extras:
         if extra and EXTRA_JOB in extra:
             metadata.setdefault(JOB_METADATA, extra[EXTRA_JOB])
+        if is_tombstone(extra):
+            metadata[EXTRA_ABORTED] = "true"
     return pendings, metadata
 
 
@@ -166,7 +182,7 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
                 continue
             if metadata.get(JOB_METADATA):
                 measured.ours = outcome.item.key
-            if outcome.item.key.endswith(PENDINGSET_SUFFIX):
+            if outcome.item.key.endswith(PENDINGSET_SUFFIX) and EXTRA_ABORTED not in metadata:
                 measured.tasks.add(metadata.get(TASK_METADATA) or outcome.item.key)
             measured.files += len(pendings)
             measured.bytes += sum(pending.length for pending in pendings)
@@ -175,22 +191,30 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
 
 @dataclass(slots=True)
 class Progress:
-    """How far the plan of a ``committing`` job is executed."""
+    """How far the plan of a ``committing`` job is executed.
+
+    Attributes:
+        missing: uploads that are gone, and did not become the object at their key.
+        unknown: uploads of which nobody can tell now, ``why``: never counted as missing.
+    """
 
     files: int = 0
     visible: int = 0
     missing: int = 0
     missing_keys: list[str] = field(default_factory=list)
+    unknown: int = 0
+    why: str = ""
 
 
 def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Progress:
     """Look for each upload of the plan: open, visible, or neither.
 
-    A listing of the uploads under the destination; for each that it does not show a HEAD, and a
-    ListParts if the object is not it: the listing is a hint only.
+    A listing of the uploads under the destination; `upload_state` for each that it does not show:
+    the listing is a hint only.
 
     Raises:
-        StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on.
+        StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on;
+            or the store does not answer.
     """
     assert seen.record.plan is not None
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
@@ -208,29 +232,25 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
 
     progress = Progress(plan.files)
     outcomes = runtime.pool.each(
-        lambda upload: fate_of(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
+        lambda upload: upload_state(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
     )
     with closing(outcomes):  # type: ignore[type-var]
         for outcome in outcomes:
-            fate = outcome.unwrap()
-            progress.visible += fate == "visible"
-            if fate == "missing":
-                progress.missing += 1
-                if len(progress.missing_keys) < NAMED_MAX:
-                    progress.missing_keys.append(outcome.item.key)
+            _count(progress, outcome.item.key, outcome.unwrap())
     return progress
 
 
-def fate_of(runtime: Runtime, upload: ReadyUpload) -> str:
-    """What became of an upload: ``"open"``, ``"visible"`` or ``"missing"``."""
-    if is_there(runtime, upload):
-        return "visible"
-    try:
-        runtime.store.list_parts(upload.key, upload.upload_id)
-    except NotFound:
-        # It may have been completed in between.
-        return "visible" if is_there(runtime, upload) else "missing"
-    return "open"
+def _count(progress: Progress, key: str, look: UploadLook) -> None:
+    if isinstance(look.error, Unanswered):
+        raise look.error  # so will the others be
+    progress.visible += look.state is UploadState.VISIBLE
+    if look.error is not None:
+        progress.unknown += 1
+        progress.why = progress.why or f"{key}: {look.error}"
+    elif look.state is UploadState.GONE:
+        progress.missing += 1
+        if len(progress.missing_keys) < NAMED_MAX:
+            progress.missing_keys.append(key)
 
 
 # Inspecting ---------------------------------------------------------------------------------------
@@ -378,6 +398,12 @@ def _with_record(
                 missing=progress.missing,
                 missing_keys=tuple(progress.missing_keys),
             )
+            if progress.unknown:
+                found = replace(
+                    found,
+                    problem=f"of {progress.unknown} files nobody can tell now whether they are"
+                    f" visible, e.g. {progress.why}",
+                )
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))

@@ -27,9 +27,10 @@ from typing import Any
 from magic_committer.commit import records
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.neighbours import at_and_above, job_directories_in
 from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.elements import MAGIC, MAGIC_JOB_PREFIX
-from magic_committer.errors import FormatError, MagicError, NotFound, PathError
+from magic_committer.elements import MAGIC_JOB_PREFIX
+from magic_committer.errors import FormatError, MagicError, NotFound
 from magic_committer.formats import Pending
 from magic_committer.job import JOB_METADATA, State
 from magic_committer.paths import (
@@ -43,19 +44,6 @@ from magic_committer.recovery.look import Listing, pendings_of
 from magic_committer.recovery.values import NAMED_MAX, age_of
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo
-
-
-def directory_of(key: str) -> str:
-    """``"a/b/"`` for ``a/b/c``."""
-    return key[: key.rfind("/") + 1]
-
-
-def at_and_above(directory: str) -> Iterator[str]:
-    """``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
-    yield ""
-    for index, character in enumerate(directory):
-        if character == "/":
-            yield directory[: index + 1]
 
 
 def each(
@@ -166,17 +154,7 @@ class Places:
         return True if certain else None
 
     def _list(self, prefix: str) -> tuple[str, ...]:
-        try:
-            Destination(self._runtime.store.bucket, prefix)
-        except PathError:
-            return ()  # no job can be there
-        pages = self._runtime.store.list(f"{prefix}{MAGIC}", delimiter="/")
-        return tuple(
-            found
-            for page in pages
-            for found in page.prefixes
-            if found == f"{prefix}{MAGIC}/" or found.startswith(f"{prefix}{MAGIC_JOB_PREFIX}")
-        )
+        return job_directories_in(self._runtime, prefix)
 
     def _read(self, place: tuple[str, str]) -> records.Seen | None:
         prefix, directory = place

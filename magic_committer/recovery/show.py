@@ -3,7 +3,7 @@ only; a few requests a file, so only the first files are looked at."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -13,12 +13,12 @@ from magic_committer.commit import records
 from magic_committer.commit.load import stored_uploads
 from magic_committer.commit.plan import load_plan
 from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.upload_state import UploadState, upload_state
 from magic_committer.errors import FormatError, NotFound
 from magic_committer.job import TASK_METADATA, JobRecord, StartedJob, State
 from magic_committer.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.recovery.look import (
     Listing,
-    fate_of,
     inspect_job,
     job_directories,
     older_job_directories,
@@ -26,6 +26,14 @@ from magic_committer.recovery.look import (
 )
 from magic_committer.recovery.values import FoundJob
 from magic_committer.runtime import Runtime
+
+FATES: Mapping[UploadState, str] = {
+    UploadState.OPEN: "open",
+    UploadState.VISIBLE: "visible",
+    UploadState.GONE: "missing",
+    UploadState.UNKNOWN: "unknown",
+}
+"""What is told of an upload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,8 @@ class ShownFile:
     Attributes:
         task: its task's id; "" while its attempt is not committed.
         fate: of its upload: ``"open"``; ``"visible"``: it became the object at its key;
-            ``"missing"``: it is gone, and the object at its key is not it.
+            ``"missing"``: it is gone, and the object at its key is not it; ``"unknown"``: nobody
+            can tell now.
     """
 
     key: str
@@ -92,7 +101,8 @@ def show_job(
     else:
         plan, uploads = record.plan.key, _planned(runtime, dest, record)
     listed = (
-        ShownFile(u.key, u.length, task, u.upload_id, fate_of(runtime, u)) for u, task in uploads
+        ShownFile(u.key, u.length, task, u.upload_id, FATES[upload_state(runtime, u).state])
+        for u, task in uploads
     )
     return ShownJob(found, plan, tuple(islice(listed, files_max)))
 

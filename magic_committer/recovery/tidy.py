@@ -23,9 +23,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from magic_committer.commit import records
-from magic_committer.commit.complete import has_ended, is_there
 from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import from_pending
+from magic_committer.commit.upload_state import (
+    Removal,
+    Removed,
+    UploadName,
+    UploadRemover,
+    upload_state,
+)
 from magic_committer.errors import (
     FormatError,
     JobTooYoung,
@@ -45,7 +52,7 @@ from magic_committer.paths import (
 )
 from magic_committer.recovery.finish import recover_job
 from magic_committer.recovery.look import Listing, job_directories, pendings_of
-from magic_committer.recovery.owners import Places, directory_of, each
+from magic_committer.recovery.owners import Places, each
 from magic_committer.recovery.values import NAMED_MAX, CleanupReport, Recovery, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, UploadInfo
@@ -89,6 +96,7 @@ class Cleaning:
         self._left_ages: dict[str, float] = {}
         self._over: set[str] = set()
         self._places = Places(runtime, options.commit_threads)
+        self._remover = UploadRemover(runtime)
         self._counts = dict.fromkeys(
             ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
         )
@@ -227,7 +235,8 @@ class Cleaning:
 
     def _take(self, info: ObjectInfo, known_over: str) -> int | None:
         """Delete one control object of a job that is over, after aborting the uploads that it
-        names. None: it is not ours, or not over; else the number of uploads."""
+        names: while one of these is left, it stays, for the next cleanup. None: it is not ours, not
+        over, or stays; else the number of uploads."""
         try:
             now = self._runtime.store.head(info.key)
         except NotFound:
@@ -240,9 +249,12 @@ class Cleaning:
         self._left_ages[token] = max(
             self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
         )
-        aborted = 0
+        aborted, left = 0, False
         if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
-            aborted = self._abort_pendings(now)
+            aborted, left = self._abort_pendings(now)
+        if left:
+            self._counts["uploads_aborted"] += aborted
+            return None
         if not self._dry_run:
             delete_if_same(self._runtime, now.key, now.etag)
         return aborted
@@ -259,30 +271,42 @@ class Cleaning:
             self._over.add(token)
         return True
 
-    def _abort_pendings(self, info: ObjectInfo) -> int:
+    def _abort_pendings(self, info: ObjectInfo) -> tuple[int, bool]:
         """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
         have ended: aborting a completed one costs the object on some stores, also one that has
-        replaced its own (docs/stores.md)."""
+        replaced its own (docs/stores.md). How many were aborted, and whether one is left."""
         try:
             pendings, _ = pendings_of(self._runtime, info)
         except NotFound:
-            return 0
+            return 0, False
         except FormatError as error:
             self._errors.append(f"its uploads are not known: {error}")
-            return 0
-        aborted = 0
-        for number, pending in enumerate(pendings):
+            return 0, False
+        for pending in pendings:
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
-            upload = from_pending(pending, f"{info.key}: {number}")
-            if is_there(self._runtime, upload) or has_ended(
-                self._runtime, upload.key, upload.upload_id
-            ):
-                continue
-            if not self._dry_run:
-                self._runtime.store.abort_upload(upload.key, upload.upload_id)
-            aborted += 1
-        return aborted
+        aborted, left = 0, False
+        for number, pending in enumerate(pendings):
+            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
+            removed = self._remove(upload)
+            aborted += removed.removal is Removal.ABORTED
+            left = left or removed.removal is Removal.LEFT
+        return aborted, left
+
+    def _remove(self, upload: UploadName) -> Removed:
+        """Abort one upload, unless it has ended; what is left is told. A dry run only looks."""
+        if self._dry_run:
+            look = upload_state(self._runtime, upload)
+            if look.error is not None and not look.ended:
+                removed = Removed(Removal.LEFT, look.error.message, look.error)
+            else:
+                removed = Removed(Removal.GONE if look.ended else Removal.ABORTED)
+        else:
+            removed = self._remover.remove(upload)
+        if removed.removal is Removal.LEFT:
+            self._counts["uploads_left"] += 1
+            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
+        return removed
 
     # Uploads by name ------------------------------------------------------------------------------
 
@@ -314,16 +338,12 @@ class Cleaning:
                 elif is_over is not False:
                     self._counts["uploads_left"] += 1
 
-        def abort(upload: UploadInfo) -> bool:
-            if has_ended(self._runtime, upload.key, upload.upload_id):
-                return False
-            if not self._dry_run:
-                self._runtime.store.abort_upload(upload.key, upload.upload_id)
-            return True
+        def abort(upload: UploadInfo) -> Removed:
+            return self._remove(UploadName(upload.key, upload.upload_id))
 
         for upload, outcome in each(self._runtime, abort, doomed(), self._in_flight):
             if isinstance(outcome, MagicError):
                 self._errors.append(f"{upload.key}: {outcome}")
-            elif outcome:
+            elif outcome.removal is Removal.ABORTED:
                 line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                 self._note("uploads_aborted", line)

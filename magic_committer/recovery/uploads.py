@@ -27,12 +27,13 @@ from typing import Any, Literal, get_args
 
 from magic_committer.commit import records
 from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
+from magic_committer.commit.upload_state import UploadName, upload_state
 from magic_committer.elements import MAGIC
-from magic_committer.errors import NotFound, StoreError
 from magic_committer.job import State
 from magic_committer.paths import RECORD, Destination, parse_url, uuid_in_name
-from magic_committer.recovery.owners import Index, Named, Places, directory_of
+from magic_committer.recovery.owners import Index, Named, Places
 from magic_committer.recovery.prices import US_EAST_1, Prices
 from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, age_of, words
 from magic_committer.runtime import Progress, Runtime
@@ -464,16 +465,15 @@ def sized(
 
     def measure(number: int) -> FoundUpload | None:
         found = page[number]
-        try:
-            parts = runtime.store.list_parts(found.key, found.upload_id)
-        except NotFound:
+        look = upload_state(runtime, UploadName(found.key, found.upload_id))
+        if look.ended:
             return None
-        except StoreError as error:
-            why = f"its size is not known: {error.code or type(error).__name__}"
+        if look.error is not None:
+            why = f"its size is not known: {look.error.code or type(look.error).__name__}"
             return replace(found, note=f"{found.note}; {why}" if found.note else why)
-        size = sum(part.size for part in parts)
+        size = sum(part.size for part in look.parts)
         cost = prices.month(size, found.storage_class)
-        return replace(found, parts=len(parts), bytes=size, dollars_per_month=cost)
+        return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
 
     measured: dict[int, FoundUpload | None] = {}
     outcomes: Any = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)

@@ -10,18 +10,31 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
+from magic_committer.commit.closed import CLOSED_SECONDS, GRAIN_SECONDS, age_of
 from magic_committer.errors import OptionError
 from magic_committer.job import JobReport
+
+__all__ = [
+    "CLOSED_SECONDS",
+    "DEAD_SECONDS",
+    "GRAIN_SECONDS",
+    "LEFTOVER_SECONDS",
+    "NAMED_MAX",
+    "Age",
+    "CleanupReport",
+    "FoundJob",
+    "Kind",
+    "Recovery",
+    "age_of",
+    "seconds",
+    "words",
+]
 
 DEAD_SECONDS = 24 * 3600.0
 """A running job of which nothing has changed for this long is dead."""
 LEFTOVER_SECONDS = 3600.0
 """Decided jobs that nobody finishes, uploads and control objects of jobs that are over: left alone
 so long. A request that is late executes within 15 minutes (Signature V4)."""
-CLOSED_SECONDS = 24 * 3600.0
-"""A closed record stays this long, for drivers that still ask what became of their job."""
-GRAIN_SECONDS = 1.0
-"""S3 tells times in whole seconds, rounded down: what is 0.1 s old can be shown as 1 s old."""
 NAMED_MAX = 100
 """Keys that a report names of each kind."""
 
@@ -43,15 +56,6 @@ def seconds(name: str, value: Age) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise OptionError(f"{name} is a timedelta or seconds from 0 on, not {value!r}")
     return float(number)
-
-
-def age_of(seen_at: float, since: float) -> float:
-    """How many seconds have passed at least, by two times that a store told.
-
-    A limit must hold in truth, not on rounded numbers: else a limit of one second takes a job for
-    dead that says five times a second that it lives.
-    """
-    return max(0.0, seen_at - since - GRAIN_SECONDS)
 
 
 def words(age: float) -> str:
@@ -155,8 +159,8 @@ class CleanupReport:
         recovered: the jobs that were aborted or finished.
         jobs_left: directories that were left as they are: live jobs, Hadoop's.
         uploads_aborted: uploads of jobs that are over, found by name or named by litter.
-        uploads_left: uploads of such jobs that are too young, have no age, or whose job could not
-            be looked for.
+        uploads_left: uploads of such jobs that are too young, have no age, whose job could not be
+            looked for, or that could not be removed (``errors`` says why).
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
         did: a line for each thing done, the first 100 of each kind.

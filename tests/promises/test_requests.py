@@ -50,8 +50,9 @@ def formula(
     count["put"] = tasks + 5 + (2 if first else 0)
     count["get"] += 4
     if given_id:
-        # the closed record instead of its deletion; the used directory; whose the plan is
-        count.update(put=1, list=1, head=1)
+        # the closed record instead of its deletion; the used directory, and the records of others
+        # behind the own one and before it, of which there are none; whose the plan is
+        count.update(put=1, list=3, head=1)
     else:
         count["delete_one"] = 1
     if accept == "listing":

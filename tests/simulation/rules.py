@@ -18,13 +18,14 @@ import orjson
 
 from magic_committer.commit import complete, deletes, execute, marker, records, sweep, undo
 from magic_committer.commit.complete import Completion
+from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.plan import Plan, PlannedSet
+from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import attempt, decide, fence, follow, pendingset, setup
 from magic_committer.errors import JobTooYoung, NotFound
 from magic_committer.job import JOB_METADATA, JobRecord, State
 from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish, owners, tidy
-from magic_committer.recovery.owners import directory_of
 from tests.simulation.schedule import EVERYTHING, Focus
 
 Replacement = tuple[Any, str, Any]
@@ -65,7 +66,7 @@ def _plain_put(runtime: Any, leaves: Any, record: Any) -> records.Swapped:
     return records.Swapped(True, records._stored(leaves.key, record, written))
 
 
-def _not_repeatable(runtime: Any, upload: Any, error: Any) -> Any:
+def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> Any:
     return Completion.UNRESOLVED, error
 
 
@@ -134,7 +135,7 @@ def _look_first() -> list[Replacement]:
             except NotFound:
                 info = None
             runtime.store.abort_upload(upload.key, upload.upload_id)
-            if info is not None and complete.became(upload, info):
+            if info is not None and became(upload, info):
                 real(runtime, info.key, info.etag, info.version_id)
 
         return runtime.pool.each(one, uploads, in_flight=in_flight)
@@ -201,7 +202,10 @@ def _age_of_the_record(runtime: Any, dest: Any, seen: Any, older_than: float) ->
 
 
 def _aborts_what_ended(module: Any) -> list[Replacement]:
-    return [(module, name, lambda *_: False) for name in ("is_there", "has_ended")]
+    def blind(runtime: Any, *, look_first: bool = True) -> UploadRemover:
+        return UploadRemover(runtime, look_first=False)
+
+    return [(module, "UploadRemover", blind)]
 
 
 def _any_token() -> list[Replacement]:

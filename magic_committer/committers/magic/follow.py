@@ -199,7 +199,8 @@ class Follower:
         if record.state not in (State.ABORTING, State.REVERTED):
             raise ended_by_record(record)
         what = "aborted" if record.state is State.ABORTING else "reverted"
-        swept = self._sweep(look_first=bool(self.job.adopted))
+        # What was reverted may have been completed before.
+        swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
         warnings = list(swept.warnings)
         state: State = record.state
         if not swept.again:

@@ -1,0 +1,108 @@
+"""Who else may write under, above or below a destination: for jobs that claim to be alone.
+
+An ``exclusive`` job takes uploads that nothing attributes to it. Before it does, it looks for any
+other job that may own them: in every directory between the bucket's root and each such upload, for
+a job's record may lie in any of them. **Uploads first, records second**: a job that was set up in
+between shows its record, and its uploads were not listed (counterexamples.md, K1).
+
+Somebody is: a job of ours whose record is not closed; a job's directory without a record, which is
+Hadoop's way; Hadoop's older ``__magic/``; and whatever cannot be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+from magic_committer.commit import records
+from magic_committer.elements import MAGIC, MAGIC_JOB_PREFIX
+from magic_committer.errors import MagicError, PathError
+from magic_committer.job import State
+from magic_committer.paths import RECORD, Destination
+from magic_committer.runtime import Runtime
+
+
+def directory_of(key: str) -> str:
+    """``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def at_and_above(directory: str) -> Iterator[str]:
+    """``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for index, character in enumerate(directory):
+        if character == "/":
+            yield directory[: index + 1]
+
+
+def job_directories_in(runtime: Runtime, place: str) -> tuple[str, ...]:
+    """The committers' directories directly in a directory: ``__magic_job-…/`` and ``__magic/``.
+
+    Raises:
+        StoreError: it could not be listed.
+    """
+    try:
+        Destination(runtime.store.bucket, place)
+    except PathError:
+        return ()  # no job can be there
+    return tuple(
+        found
+        for page in runtime.store.list(f"{place}{MAGIC}", delimiter="/")
+        for found in page.prefixes
+        if found == f"{place}{MAGIC}/" or found.startswith(f"{place}{MAGIC_JOB_PREFIX}")
+    )
+
+
+def somebody_else(
+    runtime: Runtime, dest: Destination, own_record: str, uploads: Iterable[str], in_flight: int
+) -> str:
+    """Who else may own uploads, in words; "" if nobody does. Raises no `MagicError`.
+
+    Args:
+        own_record: key of the asking job's record.
+        uploads: the keys of the uploads, listed before this is asked.
+        in_flight: requests at once.
+    """
+    places = set(at_and_above(dest.prefix))
+    for directory in set(map(directory_of, uploads)):
+        places.update(at_and_above(directory))
+    bucket = f"s3://{runtime.store.bucket}/"
+    directories: list[str] = []
+    listed: Any = runtime.pool.each(
+        lambda place: job_directories_in(runtime, place), sorted(places), in_flight=in_flight
+    )
+    with closing(listed):
+        for outcome in listed:
+            if isinstance(outcome.error, MagicError):
+                return f"the jobs under {bucket}{outcome.item} cannot be told: {outcome.error}"
+            directories += outcome.unwrap()
+    judged: Any = runtime.pool.each(
+        lambda directory: _of(runtime, directory, own_record), directories, in_flight=in_flight
+    )
+    with closing(judged):
+        for outcome in judged:
+            if isinstance(outcome.error, MagicError):
+                return f"the job of {bucket}{outcome.item} cannot be told: {outcome.error}"
+            somebody: str = outcome.unwrap()
+            if somebody:
+                return somebody
+    return ""
+
+
+def _of(runtime: Runtime, directory: str, own_record: str) -> str:
+    """Whether a job's directory tells of somebody else, in words; "" if not."""
+    where = f"s3://{runtime.store.bucket}/{directory}"
+    name = directory[directory.rfind("/", 0, -1) + 1 :]
+    if not name.startswith(MAGIC_JOB_PREFIX):
+        return f"a job of Hadoop up to 3.3 may be using {where}"
+    key = f"{directory}{RECORD}"
+    if key == own_record:
+        return ""
+    seen = records.read(runtime, key)
+    if seen is None:
+        return f"{where} has no record of this library: a job of Hadoop may be using it"
+    if seen.record.state is State.CLOSED:
+        return ""
+    above = directory[: len(directory) - len(name)]
+    return f"job {seen.record.id!r} lives under s3://{runtime.store.bucket}/{above}"

@@ -1,0 +1,238 @@
+"""I4: closed records do not pile up, and none goes that somebody may still ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
+from magic_committer.errors import PermissionDenied, StoreError, Unanswered
+from magic_committer.memory import Request
+from magic_committer.options import Mode
+from tests.promises.hands import DEST, At, committed_task, control
+from tests.promises.machine import DAY, Machine
+
+NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
+
+
+def closed(number: int = 1, dest: str = DEST) -> list[str]:
+    """So many jobs of drawn ids that another process ended: keys of their records."""
+    jobs = [mc.start(dest, mark_success=False) for _ in range(number)]
+    for job in jobs:
+        mc.abort(dest, job.id)
+    return [f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/job.json" for job in jobs]
+
+
+def leaving(job_id: str | None = None) -> mc.Job:
+    """A job that leaves a closed record: another process commits it."""
+    job = mc.start(DEST, job_id=job_id)
+    committed_task(job, "1", {f"{job.id}.csv": b"1"})
+    assert mc.attach(DEST, job.id).commit().outcome == "committed"
+    return job
+
+
+def record(job: mc.Job) -> str:
+    """The key of a job's record."""
+    return f"t/__magic_job-{job.id}/job.json"
+
+
+@pytest.mark.parametrize("job_id", [None, "given"])
+def test_who_leaves_a_closed_record_takes_old_ones_along(
+    machine: Machine, job_id: str | None
+) -> None:
+    """Those of drawn ids that are older than a day go, wherever they are listed; its own stays."""
+    closed(7)
+    machine.later(DAY)
+    job = leaving(job_id)
+    assert control(machine.s3) == [record(job)]
+
+
+def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
+    """By the store's clock, with its second of grain: a driver may still ask. One second later they
+    go."""
+    keys = set(closed(2))
+    machine.clock.ahead += DAY  # less than a day may have passed: times are whole seconds
+    first = leaving()
+    assert keys < set(control(machine.s3))
+    machine.clock.ahead += 2
+    second = leaving()
+    assert set(control(machine.s3)) == {record(first), record(second)}
+
+
+def test_records_of_given_ids_stay(machine: Machine) -> None:
+    """A given id stays taken until an operator says that no process of its job lives; also one that
+    looks as if it were drawn."""
+    names = ["batch-1", "f" * 32]
+    for name in names:
+        mc.start(DEST, job_id=name).abort()
+    machine.later(30 * DAY)
+    job = leaving()
+    assert set(control(machine.s3)) == {
+        record(job),
+        *(f"t/__magic_job-{name}/job.json" for name in names),
+    }
+
+
+@pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
+def test_records_of_jobs_that_are_not_over_stay(machine: Machine, state: str) -> None:
+    """However old: recovery needs them."""
+    job = machine.job(state)
+    machine.later(30 * DAY)
+    leaving()
+    assert mc.attach(DEST, job.id).state == state
+
+
+def test_a_job_that_deletes_its_own_record_pays_nothing(machine: Machine) -> None:
+    """The undisturbed driver of a drawn id reads no record of others, and leaves them."""
+    keys = closed(3)
+    machine.later(DAY)
+    seen: list[str] = []
+    machine.s3.before = lambda r: seen.append(r.key)
+    with mc.write(DEST) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert control(machine.s3) == sorted(keys)
+    assert not set(seen) & set(keys)
+
+
+def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
+    """One job reads so many records and deletes so many; the next ones do the rest."""
+    total = LOOKED_AT_MAX + 30
+    keys = set(closed(total))
+    machine.later(DAY)
+    reads = 0
+
+    def count(request: Request) -> None:
+        nonlocal reads
+        reads += request.verb == "get" and request.key in keys
+
+    machine.s3.before = count
+    jobs = [leaving()]
+    left = keys & set(control(machine.s3))
+    assert total - len(left) >= DELETED_MAX
+    assert total - len(left) < 2 * DELETED_MAX  # those in flight are read, none is deleted more
+    assert reads <= LOOKED_AT_MAX
+    while keys & set(control(machine.s3)):
+        jobs.append(leaving())
+        assert len(jobs) < 20
+    assert set(control(machine.s3)) == {record(job) for job in jobs}
+
+
+def test_a_job_that_finds_none_to_delete_reads_no_more_than_so_many(machine: Machine) -> None:
+    """Of many records that are young or of given ids only the first are read, and those of given
+    ids not at all."""
+    young = set(closed(LOOKED_AT_MAX + 20))
+    mc.start(DEST, job_id="batch-1").abort()
+    reads: list[str] = []
+    machine.s3.before = lambda r: reads.append(r.key) if r.verb == "get" else None
+    leaving()
+    assert len(set(reads) & young) == LOOKED_AT_MAX
+    assert "t/__magic_job-batch-1/job.json" not in reads
+
+
+@pytest.mark.parametrize("start", [0, 60, None])
+def test_the_look_begins_at_its_own_place_and_goes_round(
+    machine: Machine, start: int | None
+) -> None:
+    """Of more records than one job reads those behind its own go; a job whose own is the last takes
+    the first ones. So jobs with different ids do different work."""
+    keys = sorted(closed(LOOKED_AT_MAX + 20))
+    machine.later(DAY)
+    # A dash sorts before the slash that ends an id.
+    leaving("zz" if start is None else keys[start].split("/")[1][len("__magic_job-") :] + "-")
+    gone = set(keys) - set(control(machine.s3))
+    first = start or 0
+    assert len(gone) >= DELETED_MAX
+    assert gone <= set(keys[first : first + DELETED_MAX + IN_FLIGHT])
+
+
+@pytest.mark.parametrize("error", NO_CHANCE)
+@pytest.mark.parametrize("verb", ["list", "get", "delete_one"])
+def test_a_failure_of_it_is_no_failure_of_the_job(
+    machine: Machine, verb: str, error: StoreError
+) -> None:
+    """What cannot be listed, read or deleted is left to the next; the job has ended well, and its
+    report has no warning."""
+    keys = closed(2)
+    machine.later(DAY)
+    job = mc.start(DEST, job_id="j")
+    committed_task(job, "1", {"a.csv": b"1"})
+    hit: list[str] = []
+
+    def refuse(request: Request) -> None:
+        ours = request.key in keys or request.key == "t/__magic_job-"
+        if request.verb == verb and ours:
+            hit.append(request.key)
+            raise error
+
+    machine.s3.before = refuse
+    report = job.commit()
+    assert hit
+    assert (report.outcome, report.state, report.warnings) == ("committed", "closed", ())
+    machine.s3.before = None
+    assert set(keys) <= set(machine.s3.keys())
+    leaving()
+    assert not set(keys) & set(machine.s3.keys())
+
+
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+@pytest.mark.parametrize("error", NO_CHANCE)
+def test_a_job_that_reads_all_records_anyway_takes_old_ones_along(
+    machine: Machine, mode: Mode, error: StoreError
+) -> None:
+    """The look of an excluding job at the others does, and where the DELETE fails it goes on."""
+    keys = closed(3)
+    machine.later(DAY)
+
+    def refuse(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == keys[0]:
+            raise error
+
+    machine.s3.before = refuse
+    with mc.write(DEST, mode=mode) as job, job.open("a.csv") as f:
+        f.write(b"1")
+    assert control(machine.s3) == [keys[0]]
+
+
+def test_a_record_that_changes_between_read_and_delete_stays(machine: Machine) -> None:
+    """It goes by If-Match: what somebody wrote there since is theirs."""
+    (key,) = closed()
+    machine.later(DAY)
+    at = At(
+        machine.s3,
+        lambda r: r.verb == "delete_one" and r.key == key,
+        lambda: machine.s3.put_object(key, b"another's"),
+    )
+    leaving()
+    assert at.done
+    assert machine.s3.body(key) == b"another's"
+
+
+@pytest.mark.parametrize("dest", ["s3://bucket", "s3://bucket/t"])
+def test_only_records_of_the_own_destination_go(machine: Machine, dest: str) -> None:
+    """Above, below and beside is others' work; the bucket's root is a destination too."""
+    elsewhere = [*closed(1, "s3://bucket/t/sub"), *closed(1, "s3://bucket/t2")]
+    elsewhere += closed(1, "s3://bucket/t" if dest == "s3://bucket" else "s3://bucket")
+    own = closed(2, dest)
+    machine.later(DAY)
+    job = mc.start(dest, job_id="j")
+    committed_task(job, "1", {"a.csv": b"1"})
+    job.commit()
+    keys = set(machine.s3.keys())
+    assert set(elsewhere) <= keys
+    assert not set(own) & keys
+
+
+def test_a_hadoop_directory_and_a_newer_record_are_passed_over(machine: Machine) -> None:
+    """What is no closed record of ours is left as it is."""
+    s3: Any = machine.s3
+    others = {f"t/__magic_job-{c * 32}/job.json": body for c, body in (("a", b"{}"), ("b", b""))}
+    for key, body in others.items():
+        s3.put_object(key, body)
+    s3.put_object(f"t/__magic_job-{'c' * 32}/x.pendingset", b"")
+    closed(1)
+    machine.later(DAY)
+    job = leaving()
+    assert record(job) in control(s3)
+    assert len(control(s3)) == 4

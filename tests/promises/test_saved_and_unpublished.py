@@ -1,0 +1,179 @@
+"""I2, I10: what a task saved, and a committed job does not publish, is told."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK
+from magic_committer.commit.sweep import TASKS_NAMED_MAX
+from magic_committer.formats import encode_pendingset, new_pendingset
+from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Accept
+from magic_committer.recovery.values import FoundJob
+from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+from tests.promises.machine import Crash, crash
+
+
+def saved(job: mc.Job, task: str, *names: str) -> mc.Task:
+    """An attempt that closed its files and was never committed."""
+    attempt = job.task(task)
+    for name in names:
+        with attempt.open(name) as f:
+            f.write(b"1")
+    return attempt
+
+
+@pytest.mark.parametrize("accept", ["results", "listing"])
+def test_a_forgotten_task_commit_is_told(s3: MemoryStore, accept: Accept) -> None:
+    """The task is named with how many files it saved, and what to do; nothing of them is visible,
+    and they are swept."""
+    job = mc.start(DEST, track="s3", accept=accept)
+    done = committed_task(job, "1", {"a.csv": b"1"})
+    saved(job, "2", "b.csv", "c.csv", "d.csv")
+    report = job.commit([done] if accept == "results" else None)
+    (warning,) = report.warnings
+    assert warning.startswith("task '2' saved 3 files and was never committed: call task.commit()")
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert (s3.open_uploads(), control(s3)) == ((), [])
+
+
+def test_many_forgotten_tasks_are_told_in_few_lines(s3: MemoryStore) -> None:
+    """The first are named, the others are counted."""
+    job = mc.start(DEST, track="s3")
+    committed_task(job, "done", {"a.csv": b"1"})
+    for number in range(TASKS_NAMED_MAX + 5):
+        saved(job, f"{number:02d}", f"{number}.csv")
+    warnings = job.commit().warnings
+    assert len(warnings) == TASKS_NAMED_MAX + 1
+    assert "saved 1 file " in warnings[0]
+    assert warnings[-1].startswith("5 more tasks, each: saved 5 files in all")
+
+
+def test_a_killed_attempt_of_a_committed_task_is_not_told(s3: MemoryStore) -> None:
+    """Another attempt published what the task had to write: that one saved files too is nothing
+    new; nor is a file that was never closed."""
+    job = mc.start(DEST, track="s3")
+    saved(job, "1", "a.csv", "b.csv")
+    committed_task(job, "1", {"a.csv": b"1"})
+    killed(job, "2", "cut.csv", unique=True)
+    assert job.commit().warnings == ()
+
+
+def test_an_aborted_job_tells_nothing_of_saved_files(s3: MemoryStore) -> None:
+    """Nothing of it was to be published."""
+    job = mc.start(DEST, track="s3")
+    saved(job, "1", "a.csv")
+    assert job.abort().warnings == ()
+
+
+def test_another_jobs_pendings_are_not_told(s3: MemoryStore) -> None:
+    """A directory that a given id names may hold a zombie's: not ours, not told, not deleted."""
+    zombie = mc.start(DEST, job_id="j", track="s3")
+    saved(zombie, "1", "a.csv")
+    kept = {
+        key: (s3.body(key), s3.attributes(key).metadata) for key in control(s3) if "/tasks/" in key
+    }
+    zombie.abort()
+    s3.delete_object("t/__magic_job-j/job.json")
+    job = mc.start(DEST, job_id="j", track="s3")
+    committed_task(job, "2", {"b.csv": b"1"})
+    for key, (body, metadata) in kept.items():
+        s3.put_object(key, body, metadata=metadata)
+    assert job.commit().warnings == ()
+    assert set(kept) < set(control(s3))
+
+
+def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore) -> None:
+    """Its pendingset names the files, and they are visible: that the `.pending`s could not be
+    deleted loses nothing, whoever finishes the job."""
+    job = mc.start(DEST, job_id="j", track="s3")
+    dies = At(s3, lambda r: r.verb == "delete", crash)
+    with pytest.raises(Crash):
+        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    assert dies.done
+    s3.before = None
+    assert any(key.endswith(".pending") for key in control(s3))
+    dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
+    with pytest.raises(Crash):
+        mc.attach(DEST, "j").commit()
+    assert dies.done
+    s3.before = None
+    report = mc.recover(DEST, "j").report
+    assert report is not None
+    assert report.warnings == ()
+    assert len(visible(s3)) == 2
+
+
+@pytest.mark.parametrize("recovered", [False, True])
+def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
+    s3: MemoryStore, recovered: bool
+) -> None:
+    """The accepted pendingset does not name it: it was not published, and is told, also by who
+    finishes a job that he has not completed himself."""
+    job = mc.start(DEST, job_id="j", track="s3")
+    attempt = saved(job, "1", "a.csv", "late.csv")
+    late = [key for key in control(s3) if "late.csv" in key]
+    assert len(late) == 2
+    kept = {key: (s3.body(key), s3.attributes(key).metadata) for key in late}
+    for key in late:
+        s3.delete_object(key)
+    # As another process, which never opened the late file, commits the attempt.
+    twin = mc.attach(DEST, "j").task("1", attempt=attempt.attempt_id)
+    twin.commit()
+    for key, (body, metadata) in kept.items():
+        s3.put_object(key, body, metadata=metadata)
+    if recovered:
+        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
+        with pytest.raises(Crash):
+            job.commit()
+        assert dies.done
+        s3.before = None
+        report = mc.recover(DEST, "j").report
+        assert report is not None
+    else:
+        report = job.commit()
+    (warning,) = report.warnings
+    assert warning.startswith("task '1' closed 1 file after its attempt was committed")
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert s3.open_uploads() == ()
+
+
+# Tombstones ---------------------------------------------------------------------------------------
+
+
+def tombstone(s3: MemoryStore, job: mc.Job, task: str, attempt: str) -> str:
+    """What an aborter leaves under the key of an attempt's pendingset."""
+    extra = {EXTRA_JOB: job.uuid, EXTRA_TASK: task, EXTRA_ATTEMPT: attempt, EXTRA_ABORTED: "true"}
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{attempt}.pendingset"
+    body = encode_pendingset(
+        new_pendingset(job_id=job.id, commits=[], extra_data=extra, iostatistics={}),
+        "objects",
+        source=key,
+    )
+    metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
+    s3.put_object(key, body, metadata=metadata)
+    return key
+
+
+def test_an_aborted_attempt_is_not_told(s3: MemoryStore) -> None:
+    """Its tombstone says that it was aborted on purpose: what its tree still holds is swept without
+    a word, and so is the tombstone."""
+    job = mc.start(DEST, track="s3", accept="results")
+    done = committed_task(job, "1", {"a.csv": b"1"})
+    attempt = saved(job, "2", "b.csv")
+    tombstone(s3, job, "2", attempt.attempt_id)
+    assert job.commit([done]).warnings == ()
+    assert (s3.open_uploads(), control(s3)) == ((), [])
+
+
+def test_a_tombstone_is_no_committed_task_for_inspect(s3: MemoryStore) -> None:
+    """It counts as an object of the directory, and as nothing else."""
+    job = mc.start(DEST, job_id="j", track="s3")
+    committed_task(job, "1", {"a.csv": b"1"})
+    found: list[FoundJob] = mc.inspect(DEST)
+    tombstone(s3, job, "2", "other")
+    (with_it,) = mc.inspect(DEST)
+    assert (with_it.tasks, with_it.files, with_it.problem) == (1, 1, "")
+    assert with_it.objects == found[0].objects + 1

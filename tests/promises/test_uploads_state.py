@@ -1,0 +1,525 @@
+"""I2, I3, I4, I10: what a store says of an upload is read in one way, and an abort is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import (
+    InvalidRequest,
+    NotSupported,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
+from magic_committer.paths import Destination, unique_name
+from magic_committer.recovery.show import show_job
+from magic_committer.runtime import no_progress
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import register_store, runtime_for, unregister_store
+from tests.costly import costly_store
+from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+from tests.promises.machine import DAY, HOUR, Crash, Machine, crash
+
+DENIED = PermissionDenied("s3:… is not allowed", status=403)
+ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}
+
+
+def denying(*verbs: str, key: str = "", error: StoreError = DENIED) -> Callable[[Request], None]:
+    """A hook that refuses these verbs, for keys that end so."""
+
+    def hook(request: Request) -> None:
+        if request.verb in verbs and request.key.endswith(key):
+            raise error
+
+    return hook
+
+
+def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
+    """A job whose driver died after the decision, before any file was complete."""
+    job = mc.start(DEST, job_id="j", mode=mode)
+    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+
+    def dies(request: Request) -> None:
+        if request.verb == "complete_upload":
+            crash()
+
+    s3.before = dies
+    with pytest.raises(Crash):
+        job.commit()
+    s3.before = None
+    return job
+
+
+# After the decision -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [DENIED, InvalidRequest("a key is needed", status=400)])
+def test_an_open_upload_that_nobody_may_see_is_never_called_gone(
+    s3: MemoryStore, error: StoreError
+) -> None:
+    """I10: 403 on Complete and on ListParts after the decision: the files are unfinished, nobody is
+    told to accept what is there, and once it is allowed again the job is completed, whole."""
+    job = decided(s3)
+    s3.before = denying("complete_upload", "list_parts", error=error)
+    for step in (lambda: mc.attach(DEST, "j").commit(), lambda: mc.recover(DEST, "j")):
+        with pytest.raises(mc.CommitIncomplete) as raised:
+            step()
+        assert raised.value.unresolved == ()
+        assert sorted(raised.value.unfinished) == ["t/a.csv", "t/b.csv"]
+        assert "accept" not in raised.value.hint
+    s3.before = denying("complete_upload", "list_parts", "list_uploads", error=error)
+    with pytest.raises(mc.CommitIncomplete):  # the operator's word is for what is gone
+        mc.recover(DEST, "j", accept=["t/a.csv", "t/b.csv"])
+    s3.before = None
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert visible(s3) == ALL
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("verb", ["list_parts", "head"])
+def test_an_upload_that_cannot_be_told_is_not_told_to_be_missing(
+    s3: MemoryStore, verb: str
+) -> None:
+    """I10: where an upload may not be looked at, inspect says so, and neither it nor a dry run
+    names the key as unresolved; `job show` calls its fate unknown."""
+    decided(s3)
+    for upload in s3.open_uploads():
+        if verb == "head":  # it has ended; whether it was completed only its object tells
+            s3.drop_upload(upload.upload_id)
+
+    def hook(request: Request) -> None:
+        if request.verb == "list_uploads":
+            raise NotSupported("no such listing", status=501)
+        denying(verb, key=".csv")(request)
+
+    s3.before = hook
+    (found,) = mc.inspect(DEST)
+    assert (found.missing, found.missing_keys, found.visible) == (0, (), 0)
+    assert "of 2 files nobody can tell" in found.problem
+    assert mc.recover(DEST, "j", dry_run=True).unresolved == ()
+    shown = show_job(
+        runtime_for("bucket", mc.S3Options(), no_progress), Destination.parse(DEST), "j", DAY, 10
+    )
+    assert shown is not None
+    assert {file.fate for file in shown.listed} == {"unknown"}
+
+
+def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:
+    """I10: inspect tells that the uploads cannot be looked at, and counts none as missing."""
+    decided(s3)
+    for upload in s3.open_uploads():
+        s3.drop_upload(upload.upload_id)
+    s3.before = denying("list_parts", key=".csv", error=Unanswered("no answer"))
+    (found,) = mc.inspect(DEST)
+    assert (found.visible, found.missing, found.problem) == (None, None, "no answer")
+
+
+# Before the decision ------------------------------------------------------------------------------
+
+
+@contextmanager
+def listing_shows_nothing() -> Iterator[MemoryStore]:
+    """A store whose listing of uploads shows none, as it may: it is a hint."""
+
+    class Blind(MemoryStore):
+        def list_uploads(self, prefix: str) -> Iterator[Any]:
+            for page in super().list_uploads(prefix):
+                yield type(page)((), page.seen_at)
+
+    clock = PatientClock()
+    store = Blind(clock=clock.now)
+    register_store(store, clock)
+    try:
+        yield store
+    finally:
+        unregister_store(store)
+
+
+@pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
+def test_a_check_that_could_not_be_made_decides_nothing(error: StoreError) -> None:
+    """I10: whether the uploads are open may not be asked: the error is raised, the job runs on, and
+    the same call commits it later."""
+    with listing_shows_nothing() as s3:
+        job = mc.start(DEST, job_id="j")
+        committed_task(job, "1", {"a.csv": b"1"})
+        s3.before = denying("list_parts", error=error)
+        with pytest.raises(type(error)):
+            job.commit()
+        assert job.state == "running"
+        s3.before = None
+        assert job.commit().outcome == "committed"
+        assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("how", ["aborted", "completed"])
+def test_an_upload_that_has_ended_before_the_decision_is_refused(how: str) -> None:
+    """I2: an upload of ours that somebody aborted, or completed, refuses the job whole."""
+    with listing_shows_nothing() as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+        upload = s3.open_uploads("t/a.csv")[0].upload_id
+        if how == "aborted":
+            s3.drop_upload(upload)
+        else:
+            s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))
+        with pytest.raises(mc.CommitRefused, match=r"t/a\.csv: its upload .* is not open"):
+            job.commit()
+        assert "t/b.csv" not in visible(s3)
+        assert s3.open_uploads() == ()
+
+
+# 409 and 412 on Complete --------------------------------------------------------------------------
+
+CONFLICT = WriteConflict("conflict", status=409)
+FAILED = PreconditionFailed("precondition failed", status=412)
+
+
+@pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
+@pytest.mark.parametrize("error", [CONFLICT, FAILED])
+def test_a_refused_complete_without_condition_undoes_nothing(
+    s3: MemoryStore, mode: Mode, error: StoreError
+) -> None:
+    """I2: a store that answers Complete with 409 for ever, as versitygw where `f` is a file and the
+    job writes `f/g`: the job is incomplete, names the key, and deletes nothing of what it has
+    completed; once the store lets it, it is finished."""
+    s3.put_object("t/f", b"a neighbour's")
+    job = mc.start(DEST, job_id="j", mode=mode)
+    committed_task(job, "1", {"a.csv": b"1", "f/g": b"22"})
+    s3.before = denying("complete_upload", key="f/g", error=error)
+    for _ in range(2):
+        with pytest.raises(mc.CommitIncomplete) as raised:
+            mc.attach(DEST, "j").commit()
+        assert (raised.value.unfinished, raised.value.unresolved) == (("t/f/g",), ())
+        assert visible(s3) == {"t/f": b"a neighbour's", "t/a.csv": b"1"}
+        assert mc.attach(DEST, "j").state == "committing"
+    s3.before = None
+    assert mc.recover(DEST, "j").outcome == "committed"
+    assert {"t/a.csv", "t/f/g"} <= set(visible(s3))
+
+
+@pytest.mark.parametrize("mode", ["fail", "fail_partitions"])
+@pytest.mark.parametrize("error", [CONFLICT, FAILED])
+def test_a_conflict_with_nothing_reverts_no_job(
+    s3: MemoryStore, mode: Mode, error: StoreError
+) -> None:
+    """I2: modes that fail: one 409 with nothing at the key is passed over; one that stays is
+    unfinished, and what is visible stays."""
+    with mc.write(DEST, mode=mode) as first:
+        first.open("dt=1/a.csv").close()
+        once = At(s3, lambda r: r.verb == "complete_upload", lambda: _raise(error))
+    assert once.done
+    assert first.report is not None
+    assert first.report.outcome == "committed"
+    s3.before = None
+    job = mc.start(f"{DEST}2", job_id="j", mode=mode)
+    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+    s3.before = denying("complete_upload", key="b.csv", error=error)
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert raised.value.unfinished == ("t2/b.csv",)
+    assert "t2/a.csv" in s3.keys()
+    s3.before = None
+    assert mc.recover(f"{DEST}2", "j").outcome == "committed"
+
+
+def _raise(error: StoreError) -> None:
+    raise error
+
+
+def test_a_foreign_object_still_reverts_a_job_of_mode_fail(s3: MemoryStore) -> None:
+    """I6: nothing is overwritten, nothing of the job stays, also where the parts may not be
+    listed while it is found out."""
+    job = mc.start(DEST, mode="fail")
+    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+    at = At(
+        s3,
+        lambda r: r.verb == "complete_upload" and r.key == "t/b.csv",
+        lambda: s3.put_object("t/b.csv", b"theirs"),
+    )
+    with pytest.raises(mc.DestinationExists):
+        job.commit()
+    assert at.done
+    assert visible(s3) == {"t/b.csv": b"theirs"}
+    assert s3.open_uploads() == ()
+
+
+# Revert -------------------------------------------------------------------------------------------
+
+
+class Deaf(MemoryStore):
+    """Aborts are answered with success and take no effect, so many times each upload."""
+
+    times = 0
+
+    def __init__(self, **rules: Any) -> None:
+        super().__init__(**rules)
+        self.heard: dict[str, int] = {}
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        """As the port's."""
+        self.heard[upload_id] = self.heard.get(upload_id, 0) + 1
+        if self.heard[upload_id] > self.times:
+            super().abort_upload(key, upload_id)
+
+
+@contextmanager
+def deaf_store(times: int) -> Iterator[tuple[Deaf, PatientClock]]:
+    """Use one for the bucket ``bucket`` while the block runs."""
+    clock = PatientClock()
+    store = Deaf(clock=clock.now)
+    register_store(store, clock)
+    store.times = times
+    try:
+        yield store, clock
+    finally:
+        unregister_store(store)
+
+
+def test_a_revert_is_not_told_while_an_upload_can_be_completed() -> None:
+    """I3: aborts that do not take leave the job `reverting`; a driver that wakes up and completes
+    a file then does not make it visible for good: the next revert deletes it."""
+    with deaf_store(99) as (s3, _):
+        job = decided(s3)
+        with pytest.raises(mc.AbortIncomplete, match="still open") as raised:
+            mc.abort(DEST, job.id, revert=True)
+        assert "abort()" in raised.value.hint
+        assert mc.attach(DEST, job.id).state == "reverting"
+        upload = s3.open_uploads("t/a.csv")[0].upload_id
+        s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))
+        s3.times = 0
+        assert mc.abort(DEST, job.id).outcome == "reverted"
+        assert visible(s3) == {}
+        assert s3.open_uploads() == ()
+
+
+def test_a_file_that_is_completed_between_two_aborts_is_deleted_by_the_revert() -> None:
+    """I3: the first abort does not take, a Complete lands, the second finds the upload gone: its
+    object is looked for after that, and goes."""
+    with deaf_store(1) as (s3, _):
+        job = decided(s3)
+
+        def complete() -> None:
+            upload = s3.open_uploads("t/a.csv")[0].upload_id
+            s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))
+
+        def before(request: Request) -> None:
+            if request.verb == "list_parts" and request.key == "t/a.csv":
+                s3.before = None
+                complete()
+
+        s3.before = before
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+        assert visible(s3) == {}
+
+
+REVERT_FAILS: dict[str, Callable[[Request], bool]] = {
+    "abort": lambda r: r.verb == "abort_upload",
+    "proof": lambda r: r.verb in ("list_parts", "list_uploads"),
+    "head": lambda r: r.verb == "head" and r.key.endswith(".csv"),
+    "delete": lambda r: r.verb == "delete_one" and r.key.endswith(".csv"),
+    "pendingset": lambda r: r.verb == "get" and r.key.endswith(".pendingset"),
+}
+
+
+@pytest.mark.parametrize("error", [DENIED, Unanswered("no answer"), CONFLICT])
+@pytest.mark.parametrize("what", REVERT_FAILS)
+def test_what_fails_in_a_revert_is_told_as_incomplete_and_done_again(
+    machine: Machine, what: str, error: StoreError
+) -> None:
+    """I3, I10: the job is decided, so it is AbortIncomplete whatever failed; it is never told as
+    reverted before; the same call finishes it."""
+    job = machine.job("committing")
+    s3 = machine.s3
+
+    def hook(request: Request) -> None:
+        if REVERT_FAILS[what](request):
+            raise error
+
+    s3.before = hook
+    with pytest.raises(mc.AbortIncomplete):
+        mc.abort(DEST, job.id, revert=True)
+    s3.before = None
+    assert mc.attach(DEST, job.id).state == "reverting"
+    assert mc.abort(DEST, job.id).outcome == "reverted"
+    assert visible(s3) == {}
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
+@pytest.mark.parametrize("verb", ["put", "get"])
+def test_a_record_that_fails_after_the_undoing_is_told_as_incomplete(
+    machine: Machine, verb: str, error: StoreError
+) -> None:
+    """I10: all is undone, and the record cannot be written (or, after a failure, not even be read):
+    AbortIncomplete, no bare error of the store."""
+    job = machine.job("reverting")
+    s3 = machine.s3
+    undone: list[str] = []
+
+    def hook(request: Request) -> None:
+        undone.extend([request.key] if request.verb == "abort_upload" else [])
+        if undone and request.verb in ("put", verb) and request.key.endswith("job.json"):
+            raise error
+
+    s3.before = hook
+    with pytest.raises(mc.AbortIncomplete):
+        mc.abort(DEST, job.id)
+    s3.before = None
+    assert undone
+    assert mc.abort(DEST, job.id).outcome == "reverted"
+
+
+def test_the_sweep_of_a_reverted_job_costs_a_neighbour_nothing() -> None:
+    """I6: a neighbour writes a key that the revert has just freed; the sweep looks first, and sends
+    no abort after the upload that had become the object there."""
+    with costly_store() as s3:
+        job = mc.start(DEST, job_id="j")
+        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+        dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
+        with pytest.raises(Crash):
+            job.commit()
+        assert dies.done
+        s3.before = None
+
+        def write(request: Request) -> None:
+            if request.verb == "list" and request.key.endswith("__magic_job-j/"):
+                s3.before = None
+                s3.put_object("t/a.csv", b"a neighbour's")
+
+        s3.before = write
+        assert mc.abort(DEST, "j", revert=True).outcome == "reverted"
+        assert visible(s3) == {"t/a.csv": b"a neighbour's"}
+
+
+# Aborts are proved --------------------------------------------------------------------------------
+
+
+def test_the_sweep_believes_an_abort_when_the_parts_are_gone() -> None:
+    """I4: parts outlive the first aborts: the sweep aborts again until they are gone."""
+    with deaf_store(2) as (s3, _):
+        job = mc.start(DEST)
+        committed_task(job, "1", {"users-name.csv": b"1"})
+        killed(job, "2", "cut.csv", unique=True)
+        report = job.abort()
+        assert (report.outcome, report.warnings) == ("aborted", ())
+        assert s3.open_uploads() == ()
+        assert control(s3) == []
+
+
+def test_what_the_sweep_could_not_abort_is_told_and_done_again() -> None:
+    """I4: aborts that never take: the record and what names the uploads stay, the report names
+    them; the next sweep does it."""
+    with deaf_store(99) as (s3, _):
+        job = mc.start(DEST)
+        committed_task(job, "1", {"users-name.csv": b"1"})
+        killed(job, "2", "cut.csv", unique=True)
+        report = job.abort()
+        assert (report.state, len(report.left_open)) == ("aborting", 2)
+        assert any("still open" in warning for warning in report.warnings)
+        assert any(key.endswith(".pendingset") for key in control(s3))
+        s3.times = 0
+        again = mc.attach(DEST, job.id).abort()
+        assert (again.outcome, again.warnings, again.left_open) == ("aborted", (), ())
+        assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_cleanup_believes_an_abort_when_the_parts_are_gone(times: int) -> None:
+    """I4: an orphan whose first abort does not take is aborted again; one that stays open is not
+    counted as aborted, but told."""
+    with deaf_store(times) as (s3, clock):
+        key = f"t/{unique_name('x.csv', 'f' * 32)}"
+        s3.start_upload(key)
+        clock.ahead += 5 * HOUR
+        report = mc.cleanup(DEST)
+        if times == 1:
+            assert (report.uploads_aborted, report.uploads_left, report.errors) == (1, 0, ())
+            assert s3.open_uploads() == ()
+        else:
+            assert (report.uploads_aborted, report.uploads_left, report.did) == (0, 1, ())
+            assert "still open" in report.errors[0]
+
+
+def test_litter_that_names_an_upload_stays_until_the_upload_is_gone() -> None:
+    """I4: cleanup deletes a leftover pendingset only once what it names is proved gone."""
+    with deaf_store(0) as (s3, clock):
+        job = mc.start(DEST, track="memory", accept="results")
+        key = committed_task(job, "1", {"users-name.csv": b"1"}).key
+        body, metadata = s3.body(key), s3.attributes(key).metadata
+        (upload,) = s3.open_uploads()
+        s3.times = 99
+        job.abort()
+        s3.times = 0
+        mc.attach(DEST, job.id)
+        record = next(k for k in s3.keys() if k.endswith("job.json"))
+        s3.delete_object(record)
+        s3.put_object(key, body, metadata=metadata)
+        clock.ahead += 5 * HOUR
+        s3.times = 99
+        s3.heard.clear()
+        report = mc.cleanup(DEST)
+        assert (report.objects_deleted, report.uploads_aborted) == (0, 0)
+        assert upload.upload_id in report.errors[0]
+        assert key in s3.keys()
+        s3.times = 0
+        report = mc.cleanup(DEST)
+        assert (report.objects_deleted, report.uploads_aborted, report.errors) == (1, 1, ())
+        assert (s3.open_uploads(), control(s3)) == ((), [])
+
+
+def test_a_lagging_listing_is_not_aborted_once_more() -> None:
+    """I6: what was aborted and proved gone, and is shown again, is looked at and not aborted: its
+    key may be another's by now."""
+    with costly_store() as s3:
+        job = mc.start(DEST)
+        file = killed(job, "1", "cut.csv", unique=True)
+        (upload,) = s3.open_uploads()
+        s3.done[upload.upload_id] = upload
+        s3.lags = True
+        report = job.abort()
+        assert (report.outcome, report.warnings) == ("aborted", ())
+        assert s3.requests["abort_upload"] == 1
+        file.abort()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
+    """I2: the driver died in the sweep and the plan is gone; an upload of the job's name is listed
+    and its parts may not be. With an object at its key it is left and told, and the record stays;
+    with none it can be aborted."""
+    with costly_store() as s3:
+        job = mc.start(DEST)
+        with job.task("1") as task, task.open("a.csv", unique=True) as f:
+            f.write(b"1")
+        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
+        with pytest.raises(Crash):
+            job.commit()
+        assert dies.done
+        s3.before = None
+        s3.delete_object(next(key for key in s3.keys() if "/plan-" in key))
+        s3.lags = True
+        (key,) = visible(s3)
+        if not there:
+            s3.delete_object(key)
+        s3.before = denying("list_parts")
+        report = mc.recover(DEST, job.id).report
+        assert report is not None
+        if there:
+            assert (report.state, len(report.left_open)) == ("completed", 1)
+            assert "cannot be told" in report.warnings[0]
+            assert s3.requests["abort_upload"] == 0
+            assert list(visible(s3).values()) == [b"1"]
+            s3.before = None
+            assert mc.recover(DEST, job.id).state == "closed"
+            assert list(visible(s3).values()) == [b"1"]
+        else:
+            assert s3.requests["abort_upload"] > 0

@@ -1,0 +1,264 @@
+"""Completing one upload: what each answer of a store comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from magic_committer.commit.complete import (
+    CONFLICT_TRIES_MAX,
+    Completion,
+    complete,
+    same_parts,
+)
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import TOKEN_METADATA
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.runtime import Runtime
+from magic_committer.store import Attributes, Checksum, Part
+from magic_committer.testing import PatientClock
+
+KEY = "t/a.csv"
+TOKEN = "job.attempt.1"
+
+ERRORS: dict[str, StoreError] = {
+    "400": InvalidRequest("bad part", status=400, code="InvalidPart"),
+    "403": PermissionDenied("not allowed", status=403),
+    "404": NotFound("no such upload", status=404, code="NoSuchUpload"),
+    "409": WriteConflict("conflict", status=409),
+    "412": PreconditionFailed("precondition", status=412),
+    "no answer": Unanswered("no answer"),
+}
+
+
+class World:
+    """One upload of ours, ready to be completed, on a store that refuses Complete as told."""
+
+    def __init__(self, refusal: StoreError | None = None, times: int = 99) -> None:
+        clock = PatientClock()
+        self.store = MemoryStore(clock=clock.now, forgetful_complete=True)
+        self.runtime = Runtime(self.store, clock=clock)
+        made = self.store.create_upload(
+            KEY, attributes=Attributes(metadata={TOKEN_METADATA: TOKEN})
+        )
+        part = self.store.put_part(KEY, made.upload_id, 1, memoryview(b"abc"))
+        self.upload = ReadyUpload(KEY, made.upload_id, (part,), 3, None, TOKEN, "")
+        self.completes: list[bool] = []
+        self.denied: dict[str, StoreError] = {}
+        self.refusal, self.times = refusal, times
+        self.between: Callable[[], object] | None = None
+        self.store.before = self._before
+
+    def _before(self, request: Request) -> None:
+        if request.verb in self.denied:
+            raise self.denied[request.verb]
+        if request.verb != "complete_upload":
+            return
+        self.completes.append(request.if_none_match)
+        if self.refusal is not None and len(self.completes) <= self.times:
+            raise self.refusal
+
+    def done_by_another(self) -> None:
+        """Another executor completes it."""
+        self.store.before, before = None, self.store.before
+        self.store.complete_upload(KEY, self.upload.upload_id, self.upload.parts)
+        self.store.before = before
+
+    def run(self, *, if_none_match: bool = False) -> tuple[Completion, StoreError | None]:
+        """Complete it."""
+        return complete(self.runtime, self.upload, if_none_match=if_none_match)
+
+
+@pytest.mark.parametrize("answer", ERRORS)
+@pytest.mark.parametrize("if_none_match", [True, False])
+def test_an_upload_that_is_open_is_unfinished_whatever_complete_says(
+    answer: str, if_none_match: bool
+) -> None:
+    """It can be completed later: neither lost nor a conflict, for nothing is at its key."""
+    world = World(ERRORS[answer])
+    completion, error = world.run(if_none_match=if_none_match)
+    assert (completion, error) == (Completion.UNFINISHED, ERRORS[answer])
+
+
+@pytest.mark.parametrize("answer", ERRORS)
+@pytest.mark.parametrize("if_none_match", [True, False])
+def test_an_upload_that_another_completed_is_done_whatever_complete_says(
+    answer: str, if_none_match: bool
+) -> None:
+    """Its object tells by its token."""
+    world = World(ERRORS[answer])
+    world.done_by_another()
+    assert world.run(if_none_match=if_none_match) == (Completion.DONE, None)
+
+
+@pytest.mark.parametrize("answer", ERRORS)
+@pytest.mark.parametrize("overwritten", [True, False])
+def test_an_upload_that_is_gone_is_unresolved_without_a_condition(
+    answer: str, overwritten: bool
+) -> None:
+    """Nobody can tell whether it was aborted or completed and overwritten: nothing is undone by
+    itself, by no answer."""
+    world = World(ERRORS[answer])
+    world.store.drop_upload(world.upload.upload_id)
+    if overwritten:
+        world.store.put_object(KEY, b"theirs")
+    assert world.run() == (Completion.UNRESOLVED, ERRORS[answer])
+
+
+@pytest.mark.parametrize("answer", ["403", "409", "412", "400"])
+@pytest.mark.parametrize("verb", ["head", "list_parts"])
+@pytest.mark.parametrize("if_none_match", [True, False])
+def test_an_upload_of_which_nobody_can_tell_is_unfinished(
+    answer: str, verb: str, if_none_match: bool
+) -> None:
+    """403 on Complete and on the question: it may be open, so it is never called lost."""
+    world = World(ERRORS[answer])
+    world.denied[verb] = ERRORS["403"]
+    if verb == "head":
+        world.store.drop_upload(world.upload.upload_id)
+    assert world.run(if_none_match=if_none_match)[0] is Completion.UNFINISHED
+
+
+def test_what_keeps_a_404_from_being_told_is_the_reason() -> None:
+    """404 on Complete, 403 on HEAD: the operator is told of the 403, which is to be mended."""
+    world = World(ERRORS["404"])
+    world.store.drop_upload(world.upload.upload_id)
+    world.denied["head"] = ERRORS["403"]
+    assert world.run() == (Completion.UNFINISHED, ERRORS["403"])
+
+
+@pytest.mark.parametrize("answer", ["409", "412"])
+@pytest.mark.parametrize("if_none_match", [True, False])
+@pytest.mark.parametrize("denied", [True, False])
+def test_only_a_conditional_complete_conflicts_and_only_with_an_object(
+    answer: str, if_none_match: bool, denied: bool
+) -> None:
+    """A foreign object at the key and ``If-None-Match``: a conflict, also where the parts may not
+    be listed. The same answer without the condition: unfinished."""
+    world = World(ERRORS[answer])
+    world.store.put_object(KEY, b"theirs")
+    if denied:
+        world.denied["list_parts"] = ERRORS["403"]
+    expected = Completion.CONFLICT if if_none_match else Completion.UNFINISHED
+    assert world.run(if_none_match=if_none_match) == (expected, ERRORS[answer])
+    assert len(world.completes) == 1
+
+
+@pytest.mark.parametrize("answer", ["400", "403", "404", "no answer"])
+def test_another_answer_than_409_and_412_is_no_conflict(answer: str) -> None:
+    """A foreign object is there, but the store did not say that it is in the way."""
+    world = World(ERRORS[answer])
+    world.store.put_object(KEY, b"theirs")
+    assert world.run(if_none_match=True)[0] is Completion.UNFINISHED
+
+
+@pytest.mark.parametrize("answer", ["409", "412"])
+def test_a_conflict_with_nothing_is_tried_again(answer: str) -> None:
+    """Another write of the key was under way and left nothing: the next Complete, under the same
+    condition, makes the object."""
+    world = World(ERRORS[answer], times=CONFLICT_TRIES_MAX - 1)
+    assert world.run(if_none_match=True) == (Completion.DONE, None)
+    assert world.completes == [True] * CONFLICT_TRIES_MAX
+    assert world.store.body(KEY) == b"abc"
+
+
+@pytest.mark.parametrize("answer", ["409", "412"])
+def test_a_conflict_with_nothing_is_not_tried_for_ever(answer: str) -> None:
+    """After some tries it is left to the next call."""
+    world = World(ERRORS[answer])
+    world.run(if_none_match=True)
+    assert len(world.completes) == CONFLICT_TRIES_MAX
+
+
+@pytest.mark.parametrize("answer", ["409", "412"])
+def test_without_a_condition_a_conflict_is_sent_once(answer: str) -> None:
+    """It is an error like any other."""
+    world = World(ERRORS[answer])
+    world.run()
+    assert world.completes == [False]
+
+
+# Stored parts -------------------------------------------------------------------------------------
+
+CRC = Checksum("CRC32", "AAAAAA==")
+OURS = Part(1, '"aaa"', 3, CRC)
+
+
+@pytest.mark.parametrize(
+    ("ours", "stored", "same"),
+    [
+        (OURS, replace(OURS, etag='"bbb"'), True),
+        (OURS, replace(OURS, etag='"bbb"', checksum=None), False),
+        (OURS, replace(OURS, etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB==")), False),
+        (OURS, replace(OURS, etag='"bbb"', checksum=Checksum("CRC32C", CRC.value)), False),
+        (OURS, replace(OURS, etag='"bbb"', size=4), False),
+        (OURS, replace(OURS, etag='"bbb"', number=2), False),
+        (replace(OURS, checksum=None), Part(1, '"bbb"', 3, CRC), False),
+        (replace(OURS, checksum=None), Part(1, '"bbb"', 3, None), False),
+        (replace(OURS, checksum=None), Part(1, "", 3, None), False),
+        (replace(OURS, etag='"bbb"', checksum=None), Part(1, "bbb", 3, None), True),
+        (OURS, OURS, False),
+    ],
+)
+def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same: bool) -> None:
+    """Same number and size, and same ETag or same checksum of the same algorithm: a size alone
+    proves no bytes; nothing is sent again where nothing changed."""
+    upload = ReadyUpload(KEY, "id", (ours,), 3, None, TOKEN, "")
+    found = same_parts(upload, (stored,))
+    assert found == ((replace(ours, etag=stored.etag),) if same else None)
+
+
+@pytest.mark.parametrize("stored", [(), (OURS, replace(OURS, number=2))])
+def test_more_or_fewer_stored_parts_are_not_ours(stored: tuple[Part, ...]) -> None:
+    """Another number of parts is another object."""
+    upload = ReadyUpload(KEY, "id", (OURS,), 3, None, TOKEN, "")
+    assert same_parts(upload, stored) is None
+
+
+def test_one_part_that_is_not_ours_spoils_all() -> None:
+    """Of two parts one has other bytes of the same size: none is taken."""
+    second = replace(OURS, number=2)
+    upload = ReadyUpload(KEY, "id", (OURS, second), 6, None, TOKEN, "")
+    other = replace(second, etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB=="))
+    assert same_parts(upload, (replace(OURS, etag='"ccc"'), other)) is None
+
+
+def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
+    """InvalidPart, and what is stored has our size, other bytes, and no checksum: the file stays
+    unfinished, and nothing becomes visible."""
+    world = World()
+    world.store.put_part(KEY, world.upload.upload_id, 1, memoryview(b"xyz"))
+    assert world.run()[0] is Completion.UNFINISHED
+    assert world.store.keys() == ()
+
+
+def test_the_second_try_with_stored_parts_conflicts_like_the_first() -> None:
+    """InvalidPart first, then 412 with a foreign object there: that is a conflict too."""
+    world = World()
+    crc = Checksum("CRC32", "NSRBwg==")  # of b"abc"
+    part = replace(world.upload.parts[0], etag='"late-retry"', checksum=crc)
+    world.upload = replace(world.upload, parts=(part,))
+    stored = replace(part, etag=f'"{"0" * 32}"')
+    answers = iter([ERRORS["400"], ERRORS["412"]])
+
+    def hook(request: Request, reply: object) -> object:
+        if request.verb == "list_parts":
+            return (stored,), None
+        if request.verb == "complete_upload":
+            return next(answers)
+        return None
+
+    world.store.put_object(KEY, b"theirs")
+    world.store.after = hook
+    assert world.run(if_none_match=True) == (Completion.CONFLICT, ERRORS["412"])
