@@ -51,7 +51,10 @@ def existing(
     runtime: Runtime, dest: Destination, partitions: Sequence[str] | None
 ) -> Iterator[ObjectInfo]:
     """Data under the destination, or directly in its partitions (``"dt=1/"``, ``""`` for the
-    destination itself). Hidden directories are not listed into."""
+    destination itself). Hidden directories are not listed into.
+
+    Other programs may have written keys with empty elements (``t//x``): they are data too, and a
+    common prefix is taken as it is listed, since ``t//`` without its slashes would be ``t``."""
     deep = partitions is None
     prefixes = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
     while prefixes:
@@ -59,12 +62,11 @@ def existing(
         for page in runtime.store.list(prefix, delimiter="/"):
             for info in page.objects:
                 is_marker = info.key.endswith("/") and info.size == 0
-                if info.key != prefix and not is_marker and not is_hidden(dest.relative(info.key)):
+                below = dest.contains(info.key)  # a file "t/" is not
+                if below and not is_marker and not is_hidden(dest.relative(info.key)):
                     yield info
             if deep:
-                prefixes += [
-                    p for p in page.prefixes if not is_hidden(dest.relative(p.rstrip("/")))
-                ]
+                prefixes += [p for p in page.prefixes if not is_hidden(dest.relative(p))]
 
 
 def partitions_of(dest: Destination, uploads: Iterable[ReadyUpload]) -> tuple[str, ...]:
