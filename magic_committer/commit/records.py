@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from magic_committer.errors import (
+    BucketNotFound,
     ConditionsNotSupported,
     InvalidRequest,
     JobExists,
@@ -92,6 +93,8 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         JobExists: there is another record of that name.
         ConditionsNotSupported: the store does not know the condition.
         OutcomeUnknown: no answer came; a record of that nonce may still appear.
+        StoreError: the store refused it, has no such bucket, or could not be reached at all:
+            nothing was started.
     """
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
@@ -107,7 +110,11 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             )
             undisturbed = undisturbed and written.attempts == 1
             return Created(_stored(key, record, written), undisturbed)
+        except BucketNotFound as error:
+            raise error.ending(f"job {record.id!r} was not started") from error
         except _UNCLEAR as error:
+            if undisturbed and not error.sent:  # no try before this one: nothing can land late
+                raise error.ending(f"job {record.id!r} was not started") from error
             now = _read_back(runtime, key, error, record.id)
         except NotSupported as error:
             answer = f"refuses it ({error.status} {error.code})"
