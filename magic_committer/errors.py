@@ -10,7 +10,9 @@ own judgement of a job, a file, an option or a path.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import Self
 
 # Limits -----------------------------------------------------------------------------------------
 
@@ -64,7 +66,11 @@ class StoreError(MagicError):
         status: HTTP status, or 0 where there was no answer.
         code: the store's error code (``"SlowDown"``), or "".
         request_id: the store's id of the request, for its support desk, or "".
-        attempts: how often the request was sent.
+        attempts: how often it was tried. Above 1 an earlier try may have had no answer: then this
+            one may be the answer to our own success.
+        sent: False if no try can have reached the store: there was no connection (name not known,
+            connection refused, TLS not agreed on, proxy not reached), or there were no credentials.
+            **It took no effect then, and will not.** True in all other cases.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class StoreError(MagicError):
         code: str = "",
         request_id: str = "",
         attempts: int = 1,
+        sent: bool = True,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -88,11 +95,24 @@ class StoreError(MagicError):
         self.code = code
         self.request_id = request_id
         self.attempts = attempts
+        self.sent = sent
+
+    def ending(self, what: str) -> Self:
+        """The same error, told of what it ended: ``"job 'x' was not started"`` comes first."""
+        told = copy.copy(self)
+        told.message = f"{what}: {self.message}"
+        told.args = (told.message,)
+        return told
 
 
 class NotFound(StoreError, FileNotFoundError):
-    """The object, upload or bucket is not there (404). ``code`` tells which: ``NoSuchKey``,
-    ``NoSuchUpload``, ``NoSuchBucket``."""
+    """The object or upload is not there (404). ``code`` tells which: ``NoSuchKey``,
+    ``NoSuchUpload``. The answer to HEAD cannot tell that it is the bucket that is not there."""
+
+
+class BucketNotFound(StoreError, FileNotFoundError):
+    """There is no such bucket (404 ``NoSuchBucket``). Final; nothing took effect. No `NotFound`:
+    it says nothing of a key or an upload, which may be in the bucket that was meant."""
 
 
 class PermissionDenied(StoreError, PermissionError):
@@ -117,7 +137,7 @@ class WriteConflict(StoreError):
 
 class Unanswered(StoreError):
     """No usable answer came, also after retries: time-out, broken connection, 5xx, throttling.
-    The request may have taken effect, may not, or may still."""
+    The request may have taken effect, may not, or may still; unless ``sent`` is False."""
 
 
 class InvalidRequest(StoreError):

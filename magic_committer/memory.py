@@ -10,8 +10,10 @@ in `magic_committer.memory_bucket`. Invariants:
 * What S3 refuses is refused, with S3's code: small parts, wrong order, wrong ETags, checksums and
   lengths, long keys, large metadata. A refused request changes nothing.
 
-A scheduler or a fault injector sets two hooks, `MemoryStore.before` and `MemoryStore.after`, and
-sees every request (`Request`) on its way in and its answer on its way out.
+A scheduler, a fault injector or a user's test sets two hooks, `MemoryStore.before` and
+`MemoryStore.after`, and sees every request (`Request`) on its way in and its answer on its way out.
+**Hooks and `Request` are public** (docs/testing.md): what they are called with, and the names of
+the fields, do not change within a major release; fields may be added.
 """
 
 from __future__ import annotations
@@ -53,15 +55,20 @@ class Request:
     """One request on its way to the store, as the hooks see it.
 
     Attributes:
-        verb: the port's verb; of ``list``, ``list_parts`` and ``list_uploads`` one page, of
-            ``delete`` one batch.
+        verb: the port's verb (`magic_committer.store.ObjectStore`): ``get``, ``head``, ``put``,
+            ``delete`` (one batch), ``delete_one``, ``list`` (one page), ``create_upload``,
+            ``put_part``, ``list_parts`` (one page), ``complete_upload``, ``abort_upload``,
+            ``list_uploads`` (one page).
         key: the key, or the prefix of a listing; "" for a batch of deletes.
-        upload_id, part: of the multipart verbs.
-        if_match, if_none_match: the conditions as given.
-        keys: of a batch of deletes.
-        size: bytes of the body.
-        effect: carries the request out and returns its reply or raises its error; calls no hook and
-            may be called later, again, or never. So a hook can lose, delay or repeat a request.
+        upload_id: of the verbs on one upload; else "".
+        part: its number, of ``put_part``; else 0.
+        if_match: the ETag of ``put`` and ``delete_one`` with that condition, as given; else None.
+        if_none_match: whether ``put`` or ``complete_upload`` must not meet an object.
+        keys: of a batch of deletes; else empty.
+        size: bytes of the body of ``put`` and ``put_part``; else 0.
+        effect: carries the request out, now, and returns its reply or raises its `StoreError`. It
+            calls no hook and counts no request. It may be called at any time, from any thread, more
+            than once, or never: so a hook can delay or repeat a request.
     """
 
     verb: str
@@ -95,12 +102,15 @@ class MemoryStore:
         part_bytes_min: size that every part but the last must have; small in tests of many parts.
 
     Attributes:
-        before: called with each `Request` before it takes effect; what it raises reaches the caller
-            and the request has no effect.
-        after: called with each `Request` and its reply or `StoreError`; what it raises reaches the
-            caller instead (a lost reply); what it returns, unless None, takes the reply's place.
-            A listing's reply is a pair: the page, and where the next one begins.
-        requests: how many requests of each verb were sent, pages and batches one each.
+        before: called with each `Request` before it takes effect, in the thread that sent it; what
+            it raises reaches the caller, and the request has no effect. What it returns is ignored.
+            None: not called.
+        after: called with each `Request` that was carried out and its reply or `StoreError`; what
+            it raises reaches the caller instead (a lost reply); what it returns, unless None, takes
+            the reply's place, and is raised if it is a `StoreError`. A listing's reply is a pair:
+            the page, and where the next one begins. None: not called.
+        requests: how many requests of each verb were sent, pages and batches one each, those
+            included that ``before`` refused. Effects that a hook calls are not counted.
     """
 
     def __init__(

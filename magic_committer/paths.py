@@ -236,7 +236,8 @@ def uuid_in_name(key: str) -> str | None:
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether an element starts with ``_`` or ``.``: readers of tables pass over such files."""
+    """Whether an element starts with ``_`` or ``.``: readers of tables pass over such files. An
+    empty element (``a//b``, or behind a prefix's last slash) is not hidden."""
     return any(element.startswith(("_", ".")) for element in relative.split("/"))
 
 

@@ -11,7 +11,13 @@ and in a test::
         assert memory_s3.keys() == ("table/_SUCCESS", "table/a.csv")
         assert not memory_s3.open_uploads()
 
-The store lives in this process only: code that runs in others does not see it.
+The store lives in this process only: code that runs in others does not see it. While it is there
+every other bucket is an error, so that a test cannot reach the real S3 by a wrong name; a second
+bucket is a second `memory_store`.
+
+Two hooks of the store, ``before`` and ``after``, see every request (`Request`) and can refuse it,
+delay it, repeat it or lose its reply. They are public and stay as they are; docs/testing.md has
+examples.
 """
 
 from __future__ import annotations
@@ -22,11 +28,11 @@ from typing import Any
 
 import pytest
 
-from magic_committer.memory import MemoryStore
+from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Clock, SystemClock
-from magic_committer.wiring import register_store, unregister_store
+from magic_committer.wiring import OtherBuckets, register_store, unregister_store
 
-__all__ = ["MemoryStore", "PatientClock", "memory_s3", "memory_store"]
+__all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"]
 
 
 class PatientClock:
@@ -48,17 +54,31 @@ class PatientClock:
 
 @contextmanager
 def memory_store(
-    bucket: str = "bucket", *, clock: Clock | None = None, **rules: Any
+    bucket: str = "bucket",
+    *,
+    clock: Clock | None = None,
+    other_buckets: OtherBuckets = "raise",
+    **rules: Any,
 ) -> Iterator[MemoryStore]:
-    """Use an in-memory store for ``bucket`` in this process while the block runs.
+    """Use an in-memory store for ``bucket`` in this process, in all its threads, while the block
+    runs. It begins empty, and its hooks ``before`` and ``after`` are None. Blocks may be nested:
+    each bucket has its own store, and a second one of the same bucket hides the first until it
+    ends.
 
     Args:
+        bucket: its name.
         clock: the store's and the jobs'; None: a `PatientClock`, so that no test waits.
+        other_buckets: what a bucket is that no store was given for. ``"raise"``: using it is an
+            `OptionError`, and nothing is sent. ``"allow"``: it is the real one, reached as the
+            environment says; it takes all open blocks to allow it.
         rules: as `MemoryStore`'s, e.g. ``forgetful_complete=True``.
+
+    Raises:
+        TypeError, ValueError: ``rules`` that `MemoryStore` does not take.
     """
     clock = clock or PatientClock()
     store = MemoryStore(bucket, clock=clock.now, **rules)
-    register_store(store, clock)
+    register_store(store, clock, other_buckets=other_buckets)
     try:
         yield store
     finally:
@@ -67,6 +87,6 @@ def memory_store(
 
 @pytest.fixture
 def memory_s3() -> Iterator[MemoryStore]:
-    """An empty in-memory store for the bucket ``"bucket"``."""
+    """An empty in-memory store for the bucket ``"bucket"``; every other bucket is an error."""
     with memory_store() as store:
         yield store

@@ -7,6 +7,7 @@ They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), whe
 from __future__ import annotations
 
 from magic_committer.errors import (
+    BucketNotFound,
     FormatError,
     JobError,
     JobNotFound,
@@ -60,6 +61,7 @@ _CODES: tuple[tuple[type[MagicError], int], ...] = (
     (PathError, BAD_ARGUMENT),
     (FormatError, BAD_STATE),
     (PermissionDenied, FORBIDDEN),
+    (BucketNotFound, NOT_FOUND),
     (NotFound, NOT_FOUND),
     (JobNotFound, NOT_FOUND),
     (Unanswered, NO_ANSWER),

@@ -86,7 +86,9 @@ def existing(
     destination itself), in no order. Hidden directories are not listed into.
 
     Directories are listed side by side, so that the look at many takes no longer than need be: what
-    others write meanwhile is what the order of looks above is for.
+    others write meanwhile is what the order of looks above is for. Other programs may have written
+    keys with empty elements (``t//x``): they are data too, and a common prefix is taken as it is
+    listed, since ``t//`` without its slashes would be ``t``.
     """
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
@@ -99,14 +101,15 @@ def existing(
         with closing(_each(runtime, listed, level, in_flight)) as outcomes:
             for outcome in outcomes:
                 for page in outcome.unwrap():
-                    yield from (i for i in page.objects if _is_data(i, outcome.item, dest))
+                    yield from (info for info in page.objects if _is_data(info, dest))
                     below += page.prefixes
-        level = [p for p in below if not is_hidden(dest.relative(p[:-1]))] if deep else []
+        level = [p for p in below if not is_hidden(dest.relative(p))] if deep else []
 
 
-def _is_data(info: ObjectInfo, prefix: str, dest: Destination) -> bool:
-    is_directory_marker = info.key == prefix or (info.key.endswith("/") and info.size == 0)
-    return not is_directory_marker and not is_hidden(dest.relative(info.key))
+def _is_data(info: ObjectInfo, dest: Destination) -> bool:
+    is_directory_marker = info.key.endswith("/") and info.size == 0
+    below = dest.contains(info.key)  # a file "t/" is not
+    return below and not is_directory_marker and not is_hidden(dest.relative(info.key))
 
 
 def _each(

@@ -55,7 +55,7 @@ _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
 def may_still_land(error: StoreError) -> bool:
     """Whether a request that failed so may have taken effect, or may yet: no answer came to it, or
     to an earlier sending of it. Pure."""
-    return isinstance(error, Unanswered) or error.attempts > 1
+    return error.sent and (isinstance(error, Unanswered) or error.attempts > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,8 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         JobExists: there is another record of that name.
         ConditionsNotSupported: the store does not know the condition.
         OutcomeUnknown: no clear answer came; a record of that nonce may still appear.
-        StoreError: the store refused it at once: there is no such record, and will be none.
+        StoreError: the store refused it at once, has no such bucket, or could not be reached at
+            all: there is no such record, and will be none.
     """
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
@@ -156,7 +157,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         except StoreError as error:
             doubtful = doubtful or may_still_land(error)
             if not doubtful:
-                _raise_if_final(runtime, error)
+                _raise_if_final(runtime, record, error)
             now = _read_back(runtime, key, error, record.id)
         undisturbed = False
         if now is not None and now.record.nonce == record.nonce:
@@ -190,7 +191,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(True, _stored(leaves.key, record, written))
         except StoreError as error:
             doubtful = doubtful or may_still_land(error)
-            if not doubtful and not isinstance(error, _UNCLEAR):
+            if not doubtful and _is_final(error):
                 raise
             refused = isinstance(error, PreconditionFailed)
             now = _read_back(runtime, leaves.key, error, record.id)
@@ -241,13 +242,18 @@ def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported
     )
 
 
-def _raise_if_final(runtime: Runtime, error: StoreError) -> None:
+def _is_final(error: StoreError) -> bool:
+    """Whether a first request that failed so took no effect, and will not. Pure."""
+    return not error.sent or not isinstance(error, _UNCLEAR)
+
+
+def _raise_if_final(runtime: Runtime, record: JobRecord, error: StoreError) -> None:
     """Raise the refusal of a first PUT ``If-None-Match``; return if the record must be read."""
     if isinstance(error, NotSupported):
         answer = f"refuses it ({error.status} {error.code})"
         raise undecidable(runtime, "If-None-Match", answer) from error
-    if not isinstance(error, _UNCLEAR) or error.code == "NoSuchBucket":
-        raise error
+    if _is_final(error):
+        raise error.ending(f"job {record.id!r} was not started") from error
 
 
 def _exists(now: Seen) -> JobExists:

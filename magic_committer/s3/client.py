@@ -16,7 +16,7 @@ import os
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, NoReturn, TypeVar
 
 from magic_committer.errors import InvalidRequest, NotFound, NotSupported, StoreError
@@ -180,13 +180,10 @@ class S3Store:
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
         extra = given({"IfMatch": if_match, "VersionId": version_id})
-        try:
+        with suppress(NotFound):
             self._ask(
                 "delete_one", key, lambda c: c.quick.delete_object(**self._named(key), **extra)
             )
-        except NotFound as error:
-            if error.code == "NoSuchBucket":
-                raise
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
@@ -196,7 +193,7 @@ class S3Store:
         if delimiter:
             fixed["Delimiter"] = delimiter
         while True:
-            reply = self._list_page(prefix, {**fixed, **place})
+            reply, attempts = self._list_page(prefix, {**fixed, **place})
             seen_at = seen_at_of(reply, self._clock)
             yield ObjectPage(
                 tuple(
@@ -214,13 +211,11 @@ class S3Store:
                 return
             token = reply.get("NextContinuationToken")
             if not token or token == place.get("ContinuationToken"):
-                self._refuse_page("list", prefix)
+                self._refuse_page("list", prefix, attempts)
             place = {"ContinuationToken": token}
 
-    def _list_page(self, prefix: str, wanted: Mapping[str, Any]) -> Reply:
-        reply: Reply
-        reply, _ = self._ask("list", prefix, lambda c: c.quick.list_objects_v2(**wanted))
-        return reply
+    def _list_page(self, prefix: str, wanted: Mapping[str, Any]) -> tuple[Reply, int]:
+        return self._ask("list", prefix, lambda c: c.quick.list_objects_v2(**wanted))
 
     # Uploads -------------------------------------------------------------------------------------
 
@@ -282,7 +277,7 @@ class S3Store:
         parts: list[Part] = []
         marker = 0
         while True:
-            reply = self._part_page(key, upload_id, marker)
+            reply, attempts = self._part_page(key, upload_id, marker)
             parts += [
                 Part(one["PartNumber"], one.get("ETag", ""), one["Size"], checksum_of(one))
                 for one in reply.get("Parts", ())
@@ -291,20 +286,18 @@ class S3Store:
                 return tuple(parts)
             following = int(reply.get("NextPartNumberMarker") or 0)
             if following <= marker:
-                self._refuse_page("list_parts", key)
+                self._refuse_page("list_parts", key, attempts)
             marker = following
 
-    def _part_page(self, key: str, upload_id: str, marker: int) -> Reply:
+    def _part_page(self, key: str, upload_id: str, marker: int) -> tuple[Reply, int]:
         place = {"PartNumberMarker": marker} if marker else {}
-        reply: Reply
-        reply, _ = self._ask(
+        return self._ask(
             "list_parts",
             key,
             lambda c: c.quick.list_parts(
                 **self._named(key), UploadId=upload_id, **place, **self._customer_key
             ),
         )
-        return reply
 
     def complete_upload(
         self,
@@ -337,15 +330,12 @@ class S3Store:
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        try:
+        with suppress(NotFound):
             self._ask(
                 "abort_upload",
                 key,
                 lambda c: c.quick.abort_multipart_upload(**self._named(key), UploadId=upload_id),
             )
-        except NotFound as error:
-            if error.code == "NoSuchBucket":
-                raise
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         place: dict[str, str] = {}
@@ -353,7 +343,7 @@ class S3Store:
         before: Sequence[UploadInfo] = ()
         while True:
             try:
-                reply = self._upload_page(prefix, place)
+                reply, attempts = self._upload_page(prefix, place)
             except InvalidRequest:
                 # versitygw refuses both markers together (stores.md): go on by key alone, from the
                 # last key that the page before held wholly, and drop what comes twice.
@@ -384,19 +374,17 @@ class S3Store:
                     }
                 )
             if not following or following == place:
-                self._refuse_page("list_uploads", prefix)
+                self._refuse_page("list_uploads", prefix, attempts)
             before, place = page, following
 
-    def _upload_page(self, prefix: str, place: Mapping[str, str]) -> Reply:
-        reply: Reply
-        reply, _ = self._ask(
+    def _upload_page(self, prefix: str, place: Mapping[str, str]) -> tuple[Reply, int]:
+        return self._ask(
             "list_uploads",
             prefix,
             lambda c: c.quick.list_multipart_uploads(
                 Bucket=self._bucket, Prefix=prefix, **place, **self._payer
             ),
         )
-        return reply
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -420,7 +408,12 @@ class S3Store:
         try:
             return attempts.call(lambda: send(clients)), attempts.count
         except SDK_ERRORS as error:
-            raise translate(error, verb, self._bucket, key, attempts=attempts.count) from error
+            raise translate(
+                error, verb, self._bucket, key, attempts=attempts.count, sent=attempts.sent
+            ) from error
+        except StoreError as error:  # of ``send``, which knows of one try only
+            error.attempts = attempts.count
+            raise
 
     def _clients(self) -> Clients:
         made = self._made
@@ -444,7 +437,7 @@ class S3Store:
             code=code,
         )
 
-    def _refuse_page(self, verb: str, prefix: str) -> NoReturn:
+    def _refuse_page(self, verb: str, prefix: str, attempts: int) -> NoReturn:
         raise NotSupported(
             f"{verb} s3://{self._bucket}/{prefix} failed: the listing says that there is more, "
             "and not where",
@@ -452,6 +445,7 @@ class S3Store:
             bucket=self._bucket,
             key=prefix,
             status=200,
+            attempts=attempts,
             hint="The store cannot be listed past one page",
         )
 

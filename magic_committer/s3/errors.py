@@ -3,17 +3,24 @@ hint. The SDK's error stays as the ``__cause__``, without secrets.
 
 The kinds say who may try again (`magic_committer.s3.retry`); the tables below say the rest. Stores
 differ in codes and agree in status (stores.md), so the status decides where the code is unknown.
+
+**A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
+sent" for "took no effect".
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Literal
+from urllib.parse import urlsplit
 
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 
 from magic_committer.errors import (
+    BucketNotFound,
     InvalidRequest,
     NotFound,
     NotSupported,
@@ -79,6 +86,22 @@ DENIED = frozenset(
     )
 )
 UNSUPPORTED = frozenset(("NotImplemented", "MethodNotAllowed", "UnsupportedOperation"))
+IN_THE_WAY = frozenset(
+    (
+        "ObjectParentIsFile",
+        "ExistingObjectIsDirectory",
+        "XMinioParentIsObject",
+        "XMinioObjectExistsAsDirectory",
+    )
+)
+"""Of stores whose keys are paths of files: 409 or 400, and no other write is under way."""
+REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
+"""403 that no policy mends."""
+
+READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
+"""Verbs that change nothing, whether they are answered or not."""
+HARMLESS_AGAIN = frozenset(("put_part", "abort_upload", "put_lifecycle"))
+"""Verbs that write, and may be repeated without a look."""
 
 ACTIONS = {
     "get": "s3:GetObject",
@@ -111,6 +134,10 @@ _NO_CREDENTIALS = (
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
 )
 _NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError)
+_NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
+_NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
+_CONNECTING = ("urllib3.connection", "connect")
+"""The module and the function of the HTTP library in which a connection is opened, TLS included."""
 _CREDENTIALS_HINT = (
     "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
     "or S3Options(anonymous=True)"
@@ -160,33 +187,99 @@ def kind(error: Exception) -> Kind:
         return "transient"
     if found.status >= 500 and found.status != 501 and found.code not in UNSUPPORTED:
         return "transient"
+    if found.code in IN_THE_WAY:
+        return "final"
     return "conflict" if found.code in CONFLICT or found.status == 409 else "final"
 
 
+# Sent or not --------------------------------------------------------------------------------------
+
+
+def never_sent(error: Exception) -> bool:
+    """Whether this try cannot have reached the store: there was no connection to send it on, or it
+    was refused on this machine. False wherever that is not certain."""
+    if isinstance(error, _NEVER_SENT):
+        return True
+    # These two come before and after the request was sent: the place where they were raised tells.
+    return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
+
+
+def _while_connecting(error: sdk.BotoCoreError) -> bool:
+    return any(
+        (frame.f_globals.get("__name__"), frame.f_code.co_name) == _CONNECTING
+        for one in _origins(error.kwargs.get("error"))
+        for frame, _ in walk_tb(one.__traceback__)
+    )
+
+
+def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
+    """The HTTP library's error and what it was made from.
+
+    Args:
+        around: also the errors that were being handled then. They give good words, and prove
+            nothing: one of them may be of another request.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [getattr(one, "original_error", None), *one.args, one.__cause__]
+        waiting += [one.__context__] if around else []
+
+
+def _where(error: Exception) -> str:
+    """The endpoint or proxy that an error of the connection names, without user and path."""
+    kwargs = getattr(error, "kwargs", {})
+    parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _why(error: Exception) -> str:
+    """Why there was no connection: the system's words, else the HTTP library's."""
+    inner = getattr(error, "kwargs", {}).get("error")
+    for one in _origins(inner, around=True):
+        if isinstance(one, TimeoutError):
+            return "no connection in time"
+        if isinstance(one, OSError) and one.strerror:
+            return one.strerror[0].lower() + one.strerror[1:]
+    return str(inner or error)
+
+
+# Translation --------------------------------------------------------------------------------------
+
+
 def translate(
-    error: Exception, operation: str, bucket: str, key: str, *, attempts: int = 1
+    error: Exception,
+    operation: str,
+    bucket: str,
+    key: str,
+    *,
+    attempts: int = 1,
+    sent: bool = True,
 ) -> StoreError:
     """Our error for the SDK's. The caller raises it ``from error``.
 
     Args:
         operation: the port's verb.
         key: the key, or a listing's prefix.
-        attempts: how often the request was sent.
+        attempts: how often the request was tried.
+        sent: whether one of the tries may have reached the store.
     """
-    redact_error(error)
     found = answer(error)
     cls = _class(error, found)
     status, code = found.status, found.code
     if code == str(status):  # no document came with it, as with every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
-    said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
-    parts = [f"{operation} s3://{bucket}/{key} failed"]
-    parts.append(f"{status or 'no answer'} {code}".strip() if status or code else "no answer")
-    if said and said != code:
-        parts.append(said)
+    parts = [f"{operation} s3://{bucket}/{key} failed", *_said(error, found, code)]
+    if cls is BucketNotFound:
+        parts.insert(0, f"there is no bucket {bucket!r}")
     trail = [f"request {found.request_id}"] if found.request_id else []
-    trail += [f"sent {attempts} times"] if attempts > 1 else []
+    trail += [f"{'sent' if sent else 'tried'} {attempts} times"] if attempts > 1 else []
     message = ": ".join(parts) + (f" ({', '.join(trail)})" if trail else "")
+    redact_error(error)
     built = cls(
         message,
         operation=operation,
@@ -196,11 +289,30 @@ def translate(
         code=code,
         request_id=found.request_id,
         attempts=attempts,
-        hint=_hint(error, cls, operation, code),
+        sent=sent,
+        hint=_hint(error, cls, operation, code, status, sent).replace("{bucket}", bucket),
     )
     if isinstance(built, PermissionDenied):
         built.action = ACTIONS.get(operation, "")
     return built
+
+
+def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
+    """What the message says of the answer, or of why there was none."""
+    if _no_connection(error):
+        yield redacted(f"could not reach {_where(error)}: {_why(error)}")
+        return
+    if found.status or code:
+        yield f"{found.status or 'no answer'} {code}".strip()
+    else:
+        yield "not sent" if never_sent(error) else "no answer"
+    said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
+    if said and said != code:
+        yield said
+
+
+def _no_connection(error: Exception) -> bool:
+    return isinstance(error, _NO_ANSWER) and never_sent(error)
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
@@ -221,8 +333,12 @@ def _class(error: Exception, found: Answer) -> type[StoreError]:
         return Unanswered
     if not isinstance(error, sdk.ClientError):
         return Unanswered if kind(error) == "transient" else InvalidRequest
+    if found.code in REFUSED:
+        return InvalidRequest
     if found.status in (401, 403) or found.code in DENIED:
         return PermissionDenied
+    if found.code == "NoSuchBucket":
+        return BucketNotFound
     if found.status == 404:
         return NotFound
     if found.status == 412:
@@ -237,13 +353,21 @@ def _class(error: Exception, found: Answer) -> type[StoreError]:
     return InvalidRequest
 
 
-def _hint(error: Exception, cls: type[StoreError], operation: str, code: str) -> str:
+def _hint(
+    error: Exception, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
+) -> str:
     if isinstance(error, _NO_CREDENTIALS):
         return _CREDENTIALS_HINT
+    if _no_connection(error):
+        checks = _connection_hint(error)
+        effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
+        return f"{effect}. {checks}"
     if isinstance(error, sdk.SSLError):
-        return "Check the endpoint's certificate, AWS_CA_BUNDLE and this machine's clock"
+        return _TLS_HINT
     if code in _HINTS:
         return _HINTS[code]
+    if not code and status in _HINTS_OF_STATUS:
+        return _HINTS_OF_STATUS[status]
     if cls is PermissionDenied:
         hint = f"Allow {ACTIONS.get(operation, 'the action')} on it in the policy"
         if operation in ("get", "head"):
@@ -255,14 +379,41 @@ def _hint(error: Exception, cls: type[StoreError], operation: str, code: str) ->
             )
         return hint
     if cls is Unanswered:
-        return "It may have taken effect; look before you repeat it, and check endpoint and network"
+        return f"{_after_silence(operation)}; check endpoint and network"
     if cls is NotSupported:
-        return "The store does not have this operation"
+        return (
+            "The store does not have this operation, or does not take what was sent with it "
+            "(a condition, a checksum, tags)"
+        )
     return ""
 
 
+def _connection_hint(error: Exception) -> str:
+    if isinstance(error, sdk.ProxyConnectionError):
+        return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, sdk.SSLError):
+        return _TLS_HINT
+    return (
+        "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
+        "network from this machine"
+    )
+
+
+def _after_silence(operation: str) -> str:
+    if operation in READS:
+        return "Nothing was changed: try again later"
+    if operation in HARMLESS_AGAIN:
+        return "It may have taken effect; it may be repeated as it is"
+    return "It may have taken effect; look before you repeat it"
+
+
+_TLS_HINT = (
+    "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
+    "clock"
+)
 _HINTS = {
-    "NoSuchBucket": "Check the bucket's name, the endpoint and the region",
+    "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "
+    "`aws s3 mb s3://{bucket}` makes one",
     "InvalidAccessKeyId": "The access key is not known there: check credentials and endpoint",
     "SignatureDoesNotMatch": "Check the secret key, and that nothing on the way changes requests",
     "ExpiredToken": "The session token has expired: get new credentials",
@@ -271,4 +422,15 @@ _HINTS = {
     "PermanentRedirect": "The bucket is in another region: set S3Options(region=…)",
     "AuthorizationHeaderMalformed": "The region may be wrong: set S3Options(region=…)",
     "SlowDown": "The store asks for fewer requests: lower commit_threads, or try again later",
+    "InvalidObjectState": "The object is archived: restore it first (`aws s3api restore-object`)",
+    "QuotaExceeded": "The store's quota is used up: no policy mends that, make room or raise it",
+    **dict.fromkeys(
+        IN_THE_WAY,
+        "This store keeps keys as paths of files: a key cannot continue another after a slash",
+    ),
 }
+_HINTS_OF_STATUS = {
+    301: _HINTS["PermanentRedirect"],
+    400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
+}
+"""Where no document came with the answer, as with every answer to HEAD."""

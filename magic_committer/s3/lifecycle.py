@@ -102,7 +102,9 @@ class S3Lifecycle:
         try:
             return attempts.call(send)
         except SDK_ERRORS as error:
-            raise translate(error, verb, self._bucket, "", attempts=attempts.count) from error
+            raise translate(
+                error, verb, self._bucket, "", attempts=attempts.count, sent=attempts.sent
+            ) from error
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

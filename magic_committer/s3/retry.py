@@ -19,7 +19,7 @@ from typing import TypeVar
 import tenacity
 
 from magic_committer.runtime import Clock
-from magic_committer.s3.errors import SDK_ERRORS, answer, kind
+from magic_committer.s3.errors import SDK_ERRORS, answer, kind, never_sent
 
 R = TypeVar("R")
 
@@ -32,7 +32,11 @@ _log = logging.getLogger("magic_committer")
 
 
 class Attempts:
-    """One request, sent until it is answered or given up. ``count`` tells how often it was sent.
+    """One request, sent until it is answered or given up.
+
+    Attributes:
+        count: how often it was tried.
+        sent: whether a try may have reached the store; False only if none can have.
 
     Args:
         name: what it is, for the log.
@@ -55,6 +59,7 @@ class Attempts:
         self._seconds_max = seconds_max
         self._conflict_final = conflict_final
         self.count = 0
+        self.sent = False
 
     def call(self, send: Callable[[], R]) -> R:
         """Send until it succeeds; raises the last error when it is final, or when no attempts or
@@ -67,7 +72,11 @@ class Attempts:
 
         def once() -> R:
             self.count += 1
-            return send()
+            try:
+                return send()
+            except SDK_ERRORS as error:
+                self.sent = self.sent or not never_sent(error)
+                raise
 
         retrying = tenacity.Retrying(
             retry=self._again,

@@ -53,6 +53,29 @@ def test_a_delimiter_folds_what_lies_deeper(store: ObjectStore, prefix: str) -> 
     assert folded == ["d/", "f/", "h/"]
 
 
+def test_keys_keep_their_empty_elements(store: ObjectStore, prefix: str) -> None:
+    """``d//x`` is not ``d/x``: each is listed, folded and deleted as it was written."""
+    _fill(store, prefix, ["d//x", "d/x", "d//", "e///y"])
+    assert _names(store, prefix) == ["d//", "d//x", "d/x", "e///y"]
+    pages = list(store.list(f"{prefix}d/", delimiter="/"))
+    assert [one for page in pages for one in page.prefixes] == [f"{prefix}d//"]
+    assert [o.key for page in pages for o in page.objects] == [f"{prefix}d/x"]
+    assert _names(store, f"{prefix}d//", delimiter="/") == ["", "x"]
+    assert store.delete([f"{prefix}d//x"]) == {}
+    assert _names(store, prefix) == ["d//", "d/x", "e///y"]
+
+
+def test_a_key_may_begin_with_a_slash(store: ObjectStore, prefix: str) -> None:
+    """``/x`` is a key like any other: in the bucket's root it lies below the prefix ``/``."""
+    _fill(store, f"/{prefix}", ["x"])
+    roots = {one for page in store.list("", delimiter="/") for one in page.prefixes}
+    assert "/" in roots
+    assert _names(store, f"/{prefix}") == ["x"]
+    assert store.get(f"/{prefix}x", max_bytes=9).body == b"x"
+    store.delete_one(f"/{prefix}x")
+    assert _names(store, f"/{prefix}") == []
+
+
 def test_a_listing_starts_after_a_key(store: ObjectStore, prefix: str) -> None:
     """``start_after`` leaves out that key and all before it, whether it exists or not."""
     _fill(store, prefix, ["a", "b", "c", "d"])

@@ -9,6 +9,7 @@ import pytest
 from botocore import exceptions as sdk
 
 from magic_committer.errors import (
+    BucketNotFound,
     InvalidRequest,
     NotFound,
     NotSupported,
@@ -276,5 +277,5 @@ def test_what_is_gone_need_not_go(store: S3Store, server: ScriptedServer, verb: 
     server.said(error(404, "NoSuchKey" if verb == "delete_one" else "NoSuchUpload"))
     VERBS[verb](store)
     server.said(error(404, "NoSuchBucket"))
-    with pytest.raises(NotFound, match="bucket's name"):
+    with pytest.raises(BucketNotFound, match="bucket's name"):
         VERBS[verb](store)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from magic_committer.errors import (
+    BucketNotFound,
     InvalidRequest,
-    NotFound,
     PermissionDenied,
     PreconditionFailed,
     StoreError,
@@ -90,7 +90,7 @@ def test_passing_failures_wait_briefly(
     [
         (error(400, "InvalidPart"), InvalidRequest),
         (error(403, "AccessDenied"), PermissionDenied),
-        (error(404, "NoSuchBucket"), NotFound),
+        (error(404, "NoSuchBucket"), BucketNotFound),
         (error(412, "PreconditionFailed"), PreconditionFailed),
     ],
 )

@@ -1,0 +1,124 @@
+"""Keys with empty elements, which other programs write: data like any other (I7).
+
+``t//x`` lies below ``t/``, and ``/x`` lies in the bucket's root. No job can write such a key, but a
+table may hold one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Mode
+from magic_committer.s3 import S3Store
+from magic_committer.store import ObjectStore, objects
+from tests.promises.hands import committed_task
+from tests.servers import make_bucket, moto_options, moto_server
+
+STRANGE = ("/x", "//y", "/dt=1//z", "dt=1//", "dt=1//z", "dt=1///z")
+"""Below a destination: empty elements at the beginning, in the middle, at the end, and two."""
+HIDDEN = ("/_x", "/.y", "dt=1//_z", "_x//z")
+"""The same, below an element that readers pass over."""
+
+
+@pytest.fixture(params=["t/", ""])
+def prefix(request: pytest.FixtureRequest) -> str:
+    """Of the destination: a directory, or the whole bucket."""
+    return str(request.param)
+
+
+def run(prefix: str, mode: Mode) -> mc.JobReport:
+    """A whole job of one file, in a partition."""
+    job = mc.start(f"s3://bucket/{prefix}", mode=mode)
+    committed_task(job, "1", {"dt=1/new.csv": b"new"})
+    return job.commit()
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_replace_deletes_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: str) -> None:
+    """Mode ``replace`` deletes old data whose key has an empty element."""
+    s3.put_object(prefix + name, b"old")
+    assert run(prefix, "replace").state == "absent"
+    assert s3.keys() == (f"{prefix}_SUCCESS", f"{prefix}dt=1/new.csv")
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_fail_sees_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: str) -> None:
+    """Mode ``fail`` is refused over data whose key has an empty element, and names the key."""
+    s3.put_object(prefix + name, b"old")
+    with pytest.raises(mc.DestinationExists) as caught:
+        run(prefix, "fail")
+    assert f"e.g. {prefix}{name}." in str(caught.value)
+    assert s3.keys() == (prefix + name,)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_stays_hidden_beside_an_empty_element(
+    s3: MemoryStore, prefix: str, name: str
+) -> None:
+    """An element that begins with ``_`` or ``.`` hides a key, beside an empty element too."""
+    s3.put_object(prefix + name, b"not data")
+    assert run(prefix, "fail").outcome == "committed"
+    assert run(prefix, "replace").outcome == "committed"
+    assert s3.body(prefix + name) == b"not data"
+
+
+def test_an_empty_marker_with_an_empty_element_is_no_data(s3: MemoryStore, prefix: str) -> None:
+    """A directory marker of no bytes is no data, and one with bytes is: whatever its elements."""
+    s3.put_object(f"{prefix}a//")
+    s3.put_object(f"{prefix}b/")
+    assert run(prefix, "fail").outcome == "committed"
+    s3.put_object(f"{prefix}b/", b"old")
+    run(prefix, "replace")
+    assert set(s3.keys()) == {
+        f"{prefix}_SUCCESS",
+        f"{prefix}a//",
+        f"{prefix}dt=1/new.csv",
+    }
+
+
+def test_a_file_of_the_destinations_own_name_is_not_below_it(s3: MemoryStore) -> None:
+    """An object ``t/`` with bytes is not below ``t/``: no mode minds it."""
+    s3.put_object("t/", b"theirs")
+    assert run("t/", "fail").outcome == "committed"
+    assert run("t/", "replace").outcome == "committed"
+    assert s3.body("t/") == b"theirs"
+
+
+@pytest.mark.parametrize("mode", ["fail_partitions", "replace_partitions"])
+def test_a_partition_is_its_exact_directory(s3: MemoryStore, mode: Mode) -> None:
+    """By partition, ``dt=1//z`` is not directly in ``dt=1/``: it is left, and not in the way."""
+    s3.put_object("t/dt=1//z", b"other partition")
+    s3.put_object("t//dt=1/z", b"other partition")
+    assert run("t/", mode).outcome == "committed"
+    assert set(s3.keys()) >= {"t/dt=1//z", "t//dt=1/z", "t/dt=1/new.csv"}
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    """moto's server."""
+    with moto_server() as url:
+        yield url
+
+
+def test_a_real_client_keeps_empty_elements(moto: str, prefix: str) -> None:
+    """Over HTTP too: listed, refused by ``fail``, deleted by ``replace``."""
+    bucket = "bucket" if prefix else "bucket-root"
+    make_bucket(moto, bucket)
+    way = moto_options(moto)
+    store: ObjectStore = S3Store(bucket, way)
+    for name in STRANGE:
+        store.put(prefix + name, b"old")
+    dest = f"s3://{bucket}/{prefix}"
+    with pytest.raises(mc.DestinationExists):
+        mc.start(dest, mode="fail", s3=way)
+    job = mc.start(dest, mode="replace", s3=way)
+    committed_task(job, "1", {"dt=1/new.csv": b"new"})
+    job.commit()
+    assert [one.key for one in objects(store, "")] == [
+        f"{prefix}_SUCCESS",
+        f"{prefix}dt=1/new.csv",
+    ]

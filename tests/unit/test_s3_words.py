@@ -1,0 +1,424 @@
+"""Errors say what is true: whether a request was sent, how often, and what may have come of it."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from botocore import exceptions as sdk
+from cryptography import x509  # comes with moto
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from magic_committer.errors import (
+    BucketNotFound,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.options import S3Options
+from magic_committer.s3 import S3Store
+from magic_committer.s3.errors import READS, kind, never_sent, translate
+from magic_committer.s3.retry import Attempts
+from magic_committer.store import Part
+from tests.servers import HurriedClock, Reply, ScriptedServer, error, scripted_server
+from tests.unit.test_s3_errors import VERBS
+
+LOST = Reply(lost=True)
+REFUSED_CONNECTION = "http://127.0.0.1:9"
+"""The discard port: nobody listens."""
+
+
+def way(url: str, *, attempts: int = 1) -> S3Options:
+    """The way to a server."""
+    return S3Options(
+        endpoint_url=url,
+        region="us-east-1",
+        access_key="the-access-key",
+        secret_key="the-secret-key",
+        retry_attempts_max=attempts,
+    )
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[ScriptedServer, S3Store]]:
+    """A server that answers as the test says, and a store on it that tries three times."""
+    with scripted_server() as running:
+        yield running, S3Store("b", way(running.url, attempts=3), clock=HurriedClock())
+
+
+@pytest.fixture
+def server(shared: tuple[ScriptedServer, S3Store]) -> ScriptedServer:
+    """The server, asked nothing yet."""
+    shared[0].asked.clear()
+    return shared[0]
+
+
+@pytest.fixture
+def store(shared: tuple[ScriptedServer, S3Store], server: ScriptedServer) -> S3Store:
+    """The store."""
+    return shared[1]
+
+
+# Sent or not --------------------------------------------------------------------------------------
+
+
+def of_refused(server: ScriptedServer, patch: pytest.MonkeyPatch) -> str:
+    """Nobody listens there."""
+    return REFUSED_CONNECTION
+
+
+def of_unknown_name(server: ScriptedServer, patch: pytest.MonkeyPatch) -> str:
+    """A name that no resolver knows (RFC 6761)."""
+    return "http://store.invalid"
+
+
+def of_wrong_scheme(server: ScriptedServer, patch: pytest.MonkeyPatch) -> str:
+    """TLS to a server that speaks none."""
+    return server.url.replace("http:", "https:")
+
+
+def of_dead_proxy(server: ScriptedServer, patch: pytest.MonkeyPatch) -> str:
+    """A proxy where nobody listens, for plain HTTP."""
+    for name in ("http_proxy", "HTTP_PROXY"):
+        patch.setenv(name, REFUSED_CONNECTION)
+    for name in ("no_proxy", "NO_PROXY"):
+        patch.setenv(name, "")
+    return server.url
+
+
+def of_dead_tunnel(server: ScriptedServer, patch: pytest.MonkeyPatch) -> str:
+    """The same for a tunnel."""
+    of_dead_proxy(server, patch)
+    for name in ("https_proxy", "HTTPS_PROXY"):
+        patch.setenv(name, REFUSED_CONNECTION)
+    return "https://store.invalid"
+
+
+Place = Callable[[ScriptedServer, pytest.MonkeyPatch], str]
+NOWHERE: dict[Place, tuple[str, str]] = {
+    of_refused: ("could not reach http://127.0.0.1:9: connection refused", "endpoint_url"),
+    of_unknown_name: ("could not reach http://store.invalid: ", "endpoint_url"),
+    of_wrong_scheme: ("could not reach https://127.0.0.1:", "scheme"),
+    of_dead_proxy: ("could not reach http://127.0.0.1:9: connection refused", "NO_PROXY"),
+    of_dead_tunnel: ("could not reach http://127.0.0.1:9: connection refused", "NO_PROXY"),
+}
+
+
+@pytest.mark.parametrize("place", NOWHERE)
+def test_without_a_connection_nothing_was_sent(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    """Without a connection ``sent`` is False; the text says where, why and what to check."""
+    said, check = NOWHERE[place]
+    options = way(place(server, monkeypatch), attempts=2)
+    with pytest.raises(Unanswered) as caught:
+        S3Store("b", options, clock=HurriedClock()).put("k", b"x")
+    assert (caught.value.sent, caught.value.attempts) == (False, 2)
+    text = str(caught.value)
+    assert said in text
+    assert check in text
+    assert "(tried 2 times)" in text
+    assert "Nothing was sent, so nothing took effect" in text
+    assert "may have taken effect" not in text
+    assert server.asked == []
+
+
+@contextmanager
+def tls_server(folder: Path) -> Iterator[tuple[str, str]]:
+    """A server behind TLS that closes every connection after its request; its URL, and the file of
+    its certificate, which signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem, secret = serialization.Encoding.PEM, serialization.NoEncryption()
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, secret)
+    )
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.close_connection = True  # and not a word
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    listening = HTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{listening.server_port}", str(folder / "cert.pem")
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+def test_tls_that_was_not_agreed_on_sent_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate that is not trusted: final, not sent. The same connection, trusted and then
+    broken: it counts as sent."""
+    with tls_server(tmp_path) as (url, certificate):
+        with pytest.raises(Unanswered, match=r"certificate verify failed.*AWS_CA_BUNDLE") as caught:
+            S3Store("b", way(url, attempts=3), clock=HurriedClock()).put("k", b"x")
+        assert (caught.value.sent, caught.value.attempts) == (False, 1)
+        monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
+        with pytest.raises(Unanswered, match="may have taken effect") as caught:
+            S3Store("b", way(url), clock=HurriedClock()).put("k", b"x")
+        assert caught.value.sent
+
+
+def test_no_credentials_sent_nothing(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without credentials, or with what the SDK refuses, the text says "not sent", not "no
+    answer"."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/none")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    nobody = S3Store("b", S3Options(endpoint_url=server.url), clock=HurriedClock())
+    with pytest.raises(PermissionDenied, match="failed: not sent: ") as denied:
+        nobody.put("k", b"x")
+    with pytest.raises(InvalidRequest, match="failed: not sent: ") as refused:
+        S3Store("b", way(server.url)).put("k", b"", metadata={"n": "é"})
+    assert (denied.value.sent, refused.value.sent, server.asked) == (False, False, [])
+
+
+@pytest.mark.parametrize(
+    "reply", [LOST, Reply(hung=True), error(500, "InternalError"), Reply(504, "<html>gateway")]
+)
+def test_what_was_sent_and_not_answered_may_have_taken_effect(
+    server: ScriptedServer, reply: Reply
+) -> None:
+    """A connection that broke, a time-out, a 5xx: ``sent`` stays True."""
+    server.said(reply)
+    options = replace(way(server.url, attempts=2), read_seconds_max=0.1)
+    with pytest.raises(Unanswered, match="may have taken effect") as caught:
+        S3Store("b", options, clock=HurriedClock()).put("k", b"x")
+    assert caught.value.sent
+    assert len(server.asked) == 2
+
+
+REFUSED = sdk.EndpointConnectionError(endpoint_url="http://h/b/k", error="refused")
+BROKEN = sdk.ConnectionClosedError(endpoint_url="http://h/b/k", error="broken")
+
+
+@pytest.mark.parametrize(
+    ("failures", "sent"),
+    [
+        ([REFUSED, REFUSED], False),
+        ([BROKEN, REFUSED], True),
+        ([REFUSED, BROKEN], True),
+        ([BROKEN, BROKEN], True),
+    ],
+)
+def test_one_try_that_was_sent_is_enough(failures: list[Exception], sent: bool) -> None:
+    """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
+    waiting = list(failures)
+    attempts = Attempts("put", HurriedClock(), attempts_max=2, seconds_max=99.0)
+
+    def send() -> None:
+        raise waiting.pop(0)
+
+    with pytest.raises(sdk.BotoCoreError) as caught:
+        attempts.call(send)
+    told = translate(caught.value, "put", "b", "k", attempts=attempts.count, sent=attempts.sent)
+    assert (attempts.sent, told.sent, told.attempts) == (sent, sent, 2)
+    assert ("may have taken effect" in str(told)) is sent
+
+
+def test_an_error_around_another_proves_nothing(server: ScriptedServer) -> None:
+    """A request that breaks while a refused connection is being handled was sent all the same."""
+    server.said(LOST)
+    with pytest.raises(StoreError) as caught:
+        try:
+            S3Store("b", way(REFUSED_CONNECTION)).put("k", b"x")
+        except Unanswered:
+            S3Store("b", way(server.url)).put("k", b"x")
+    assert caught.value.sent
+    assert len(server.asked) == 1
+
+
+def test_what_nobody_can_place_counts_as_sent() -> None:
+    """Errors of TLS and of proxies prove nothing by their class alone."""
+    for unplaced in (
+        sdk.SSLError(endpoint_url="https://h", error="bad record"),
+        sdk.ProxyConnectionError(proxy_url="http://h", error=OSError("reset")),
+        sdk.ReadTimeoutError(endpoint_url="http://h"),
+        sdk.HTTPClientError(error="?"),
+    ):
+        assert not never_sent(unplaced)
+        assert translate(unplaced, "put", "b", "k").sent
+
+
+def test_an_address_is_told_without_its_user() -> None:
+    """What stands before the "@" of an endpoint may be a secret: it is not in the text."""
+    refused = sdk.EndpointConnectionError(
+        endpoint_url="http://user:hunter2@store:9000/b/k", error="refused"
+    )
+    told = str(translate(refused, "put", "b", "k", sent=False))
+    assert "could not reach http://store:9000: " in told
+    assert "hunter2" not in told
+
+
+# Attempts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [LOST, error(500, "InternalError"), error(503, "SlowDown")])
+@pytest.mark.parametrize(
+    ("last", "cls"),
+    [
+        (error(400, "InvalidPart"), InvalidRequest),
+        (error(403, "AccessDenied"), PermissionDenied),
+        (error(404, "NoSuchBucket"), BucketNotFound),
+        (error(404, "NoSuchUpload"), NotFound),
+        (error(412, "PreconditionFailed"), PreconditionFailed),
+        (error(501, "NotImplemented"), NotSupported),
+        (error(500, "InternalError"), Unanswered),
+    ],
+)
+def test_a_refusal_after_silence_tells_that_there_was_a_try_before(
+    store: S3Store, server: ScriptedServer, first: Reply, last: Reply, cls: type[StoreError]
+) -> None:
+    """``attempts`` counts all tries, whatever the last answer: an earlier one may have landed."""
+    server.said(first, last)
+    with pytest.raises(cls) as caught:
+        store.complete_upload("k", "u", [Part(1, "e", 1)], if_none_match=True)
+    assert caught.value.attempts == len(server.asked) == (3 if cls is Unanswered else 2)
+    assert caught.value.sent
+    assert f"sent {len(server.asked)} times" in str(caught.value)
+
+
+def test_errors_of_the_adapters_own_count_too(store: S3Store, server: ScriptedServer) -> None:
+    """Of a body that is too large, and of a listing that cannot go on, ``attempts`` is right."""
+    headers = {"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT"}
+    server.said(LOST, Reply(body=b"0123456789", headers=headers))
+    with pytest.raises(InvalidRequest) as large:
+        store.get("k", max_bytes=5)
+    endless = "<R><IsTruncated>true</IsTruncated></R>"
+    server.said(LOST, Reply(body=endless))
+    with pytest.raises(NotSupported) as listing:
+        list(store.list("p"))
+    server.said(LOST, Reply(body=endless))
+    with pytest.raises(NotSupported) as uploads:
+        list(store.list_uploads("p"))
+    server.said(LOST, Reply(body=endless))
+    with pytest.raises(NotSupported) as parts:
+        store.list_parts("k", "u")
+    tries = [one.value.attempts for one in (large, listing, uploads, parts)]
+    assert tries == [2, 2, 2, 2]
+
+
+def test_a_key_of_a_batch_tells_how_often_the_batch_was_sent(
+    store: S3Store, server: ScriptedServer
+) -> None:
+    """Errors inside a batch of deletes carry the batch's ``attempts``."""
+    inside = "<R><Error><Key>a</Key><Code>AccessDenied</Code><Message>no</Message></Error></R>"
+    server.said(LOST, Reply(body=inside))
+    assert store.delete(["a", "b"])["a"].attempts == 2
+
+
+# Words by verb and by code ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_only_what_writes_may_have_taken_effect(
+    store: S3Store, server: ScriptedServer, verb: str
+) -> None:
+    """No answer to a read: nothing was changed. To a write: it may have taken effect."""
+    server.said(LOST)
+    with pytest.raises(Unanswered) as caught:
+        VERBS[verb](store)
+    reads = verb in {"get", "head", "list", "list_parts", "list_uploads"}
+    assert reads is (verb in READS)
+    assert ("may have taken effect" in str(caught.value)) is not reads
+    assert ("Nothing was changed" in str(caught.value)) is reads
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "head"])
+def test_a_missing_bucket_is_no_missing_key(
+    store: S3Store, server: ScriptedServer, verb: str
+) -> None:
+    """NoSuchBucket is asked once and is no `NotFound`, which callers take for an absent object; the
+    text names the bucket and how to make one."""
+    server.said(error(404, "NoSuchBucket"))
+    with pytest.raises(BucketNotFound) as caught:
+        VERBS[verb](store)
+    assert not isinstance(caught.value, NotFound)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert (caught.value.code, caught.value.attempts) == ("NoSuchBucket", 1)
+    assert "there is no bucket 'b'" in str(caught.value)
+    assert "`aws s3 mb s3://b`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "cls", "words"),
+    [
+        (error(403, "QuotaExceeded"), InvalidRequest, "quota is used up"),
+        (error(403, "InvalidObjectState"), InvalidRequest, "archived"),
+        (error(409, "ObjectParentIsFile"), InvalidRequest, "paths of files"),
+        (error(400, "XMinioParentIsObject"), InvalidRequest, "paths of files"),
+        (Reply(400), InvalidRequest, "gave no reason"),
+        (error(501, "NotImplemented"), NotSupported, "a condition, a checksum, tags"),
+    ],
+)
+def test_a_refusal_blames_what_is_to_blame(
+    store: S3Store, server: ScriptedServer, reply: Reply, cls: type[StoreError], words: str
+) -> None:
+    """A used-up quota is no missing permission, a file in the way no other write under way, and
+    an answer without a document is not a riddle; each is asked once."""
+    server.said(reply)
+    with pytest.raises(cls, match=words) as caught:
+        store.put("k", b"x")
+    assert "policy" not in str(caught.value).replace("no policy mends", "")
+    assert len(server.asked) == 1
+
+
+def test_a_redirect_without_a_document_names_the_region() -> None:
+    """301 to HEAD has no code: the hint is that of PermanentRedirect all the same."""
+    reply = {"Error": {"Code": "301"}, "ResponseMetadata": {"HTTPStatusCode": 301}}
+    told = translate(sdk.ClientError(reply, "HeadObject"), "head", "b", "k")
+    assert "another region" in str(told)
+
+
+def test_a_file_in_the_way_is_not_waited_for() -> None:
+    """409 because a key continues another is final; 409 of another write is tried again."""
+
+    def refused(code: str) -> sdk.ClientError:
+        reply = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 409}}
+        return sdk.ClientError(reply, "PutObject")
+
+    assert kind(refused("ObjectParentIsFile")) == "final"
+    assert kind(refused("OperationAborted")) == "conflict"
+    assert kind(refused("SomethingElse")) == "conflict"

@@ -1,0 +1,230 @@
+"""The tools for users' own tests: the guard over other buckets, the hooks, and their page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import wiring
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import S3Options
+from magic_committer.runtime import no_progress
+from magic_committer.s3 import S3Store
+from magic_committer.store import Attributes, ObjectStore, Part
+from magic_committer.testing import memory_store
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
+"""The page's files, by the name in their first line."""
+
+
+def store_for(bucket: str) -> ObjectStore:
+    """What a job would use for that bucket."""
+    return wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
+
+
+# Other buckets ------------------------------------------------------------------------------------
+
+
+def test_another_bucket_never_leaves_the_process() -> None:
+    """While a memory store is there, every way to another bucket raises, and says what to do."""
+    with memory_store() as s3:
+        assert store_for("bucket") is s3
+        for ask in (
+            lambda: mc.start("s3://production/t"),
+            lambda: mc.attach("s3://production/t", "1"),
+            lambda: mc.cleanup("s3://production/t"),
+            lambda: mc.inspect("s3://production/t"),
+            lambda: mc.write("s3://production/t").__enter__(),
+            lambda: mc.open_magic("s3://production/t/__magic_job-1/job-1/00/tasks/a/__base/f"),
+            lambda: wiring.bucket_settings("production", S3Options()),
+        ):
+            with pytest.raises(
+                mc.OptionError, match=r"'production' is not in memory, only 'bucket'"
+            ):
+                ask()
+    assert isinstance(store_for("production"), S3Store)
+
+
+def test_the_guard_holds_for_every_thread() -> None:
+    """A thread of the code under test is guarded as the test's own."""
+    found: list[object] = []
+
+    def look() -> None:
+        for bucket in ("bucket", "production"):
+            try:
+                found.append(store_for(bucket))
+            except mc.OptionError:
+                found.append("raised")
+
+    with memory_store() as s3:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+    assert found == [s3, "raised"]
+
+
+def test_other_buckets_can_be_allowed() -> None:
+    """``other_buckets="allow"``: they are the real ones; unless another open store forbids it."""
+    with memory_store(other_buckets="allow") as s3:
+        assert store_for("bucket") is s3
+        assert isinstance(store_for("production"), S3Store)
+        with memory_store("second") as second:
+            assert (store_for("bucket"), store_for("second")) == (s3, second)
+            with pytest.raises(mc.OptionError, match="only 'bucket', 'second'"):
+                store_for("production")
+        assert isinstance(store_for("production"), S3Store)
+
+
+def test_nested_stores_of_one_bucket_come_back() -> None:
+    """The inner store of the same bucket hides the outer one until it ends; so does a fixture's."""
+    with memory_store() as outer:
+        with memory_store() as inner:
+            assert store_for("bucket") is inner
+        assert store_for("bucket") is outer
+        with pytest.raises(mc.OptionError):
+            store_for("production")
+    assert isinstance(store_for("bucket"), S3Store)
+
+
+def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
+    """`register_store` alone leaves other buckets as they are, and beside a memory store its bucket
+    is known."""
+    mine = MemoryStore("mine")
+    wiring.register_store(mine)
+    try:
+        assert isinstance(store_for("production"), S3Store)
+        with memory_store() as s3:
+            assert (store_for("mine"), store_for("bucket")) == (mine, s3)
+            with pytest.raises(mc.OptionError):
+                store_for("production")
+        wiring.unregister_store(s3)  # again: nothing to undo
+        assert store_for("mine") is mine
+    finally:
+        wiring.unregister_store(mine)
+    assert isinstance(store_for("mine"), S3Store)
+
+
+def test_trying_things_in_memory_is_guarded_too() -> None:
+    """`wiring.in_memory`, which the tour uses, lets no other bucket through either."""
+    with wiring.in_memory("demo") as s3:
+        assert store_for("demo") is s3
+        with pytest.raises(mc.OptionError):
+            store_for("production")
+    assert isinstance(store_for("demo"), S3Store)
+
+
+# Hooks --------------------------------------------------------------------------------------------
+
+
+def test_the_fields_of_a_request_are_a_promise() -> None:
+    """Users' hooks read these names: none goes; the page tells each of them."""
+    names = [one.name for one in fields(Request)]
+    assert names[:9] == [
+        "verb",
+        "key",
+        "upload_id",
+        "part",
+        "if_match",
+        "if_none_match",
+        "keys",
+        "size",
+        "effect",
+    ]
+    assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == names
+
+
+def test_hooks_see_every_verb_by_its_name() -> None:
+    """Each verb of the port passes both hooks once, under its own name, with what it was given."""
+    seen: list[tuple[str, Request]] = []
+    with memory_store() as s3:
+        s3.before = lambda request: seen.append(("before", request))
+        s3.after = lambda request, reply: seen.append(("after", request))
+        etag = s3.put("k", b"123", if_none_match=True).etag
+        s3.put("k", b"4567", if_match=etag)
+        s3.get("k", max_bytes=9)
+        s3.head("k")
+        list(s3.list("k"))
+        upload = s3.create_upload("k", attributes=Attributes()).upload_id
+        part = s3.put_part("k", upload, 1, memoryview(b"12"))
+        s3.list_parts("k", upload)
+        list(s3.list_uploads("k"))
+        s3.complete_upload("k", upload, [Part(1, part.etag, 2)])
+        s3.abort_upload("k", upload)
+        s3.delete_one("k", if_match=s3.head("k").etag)
+        s3.delete(["a", "b"])
+    assert [when for when, _ in seen] == ["before", "after"] * (len(seen) // 2)
+    requests = [request for when, request in seen if when == "before"]
+    told = re.search(r"\| `verb` \| (.*) \|", PAGE)
+    assert told is not None
+    assert {one.verb for one in requests} == set(re.findall(r"`(\w+)`", told[1]))
+    put, swap = requests[:2]
+    assert (put.key, put.size, put.if_none_match, put.if_match) == ("k", 3, True, None)
+    assert (swap.key, swap.size, swap.if_none_match, swap.if_match) == ("k", 4, False, etag)
+    by_verb = {one.verb: one for one in requests}
+    assert (by_verb["put_part"].part, by_verb["put_part"].size) == (1, 2)
+    assert {by_verb[v].upload_id for v in ("put_part", "list_parts", "abort_upload")} == {upload}
+    assert by_verb["complete_upload"].upload_id == upload
+    assert by_verb["delete"].keys == ("a", "b")
+    assert by_verb["delete_one"].if_match
+
+
+def test_an_effect_may_come_late_again_or_never() -> None:
+    """`Request.effect` does what the request does, calls no hook and counts nothing."""
+    kept: list[Request] = []
+
+    def keep(request: Request) -> None:
+        kept.append(request)
+        raise mc.StoreError("kept")
+
+    with memory_store() as s3:
+        s3.before = keep
+        with pytest.raises(mc.StoreError):
+            s3.put("k", b"1", if_none_match=True)
+        assert s3.keys() == ()
+        assert kept[0].effect().etag
+        assert s3.keys() == ("k",)
+        with pytest.raises(mc.StoreError, match="412"):
+            kept[0].effect()
+        assert (len(kept), dict(s3.requests)) == (1, {"put": 1})
+
+
+def test_what_after_returns_takes_the_replys_place() -> None:
+    """A reply may be changed, or turned into an error; None leaves it."""
+    with memory_store() as s3:
+        s3.after = lambda request, reply: None
+        assert s3.put("k", b"1").etag
+        s3.after = lambda request, reply: mc.StoreError("refused")
+        with pytest.raises(mc.StoreError, match="refused"):
+            s3.put("k", b"2")
+        assert s3.body("k") == b"2"
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def test_every_block_of_the_page_runs(tmp_path: Path) -> None:
+    """Each Python block of docs/testing.md is a file; together they are a project whose tests all
+    pass, one for each that the page shows."""
+    assert len(BLOCKS) == PAGE.count("```python") == 7
+    for name, code in BLOCKS.items():
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    shown = len(re.findall(r"^def test_", PAGE, re.MULTILINE))
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "."],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "AWS_EC2_METADATA_DISABLED": "true"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{shown} passed" in ran.stdout
