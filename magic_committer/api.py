@@ -57,7 +57,9 @@ def start(
         accept: ``"listing"``: `Job.commit` may take what the tasks left on the store.
             ``"results"``: only what is passed to it; for engines whose tasks can be cut short.
         track: ``"s3"``: each closed file is saved, any process may commit the attempt.
-            ``"memory"``: the handle that opened the files commits them; the fewest requests.
+            ``"memory"``: the handle that opened the files commits them; the fewest requests. With
+            either a forked child cannot use a task of its parent: send the job, and let it run
+            ``with job.task(id)`` itself.
         job_id: a name for the job's directory, used once; None: one is drawn.
         exclusive: nobody else writes under ``dest``: sweep every open upload there.
         mark_success: write `_SUCCESS`.
@@ -146,6 +148,10 @@ def write(
     Leaving ``with`` normally commits; leaving it by any exception aborts, and a failure of the
     abort is a note on that exception. The arguments are those of `start`.
 
+    All files are written by the process that entered ``with``, in any of its threads. A forked
+    child (a multiprocessing pool) gets `TaskFailed` from ``job.open`` and `WrongProcess` from a
+    file, and can neither commit nor abort the job: use `start` for many processes.
+
     Raises:
         As `start` on entering and `Job.commit` on leaving; `FileStillOpen` for a file that was not
         closed. Before the decision the job is aborted; after it `CommitIncomplete` names the call
@@ -216,6 +222,8 @@ def open_magic(
             S3A's guarantees only; Hadoop's committer commits it.
 
     Raises:
+        TaskFailed: from the file's ``close``: the attempt was committed, or aborted, before the
+            file was closed; it will not be published.
         JobNotRunning: there is no running job of that id; says which call starts it.
         PathError: not a magic path of a job, or one that would lose data.
         OptionError: the job tracks in memory: its attempts cannot be shared.

@@ -258,7 +258,7 @@ class Job:
         Args:
             task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``.
             attempt: a name, unique in the job, for an attempt that several processes share; needs
-                ``track="s3"``.
+                ``track="s3"``. After an abort the name cannot be used again.
 
         Raises:
             JobNotRunning: the job is decided.

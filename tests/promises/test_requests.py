@@ -111,3 +111,21 @@ def test_a_task_of_many_files_reads_the_fence_twice(s3: MemoryStore) -> None:
     s3.requests.clear()
     committed_task(job, "1", {f"{n}.csv": b"" for n in range(100)})
     assert s3.requests["head"] == 2
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_an_aborted_task_makes_the_requests_that_the_docs_state(
+    s3: MemoryStore, track: Track
+) -> None:
+    """Each upload is aborted and looked at; a task that others may share claims its name, reads the
+    fence, and lists, reads and deletes its tree."""
+    task = mc.start(DEST, track=track).task("1")
+    for name in "abc":
+        with task.open(name) as f:
+            f.write(b"1")
+    s3.requests.clear()
+    task.abort()
+    expected = Counter(abort_upload=3, list_parts=3)
+    if track == "s3":
+        expected.update(put=1, head=1, list=1, get=3, delete=1)
+    assert s3.requests == expected
