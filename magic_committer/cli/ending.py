@@ -12,6 +12,7 @@ from magic_committer.cli.calls import Calls
 from magic_committer.cli.quantities import age_words, counted, pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
+from magic_committer.commit.conflict import FAILING
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.committers.magic import Prospect
 from magic_committer.errors import (
@@ -32,6 +33,11 @@ from magic_committer.runtime import ProgressFunction, Runtime
 
 IDS_NAMED_MAX = 10
 """Ids that are told to who asks for a job that is not there."""
+WRITTEN_OVER = (
+    "What the job has written over does not come back: where a file of it is visible at a key that"
+    " held another object before, undoing deletes the file, and the old object is gone. "
+)
+"""Said before a job is undone that was free to write over objects."""
 PROBLEMS_MAX = 5
 """Problems that are told of a job that cannot be committed."""
 
@@ -122,16 +128,22 @@ class Ending:
             " adopt it only if its JVM is dead. "
         )
 
+    @property
+    def loss(self) -> str:
+        """What is said before a decided job is undone; "" if it could write over nothing."""
+        undone = self.state in (State.COMMITTING, State.REVERTING)
+        return WRITTEN_OVER if undone and self.record().terms.mode not in FAILING else ""
+
     def question(self) -> str:
         """What to ask before the job is aborted or undone."""
         job_id, found = self.calls.job_id, self.look()
         if self.state is State.COMMITTING:
             return (
-                f"Undo job {job_id}, which is committing: abort its uploads, and delete"
-                f" {found.visible} of its {counted(found.files, 'file')} that are visible?"
+                f"{self.loss}Undo job {job_id}, which is committing: abort its uploads, and"
+                f" delete {found.visible} of its {counted(found.files, 'file')} that are visible?"
             )
         if self.state not in (State.RUNNING, State.ABSENT):
-            return f"Finish undoing job {job_id}, which is {self.state}?"
+            return f"{self.loss}Finish undoing job {job_id}, which is {self.state}?"
         many = pending_words(found.tasks, found.files, found.bytes)
         if self.seen is None:
             return f"{self.warning}Abort job {job_id}: {many}?"
@@ -187,12 +199,14 @@ class Ending:
 
     def tell(self, question: str, files: Prospect | None = None) -> None:
         """The answer to ``--dry-run``."""
+        warning = WRITTEN_OVER if question.startswith(WRITTEN_OVER) else self.warning
         told: dict[str, Any] = {
             "job_id": self.calls.job_id,
             "dest": self.calls.dest.url,
             "state": str(self.state),
             "adopt": self.adoption is not None,
-            "would": question.removeprefix(self.warning).removesuffix("?"),
+            "warning": warning.strip(),
+            "would": question.removeprefix(warning).removesuffix("?"),
             "tasks": files and list(files.tasks),
             "files": files and files.files,
             "bytes": files and files.bytes,
@@ -200,6 +214,7 @@ class Ending:
         lines = (
             ("job", self.calls.job_id),
             ("adopt", "its record is written first" if self.adoption is not None else ""),
+            ("warning", told["warning"]),
             ("would", told["would"]),
             ("tasks", name_some(files.tasks) if files else ""),
         )

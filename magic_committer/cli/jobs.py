@@ -214,7 +214,12 @@ def abort(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Make sure that nothing of a job is visible, now or later, however young it is."""
+    """Make sure that nothing of a job is visible, now or later, however young it is.
+
+    With --revert, what a committing job has written over does not come back: where one of its files
+    is visible at a key that held another object before, the file is deleted, and the old object is
+    gone.
+    """
     with shell.progress() as progress, Calls(shell, path, job_id) as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
         reverting = ending.state == State.COMMITTING and revert
@@ -225,6 +230,8 @@ def abort(
             ending.tell(question)
             return exits.OK
         if ending.state != State.CLOSED:
+            if yes and reverting and ending.loss:  # who is asked reads it in the question
+                shell.note(f"magic-committer: {ending.loss.strip()}")
             shell.confirm(question, yes=yes)
         return _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
 

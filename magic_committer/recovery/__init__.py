@@ -124,8 +124,9 @@ def abort(
 
     Args:
         revert: also if it was decided to commit but has not completed: its uploads are aborted, and
-            what is visible of it is deleted. Refused once it has completed, for then it may have
-            deleted what it replaces.
+            what is visible of it is deleted. **What it wrote over does not come back**: where one
+            of its files is visible at a key that held another object, that object is gone. Refused
+            once it has completed, for then it may have deleted what it replaces.
 
     Raises:
         JobNotFound: there is no record: it may have committed, been aborted, or never been.

@@ -3,7 +3,9 @@
 Invariants:
 
 * All files of a job have one schema: the DataFrame's own, as `DataFrame.toArrow` gives it
-  (timestamps in UTC, whatever the session's time zone).
+  (timestamps in UTC, whatever the session's time zone), in which everything may be null, at every
+  depth; Spark reads all files so, whatever they say. "Not null" inside a struct does not hold where
+  the struct itself is null, as after a left join, and pyarrow's writer refuses such rows.
 * That schema is tried on the driver before the job starts: a type that Arrow or the format does not
   have costs no Spark job. The bytes of the trial are what a DataFrame without rows becomes.
 * A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows.
@@ -60,7 +62,8 @@ def write_dataframe(
         report = write_dataframe(df, "s3://bucket/table", mode="append")
 
     A partition with rows becomes one file, ``part-00007-mcj<uuid of the job>.parquet``; a DataFrame
-    without rows becomes one file that holds its schema. Timestamps are stored in UTC.
+    without rows becomes one file that holds its schema. Timestamps are stored in UTC. All columns,
+    and all that is nested in them, are stored as nullable, which is how Spark reads every file.
 
     Args:
         df: any DataFrame, of classic Spark or of Spark Connect, but not a stream.
@@ -90,7 +93,7 @@ def write_dataframe(
         )
     order = Order(dest, mode, exclusive, mark_success, s3, options, progress)
     _refuse_unwritable(df)
-    files = ParquetFiles(df.limit(0).toArrow().schema, dict(writer_options or {}))
+    files = ParquetFiles(nullable(df.limit(0).toArrow().schema), dict(writer_options or {}))
     without_rows = files.without_rows()
     warn_of_idle_kill(df.sparkSession.conf.get(IDLE_KILL, None))
 
@@ -123,6 +126,38 @@ def _refuse_unwritable(df: DataFrame) -> None:
     twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if twice:
         raise OptionError(f"the DataFrame has two columns of one name: {', '.join(twice)}")
+
+
+def nullable(schema: Any) -> Any:
+    """An Arrow schema in which every field may be null, at every depth, but for the keys of maps,
+    which Arrow and Parquet do not allow to be; what is nested in a key may be. Names, order and
+    metadata stay. Pure."""
+    import pyarrow
+
+    return pyarrow.schema([_nullable_field(field) for field in schema], metadata=schema.metadata)
+
+
+def _nullable_field(field: Any) -> Any:
+    return field.with_type(_nullable_type(field.type)).with_nullable(True)
+
+
+def _nullable_type(kind: Any) -> Any:
+    """The same type, with nullable fields inside. The types that nest are all that Spark makes."""
+    import pyarrow
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return pyarrow.struct([_nullable_field(kind.field(n)) for n in range(kind.num_fields)])
+    if types.is_map(kind):
+        key = kind.key_field.with_type(_nullable_type(kind.key_type))
+        return pyarrow.map_(key, _nullable_field(kind.item_field), keys_sorted=kind.keys_sorted)
+    if types.is_large_list(kind):
+        return pyarrow.large_list(_nullable_field(kind.value_field))
+    if types.is_fixed_size_list(kind):
+        return pyarrow.list_(_nullable_field(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pyarrow.list_(_nullable_field(kind.value_field))
+    return kind
 
 
 def file_name(partition: int) -> str:

@@ -25,7 +25,7 @@ from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
 from tests.promises import hands
 from tests.promises.hands import DEST, committed_task, control, visible
-from tests.promises.machine import DAY, FILES, HOUR, Machine
+from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
 
 STATES = (
     "running", "committing", "completed", "reverting", "reverted", "aborting", "closed",
@@ -455,6 +455,42 @@ def test_a_committing_job_is_not_aborted_unasked(machine: Machine, command: Comm
     assert "1 of its 2 files" in dry
     assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
     assert visible(machine.s3) == {}
+
+
+def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command: Command) -> None:
+    """``abort --revert`` says that what the job wrote over does not come back: in the dry run, and
+    with ``--yes`` before the first request that changes anything; and so it is."""
+    machine.s3.put_object("t/1.csv", b"older")
+    machine.job("committing", job_id="mine")
+    words = "What the job has written over does not come back"
+    dry = command("job", "abort", DEST, "mine", "--revert", "--dry-run", "--format", "json").json()
+    assert dry["warning"].startswith(words)
+    assert dry["would"].startswith("Undo job mine, which is committing: ")
+    assert words in command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
+
+    def no_change(request: Request) -> None:
+        if request.verb not in READS:
+            raise PermissionDenied("nothing may be changed")
+
+    machine.s3.before = no_change
+    told = command("job", "abort", DEST, "mine", "--revert", "--yes")
+    assert (told.code, told.err.count(words)) == (exits.FORBIDDEN, 1)
+    machine.s3.before = None
+    assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
+    assert visible(machine.s3) == {}
+
+
+def test_a_job_that_could_write_over_nothing_warns_of_nothing(
+    machine: Machine, command: Command
+) -> None:
+    """Mode ``fail`` has written over nothing, a commit undoes nothing: neither warns of a loss."""
+    machine.job("committing", job_id="mine", mode="fail")
+    told = command("job", "abort", DEST, "mine", "--revert", "--yes")
+    assert (told.code, told.err) == (exits.OK, "")
+    machine.job("committing", job_id="other")
+    dry = command("job", "commit", DEST, "other", "--dry-run", "--format", "json").json()
+    assert dry["warning"] == ""
+    assert command("job", "commit", DEST, "other", "--yes").err == ""
 
 
 def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(

@@ -1,0 +1,135 @@
+"""`write_dataframe` and "not null": all is written as nullable, at every depth."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark.sql import SparkSession
+
+from magic_committer.spark import write_dataframe
+from magic_committer.spark.frame import ParquetFiles, nullable
+from tests.spark.lake import Lake
+
+
+def strict(kind: Any, name: str = "f") -> Any:
+    """A field that must not be null."""
+    return pyarrow.field(name, kind, nullable=False, metadata={"of": name})
+
+
+def every_field(fields: Any) -> list[Any]:
+    """All fields of a schema or struct, those inside included; a map's own keys are left out."""
+    found = []
+    for field in fields:
+        found.append(field)
+        kind = field.type
+        if pyarrow.types.is_map(kind):
+            found += every_field([kind.item_field])
+            found += every_field([kind.key_field])[1:]
+        elif pyarrow.types.is_struct(kind):
+            found += every_field([kind.field(n) for n in range(kind.num_fields)])
+        elif hasattr(kind, "value_field"):
+            found += every_field([kind.value_field])
+    return found
+
+
+def leaves(fields: list[Any]) -> list[str]:
+    """The types that nest nothing, whole: with precision and time zone."""
+    return [str(field.type) for field in fields if not pyarrow.types.is_nested(field.type)]
+
+
+X = pyarrow.struct([strict(pyarrow.int64(), "x"), strict(pyarrow.string(), "y")])
+KINDS = {
+    "plain": pyarrow.decimal128(12, 3),
+    "instant": pyarrow.timestamp("us", "UTC"),
+    "struct": X,
+    "list": pyarrow.list_(strict(X, "element")),
+    "large list": pyarrow.large_list(strict(X, "element")),
+    "fixed list": pyarrow.list_(strict(X, "element"), 2),
+    "map": pyarrow.map_(strict(X, "key"), strict(X, "value")),
+    "struct in list in map": pyarrow.map_(
+        pyarrow.string(),
+        strict(pyarrow.list_(strict(pyarrow.struct([strict(X, "inner")]), "element")), "value"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_field_at_every_depth_may_be_null(name: str) -> None:
+    """Nothing of a schema stays "not null" but the keys of maps, and nothing else changes."""
+    given = pyarrow.schema([strict(KINDS[name], "column")], metadata={"k": "v"})
+    made = nullable(given)
+    fields, before = every_field(made), every_field(given)
+    assert [field.name for field in fields if not field.nullable] == []
+    assert not all(field.nullable for field in before)
+    assert [field.name for field in fields] == [field.name for field in before]
+    assert [field.metadata for field in fields] == [field.metadata for field in before]
+    assert made.metadata == given.metadata
+    assert [field.type.id for field in fields] == [field.type.id for field in before]
+    assert leaves(fields) == leaves(before)
+    assert nullable(made).equals(made, check_metadata=True)
+
+
+def test_a_map_keeps_its_keys() -> None:
+    """A map's key stays "not null", for Parquet demands it; what is inside of it may be null."""
+    (column,) = nullable(pyarrow.schema([strict(KINDS["map"], "column")]))
+    assert not column.type.key_field.nullable
+    assert column.type.key_type.field("x").nullable
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_of_strict_schemas_are_written(name: str) -> None:
+    """A batch whose schema is strict goes into a file whose schema is not."""
+    given = pyarrow.schema([pyarrow.field("column", KINDS[name])])
+    batch = pyarrow.RecordBatch.from_arrays([pyarrow.nulls(3, KINDS[name])], schema=given)
+    file = BytesIO()
+    ParquetFiles(nullable(given), {}).write(file, [batch])
+    file.seek(0)
+    assert pyarrow.parquet.read_table(file)["column"].null_count == 3
+
+
+LEFT = "SELECT id FROM range(4)"
+RIGHT = """
+    SELECT id,
+        named_struct('x', id, 'y', 'text') AS plain,
+        array(named_struct('x', id)) AS listed,
+        map('a', named_struct('x', id)) AS mapped,
+        map('a', array(named_struct('inner', named_struct('x', id)))) AS deep
+    FROM range(2)
+"""
+
+
+def test_a_left_join_of_structs_is_written(spark: SparkSession, lake: Lake, tmp_path: Any) -> None:
+    """A struct that must have its fields, and is missing where a left join finds nothing, in
+    arrays and in maps of arrays too: written, and read back by Spark as it was."""
+    df = spark.sql(f"SELECT * FROM ({LEFT}) LEFT JOIN ({RIGHT}) USING (id)")
+    plain: Any = df.schema["plain"].dataType
+    assert not plain.fields[0].nullable  # else this test could not fail
+    write_dataframe(df, lake.dest)
+    for name, body in lake.data().items():
+        (tmp_path / name).write_bytes(body)
+    found = spark.read.parquet(str(tmp_path))
+    assert sorted(found.collect(), key=lambda one: one.id) == sorted(
+        df.collect(), key=lambda one: one.id
+    )
+    assert [row.plain for row in found.collect() if row.id >= 2] == [None, None]
+
+
+def test_spark_reads_the_schema_that_it_reads_of_its_own_files(
+    spark: SparkSession, lake: Lake, tmp_path: Any
+) -> None:
+    """A reader in Spark finds the columns of our files as it finds those of ``df.write.parquet``:
+    nullable, all of them."""
+    df = spark.sql(f"SELECT * FROM ({LEFT}) LEFT JOIN ({RIGHT}) USING (id)").coalesce(1)
+    write_dataframe(df, lake.dest)
+    (tmp_path / "ours").mkdir()
+    for name, body in lake.data().items():
+        (tmp_path / "ours" / name).write_bytes(body)
+    df.write.parquet(str(tmp_path / "sparks"))
+    ours, theirs = (spark.read.parquet(str(tmp_path / name)) for name in ("ours", "sparks"))
+    assert ours.schema == theirs.schema
+    (table,) = lake.tables()
+    assert [field.name for field in every_field(table.schema) if not field.nullable] == []
