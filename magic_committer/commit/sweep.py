@@ -328,9 +328,9 @@ class _Sweep:
             attempt = accepted_attempts.get(saved.task)
             if attempt is None:
                 never[saved.task] += saved.attempt not in self.with_set
-            elif attempt == saved.attempt and not self.spared(saved.upload):
-                # Who does not know all that the plan names goes by what the upload was.
-                late[saved.task] += not self.look_first or saved.upload in self.sent
+            elif attempt == saved.attempt:
+                # What the plan names is spared, or was looked at and has become its object.
+                late[saved.task] += saved.upload in self.sent
         return _told(
             never,
             "saved {files} and was never committed: call task.commit(): they were not published",

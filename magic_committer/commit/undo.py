@@ -56,13 +56,14 @@ def undo(
     try:
         now = records.read(runtime, seen.key)
     except (StoreError, FormatError):
-        raise _incomplete(job, failure) from failure  # what failed first says more
+        raise not_undone(job, failure) from failure  # what failed first says more
     if now is None or now.record.state is not State.REVERTING:
         return now
-    raise _incomplete(job, failure) from failure
+    raise not_undone(job, failure) from failure
 
 
-def _incomplete(job: StartedJob, failure: MagicError) -> AbortIncomplete:
+def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
+    """The error for a job that is being reverted, while not all of it is gone."""
     return AbortIncomplete(
         f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
         job_id=job.id,

@@ -12,6 +12,7 @@ from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept
 from magic_committer.recovery.values import FoundJob
+from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 from tests.promises.machine import Crash, crash
 
@@ -85,25 +86,36 @@ def test_another_jobs_pendings_are_not_told(s3: MemoryStore) -> None:
     assert set(kept) < set(control(s3))
 
 
-def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore) -> None:
+@pytest.mark.parametrize("how", ["driver", "another"])
+def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore, how: str) -> None:
     """Its pendingset names the files, and they are visible: that the `.pending`s could not be
-    deleted loses nothing, whoever finishes the job."""
-    job = mc.start(DEST, job_id="j", track="s3")
+    deleted loses nothing, whoever finishes the job, and whatever he knows of its plan."""
+    job = mc.start(DEST, job_id="j", track="s3", mark_success=False)
     dies = At(s3, lambda r: r.verb == "delete", crash)
     with pytest.raises(Crash):
         committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
     assert dies.done
     s3.before = None
     assert any(key.endswith(".pending") for key in control(s3))
-    dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-    with pytest.raises(Crash):
-        mc.attach(DEST, "j").commit()
-    assert dies.done
-    s3.before = None
-    report = mc.recover(DEST, "j").report
+    if how == "another":
+        swept = At(s3, lambda r: r.verb == "list" and r.key.endswith("__magic_job-j/"), crash)
+        with pytest.raises(Crash):
+            mc.attach(DEST, "j").commit()
+        assert swept.done
+        s3.before = None
+    report = job.commit() if how == "driver" else mc.recover(DEST, "j").report
     assert report is not None
     assert report.warnings == ()
     assert len(visible(s3)) == 2
+
+
+def test_what_an_adopted_job_of_hadoop_left_is_not_told(s3: MemoryStore) -> None:
+    """Its uncommitted tasks are not ours to judge: their `.pending`s carry no token."""
+    hadoops = leave_job(s3, "3.5.0", unfinished=True)
+    mc.adopt(DEST, hadoops.id, older_than=0)
+    report = mc.attach(DEST, hadoops.id).commit()
+    assert report.warnings == ()
+    assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("recovered", [False, True])

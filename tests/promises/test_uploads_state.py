@@ -354,6 +354,28 @@ def test_what_fails_in_a_revert_is_told_as_incomplete_and_done_again(
     assert s3.open_uploads() == ()
 
 
+@pytest.mark.parametrize("damage", ["denied", "no answer", "no plan"])
+def test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete(
+    machine: Machine, damage: str
+) -> None:
+    """I10: nobody is told that a job that is being reverted is committed, and never to abort it."""
+    job = machine.job("reverting")
+    s3 = machine.s3
+    (plan,) = (key for key in s3.keys() if "/plan-" in key)
+    body, metadata = s3.body(plan), s3.attributes(plan).metadata
+    if damage == "no plan":
+        s3.put_object(plan, b"{}")
+    else:
+        error = DENIED if damage == "denied" else Unanswered("no answer")
+        s3.before = denying("get", key=plan, error=error)
+    with pytest.raises(mc.AbortIncomplete) as raised:
+        mc.abort(DEST, job.id)
+    assert "is committed" not in str(raised.value)
+    s3.before = None
+    s3.put_object(plan, body, metadata=metadata)
+    assert mc.abort(DEST, job.id).outcome == "reverted"
+
+
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
 @pytest.mark.parametrize("verb", ["put", "get"])
 def test_a_record_that_fails_after_the_undoing_is_told_as_incomplete(

@@ -30,9 +30,15 @@ from magic_committer.commit.outcome import (
 )
 from magic_committer.commit.plan import Plan, load_plan
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
-from magic_committer.commit.undo import undo
+from magic_committer.commit.undo import not_undone, undo
 from magic_committer.committers.magic.setup import decider
-from magic_committer.errors import FormatError, NotFound, StoreError
+from magic_committer.errors import (
+    CommitIncomplete,
+    FormatError,
+    MagicError,
+    NotFound,
+    StoreError,
+)
 from magic_committer.job import Decider, JobReport, StartedJob, State
 from magic_committer.paths import Destination
 from magic_committer.runtime import Runtime
@@ -210,9 +216,15 @@ class Follower:
 
     def _undo_stored(self, seen: records.Seen) -> records.Seen | None:
         try:
-            plan = self._stored_plan(seen)
-        except NotFound:
-            return records.read(self.runtime, seen.key)
+            try:
+                plan = self._stored_plan(seen)
+            except NotFound:
+                return records.read(self.runtime, seen.key)
+        except CommitIncomplete as error:
+            cause = error.__cause__ if isinstance(error.__cause__, MagicError) else error
+            raise not_undone(self.job, cause) from cause
+        except (StoreError, FormatError) as error:
+            raise not_undone(self.job, error) from error
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=False)
         return undo(self.runtime, self.job, seen, source, self.in_flight)
 
