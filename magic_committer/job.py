@@ -25,7 +25,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, get_args
@@ -43,6 +43,7 @@ from magic_committer.options import (
 )
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.store import ChecksumAlgorithm, same_etag, same_time
+from magic_committer.strict import Reader, plain, read_document
 
 # Limits and wire names ----------------------------------------------------------------------------
 
@@ -435,73 +436,3 @@ class JobReport:
         values["decider"] = plain(self.decider) if self.decider else None
         values["state"] = str(self.state)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-# Reading JSON strictly ----------------------------------------------------------------------------
-
-
-def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
-    """Parse a JSON object of ours."""
-    if len(data) > bytes_max:
-        raise FormatError(source, "", f"has {len(data)} bytes, more than {bytes_max}")
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise FormatError(source, "", f"is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise FormatError(source, "", "is not a JSON object")
-    return document
-
-
-class Reader:
-    """Takes fields out of a JSON object one by one; what is left over is unknown, hence refused:
-    a field that this version does not know may be one that it must not drop."""
-
-    def __init__(self, values: dict[str, Any], source: str, prefix: str = "") -> None:
-        self._values = dict(values)
-        self._source = source
-        self._prefix = prefix
-
-    def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        if name not in self._values:
-            raise FormatError(self._source, self._prefix + name, "is missing")
-        value = self._values.pop(name)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise FormatError(
-                self._source, self._prefix + name, f"has the wrong type: {type(value).__name__}"
-            )
-        return value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def one_of(self, name: str, allowed: Sequence[str]) -> Any:
-        value = self.take(name, str)
-        if value not in allowed:
-            raise FormatError(
-                self._source, self._prefix + name, f"is {value!r}, none of {', '.join(allowed)}",
-                hint="Upgrade magic-committer if a newer version wrote it",
-            )  # fmt: skip
-        return value
-
-    def choice(self, name: str, enum: type[State]) -> State:
-        return enum(self.one_of(name, [member.value for member in enum]))
-
-    def optional(self, name: str, read: Any) -> Any:
-        if self._values.get(name, 0) is None:
-            del self._values[name]
-            return None
-        return read(Reader(self.take(name, dict), self._source, f"{self._prefix}{name}."))
-
-    def nothing_left(self) -> None:
-        for name in self._values:
-            raise FormatError(
-                self._source, self._prefix + name, "is unknown to this version",
-                hint="Upgrade magic-committer",
-            )  # fmt: skip
-
-
-def plain(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    return value

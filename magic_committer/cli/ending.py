@@ -12,7 +12,6 @@ from magic_committer.cli.calls import Calls
 from magic_committer.cli.quantities import age_words, counted, pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
-from magic_committer.commit.conflict import FAILING
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.committers.magic import Prospect
 from magic_committer.errors import (
@@ -23,6 +22,7 @@ from magic_committer.errors import (
     name_some,
 )
 from magic_committer.job import JobRecord, State
+from magic_committer.options import FAILING
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.recovery.adoption import Adoption, adopt_job, prospect_of
 from magic_committer.recovery.finish import committer_of

@@ -18,7 +18,7 @@ from magic_committer.commit.marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
 from magic_committer.commit.plan import Plan
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
 from magic_committer.formats import Pending, PendingSet, SuccessData
-from magic_committer.job import JobRecord, plain
+from magic_committer.job import JobRecord
 from magic_committer.paths import parse_url
 from magic_committer.recovery.reading import (
     BYTES_MAX,
@@ -31,6 +31,7 @@ from magic_committer.recovery.reading import (
     kind_by_content,
     kind_by_name,
 )
+from magic_committer.strict import plain
 
 ROWS_SHOWN_MAX = 200
 """Files of a pendingset, or sets of a plan, in a table; the formats for programs have all."""

@@ -16,11 +16,12 @@ from typing import NoReturn
 import orjson
 
 from magic_committer.errors import FormatError, PathError
-from magic_committer.job import ObjectRef, Reader, StartedJob, read_document
+from magic_committer.job import ObjectRef, StartedJob
 from magic_committer.options import BY_PARTITION, REPLACING
 from magic_committer.paths import PENDINGSET_SUFFIX, Destination, is_hidden
 from magic_committer.runtime import Runtime
 from magic_committer.store import same_etag
+from magic_committer.strict import Reader, read_document
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)

@@ -25,9 +25,10 @@ from magic_committer.formats import (
     decode_pendingset,
     decode_success,
 )
-from magic_committer.job import RECORD_BYTES_MAX, JobRecord, Reader, read_document
+from magic_committer.job import RECORD_BYTES_MAX, JobRecord
 from magic_committer.paths import ALIVE, PENDING_SUFFIX, PENDINGSET_SUFFIX, RECORD, SUCCESS
 from magic_committer.recovery.look import SIGN_BYTES_MAX
+from magic_committer.strict import Reader, read_document
 
 FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)

@@ -220,7 +220,7 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
         late.close()
     assert [u.key for u in s3.open_uploads()] == (["t/early.csv"] if ended == "committed" else [])
     assert not [key for key in control(s3) if "late.csv" in key]
-    report = job.commit()
+    report = job.commit(expect=int(ended == "committed"))
     assert report.files == (ended == "committed")
     assert s3.open_uploads() == ()
 

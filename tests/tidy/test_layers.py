@@ -14,7 +14,7 @@ LAYERS = (
     # ports: what is asked of the world
     ("store", "pool"),
     # vocabulary: values; `runtime` bundles the ports into one
-    ("checksum documents elements fields formats job options paths runtime stats",),
+    ("checksum documents elements fields formats job options paths runtime stats strict",),
     # mechanisms, which do not know of each other, and adapters, which stand behind the ports
     ("upload", "commit", "s3", "memory memory_bucket"),
     ("committers",),

@@ -18,9 +18,10 @@ import orjson
 from magic_committer.commit import records
 from magic_committer.committers.magic.setup import decider
 from magic_committer.errors import MagicError, StoreError
-from magic_committer.job import HANDS_OFF, JOB_METADATA, StartedJob, plain
+from magic_committer.job import HANDS_OFF, JOB_METADATA, StartedJob
 from magic_committer.paths import Destination, JobPaths
 from magic_committer.runtime import Runtime
+from magic_committer.strict import plain
 
 logger = logging.getLogger("magic_committer")
 

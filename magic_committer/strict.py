@@ -1,0 +1,83 @@
+"""Reading and writing the library's own JSON: records, plans, results. Strict: a field that is not
+known is refused, for it may be one that must not be dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import orjson
+
+from magic_committer.errors import FormatError
+
+E = TypeVar("E", bound=StrEnum)
+
+
+def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
+    """Parse a JSON object of ours."""
+    if len(data) > bytes_max:
+        raise FormatError(source, "", f"has {len(data)} bytes, more than {bytes_max}")
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(source, "", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise FormatError(source, "", "is not a JSON object")
+    return document
+
+
+class Reader:
+    """Takes fields out of a JSON object one by one; what is left over is unknown, hence refused:
+    a field that this version does not know may be one that it must not drop."""
+
+    def __init__(self, values: dict[str, Any], source: str, prefix: str = "") -> None:
+        self._values = dict(values)
+        self._source = source
+        self._prefix = prefix
+
+    def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        if name not in self._values:
+            raise FormatError(self._source, self._prefix + name, "is missing")
+        value = self._values.pop(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise FormatError(
+                self._source, self._prefix + name, f"has the wrong type: {type(value).__name__}"
+            )
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def one_of(self, name: str, allowed: Sequence[str]) -> Any:
+        value = self.take(name, str)
+        if value not in allowed:
+            raise FormatError(
+                self._source, self._prefix + name, f"is {value!r}, none of {', '.join(allowed)}",
+                hint="Upgrade magic-committer if a newer version wrote it",
+            )  # fmt: skip
+        return value
+
+    def choice(self, name: str, enum: type[E]) -> E:
+        return enum(self.one_of(name, [member.value for member in enum]))
+
+    def optional(self, name: str, read: Any) -> Any:
+        if self._values.get(name, 0) is None:
+            del self._values[name]
+            return None
+        return read(Reader(self.take(name, dict), self._source, f"{self._prefix}{name}."))
+
+    def nothing_left(self) -> None:
+        for name in self._values:
+            raise FormatError(
+                self._source, self._prefix + name, "is unknown to this version",
+                hint="Upgrade magic-committer",
+            )  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    return value
