@@ -107,7 +107,8 @@ def sweep(
     """
     dest = Destination.parse(job.dest)
     swept = Swept()
-    run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first)
+    tells = accepted_attempts is not None
+    run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
     found = run.control_objects()
     run.abort_all(run.named_uploads(found, accepted))
     run.abort_listed()
@@ -115,6 +116,8 @@ def sweep(
         swept.warnings += run.unpublished(accepted_attempts)
     for upload, removed in islice(swept.left.values(), NAMED_MAX):
         swept.failed(f"the upload of {upload.key} could not be aborted: {removed.why}")
+    if len(swept.left) > NAMED_MAX:
+        swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # else they name uploads that the next sweep must find
         run.delete(found, accepted)
     return swept
@@ -139,6 +142,8 @@ class _Sweep:
     in_flight: int
     swept: Swept
     look_first: bool
+    tells: bool
+    """Of files that were saved and are not published."""
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
     ended: KeySet = field(default_factory=KeySet)
@@ -311,7 +316,7 @@ class _Sweep:
     # What was saved and is not published ----------------------------------------------------------
 
     def _note_saved(self, key: str, uploads: list[UploadName], metadata: Mapping[str, str]) -> None:
-        if metadata.get(JOB_METADATA) != self.job.uuid:
+        if not self.tells or metadata.get(JOB_METADATA) != self.job.uuid:
             return
         task, attempt = metadata.get(TASK_METADATA, ""), metadata.get(ATTEMPT_METADATA, "")
         if key.endswith(PENDINGSET_SUFFIX):

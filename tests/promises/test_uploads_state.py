@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.sweep import NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
     NotSupported,
@@ -545,3 +546,18 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
             assert list(visible(s3).values()) == [b"1"]
         else:
             assert s3.requests["abort_upload"] > 0
+
+
+def test_many_uploads_that_stay_are_named_in_part_and_counted() -> None:
+    """A hundred are named, the rest is a number; all of them are there for the next sweep."""
+    with deaf_store(99) as (s3, _):
+        job = mc.start(DEST)
+        for number in range(NAMED_MAX + 7):
+            s3.start_upload(f"t/{number}-mcj{job.uuid}.csv")
+        report = job.abort()
+        assert (report.state, len(report.left_open)) == ("aborting", NAMED_MAX)
+        assert len(report.warnings) == NAMED_MAX + 1
+        assert report.warnings[-1] == "7 more uploads could not be aborted"
+        s3.times = 0
+        assert mc.attach(DEST, job.id).abort().warnings == ()
+        assert s3.open_uploads() == ()
