@@ -182,9 +182,10 @@ def test_a_job_in_a_child_is_a_copy(
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """moto's server, found by every process through the environment alone."""
+    """moto's server, found by every process through the environment. A bucket of its own: clients
+    are kept by bucket, and other modules have servers too."""
     with moto_server() as url:
-        make_bucket(url, "bucket")
+        make_bucket(url, "forks")
         before = dict(os.environ)
         os.environ.update(
             AWS_ENDPOINT_URL=url,
@@ -202,9 +203,9 @@ def server() -> Iterator[str]:
 def seen(prefix: str) -> dict[str, bytes]:
     """All objects below a prefix, but control objects."""
     client = boto3.client("s3")
-    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
+    found = client.list_objects_v2(Bucket="forks", Prefix=prefix).get("Contents", [])
     return {
-        o["Key"]: client.get_object(Bucket="bucket", Key=o["Key"])["Body"].read()
+        o["Key"]: client.get_object(Bucket="forks", Key=o["Key"])["Body"].read()
         for o in found
         if not o["Key"].endswith("_SUCCESS")
     }
@@ -212,7 +213,7 @@ def seen(prefix: str) -> dict[str, bytes]:
 
 def open_uploads(prefix: str) -> list[str]:
     """Keys of open uploads below a prefix."""
-    listed = boto3.client("s3").list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+    listed = boto3.client("s3").list_multipart_uploads(Bucket="forks", Prefix=prefix)
     return [u["Key"] for u in listed.get("Uploads", [])]
 
 
@@ -232,7 +233,7 @@ def test_a_pool_that_uses_the_global_job_fails_at_once(server: str) -> None:
     global _global
     with (
         pytest.raises(mc.TaskFailed, match="belongs to process") as told,
-        mc.write("s3://bucket/pool") as _global,
+        mc.write("s3://forks/pool") as _global,
     ):
         with _global.open("parent.csv", "w") as f:
             f.write("1")
@@ -273,7 +274,7 @@ def leave(writing: mc.Writing, error: BaseException | None) -> None:
 def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
     """I2, I3: children write, close, leave ``with`` normally and by exception, are collected and
     end; the parent's open and closed files are whole, and are committed."""
-    with mc.write("s3://bucket/own") as job:
+    with mc.write("s3://forks/own") as job:
         with job.open("closed.csv", "w") as f:
             f.write("1")
         still = job.open("open.csv", "w")
@@ -311,7 +312,7 @@ def run_task(job: mc.Job, number: int) -> dict[str, Any]:
 def test_what_the_hint_says_works_in_forked_workers(server: str) -> None:
     """I2: the job is sent to a pool of forked workers, each runs a task, the parent commits the
     results."""
-    job = mc.start("s3://bucket/right")
+    job = mc.start("s3://forks/right")
     with multiprocessing.get_context("fork").Pool(2) as pool:
         results = pool.starmap(run_task, [(job, number) for number in range(4)])
     assert job.commit([mc.TaskCommit.from_dict(one) for one in results]).files == 4
