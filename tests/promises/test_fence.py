@@ -144,7 +144,7 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 def test_a_record_that_may_not_be_read_is_told_as_it_is(s3: MemoryStore, track: Track) -> None:
     """I10: 403 at the fence's first read says nothing of the job: the task raises PermissionDenied,
-    not that it is late, publishes nothing, and aborts its upload: its parts are seen to be there."""
+    not that it is late, publishes nothing, and aborts its upload: its parts are there."""
     job = mc.start(DEST, track=track, accept="results")
     task = job.task("1")
     with task.open("a.csv") as f:
