@@ -91,6 +91,7 @@ def _write_and_commit(
         if ending == "drops":
             die(world, actor)
         if ending == "forgets":
+            actor.hurt = True  # to all others it is one that was killed
             return
         result = attempt.commit()
     except MagicError:

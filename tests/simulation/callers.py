@@ -95,7 +95,8 @@ def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor
     """An operator who takes Hadoop's job for dead, adopts it, and commits or aborts it: by the
     public handle, as `attach` gives it."""
     shift.begin(world, actor)
-    actor.serves_all, limit, actor.dead_seconds = False, actor.dead_seconds, 0.0
+    actor.serves_all = actor.reads_only = False
+    limit, actor.dead_seconds = actor.dead_seconds, 0.0
     try:
         adopt_job(world.runtime(actor), DEST, job_id, older_than=limit, options=OPTIONS)
     except MagicError:

@@ -132,8 +132,9 @@ class Telling(Beside):
     def _nothing(self, job: JobTruth, asked: str) -> None:
         """Nothing was published, and nobody said that there is nothing: though tasks had written
         files; or though a task was at work, and the old data goes."""
-        if job.accepted or job.nothing_said:
+        if job.accepted or job.nothing_said or job.nothing_told:
             return
+        job.nothing_told = True
         at_work = [a for a in self.truth.attempts.values() if a.job == job.uuid]
         wrote = [
             a.name

@@ -114,6 +114,8 @@ class JobTruth:
     """A Complete of its met an object of somebody else's."""
     nothing_said: bool = False
     """A caller said that there is nothing to publish."""
+    nothing_told: bool = False
+    """Somebody was told that it is committed, which has published nothing."""
     handed_out: bool = False
     """Its setup returned: others may know it."""
     forgotten: bool = False
@@ -361,7 +363,7 @@ class Truth:
             return False
         if not job.terms["mode"].endswith("partitions"):
             return True
-        return self.partition(name) in (job.partitions or self.partitions_written(job))
+        return self.partition(name) in self.partitions_of(job)
 
     @staticmethod
     def partition(name: str) -> str:
@@ -369,8 +371,11 @@ class Truth:
         directory, slash, _ = name.rpartition("/")
         return directory + slash
 
-    def partitions_written(self, job: JobTruth) -> set[str]:
-        """The partitions of the files that a job's tasks have written so far."""
+    def partitions_of(self, job: JobTruth) -> set[str]:
+        """The partitions that a decided job writes; of another one those of the files that its
+        tasks have opened so far."""
+        if job.plan_key:
+            return set(job.partitions)
         prefix = job.directory.partition("__magic")[0]
         return {
             self.partition(key.removeprefix(prefix))
@@ -384,5 +389,4 @@ class Truth:
         modes = one.terms["mode"], other.terms["mode"]
         if not all(mode.endswith("partitions") for mode in modes):
             return True
-        mine = set(one.partitions) or self.partitions_written(one)
-        return bool(mine & (set(other.partitions) or self.partitions_written(other)))
+        return bool(self.partitions_of(one) & self.partitions_of(other))
