@@ -24,7 +24,7 @@ from magic_committer.handles import Job, Task
 from magic_committer.job import JobReport, State, TaskCommit
 from magic_committer.store import Attributes
 from tests.simulation import operators
-from tests.simulation.scheduler import Actor
+from tests.simulation.scheduler import Actor, Signal
 from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
@@ -140,24 +140,43 @@ def write_file(
     known.closed[stream.key] = began
 
 
-def by_path(world: World, run: JobRun, name: str, shared: str, actor: Actor) -> None:
-    """Closes a file of an attempt that goes by a name, and leaves its commit to others."""
+def by_path(
+    world: World, run: JobRun, name: str, shared: str, written: Signal, straggles: bool,
+    actor: Actor,
+) -> None:  # fmt: skip
+    """Closes files of an attempt that goes by a name, and leaves its commit to others.
+
+    Args:
+        written: set when it has closed the file that they wait for. straggles: it closes another
+            one later, which they know nothing of.
+    """
     world.scheduler.wait(run.ready)
-    if run.started is None:
-        return
-    with suppress(MagicError):
-        attempt = world.committer(actor, run.started).attempt(name, shared)
-        write_file(world, run, attempt, known_attempt(world, attempt), 0)
+    try:
+        if run.started is None:
+            return
+        with suppress(MagicError):
+            attempt = world.committer(actor, run.started).attempt(name, shared)
+            known = known_attempt(world, attempt)
+            write_file(world, run, attempt, known, 0)
+            world.scheduler.notify(written)
+            if straggles:
+                world.scheduler.sleep(world.chance.random() * LATE_SECONDS)
+                write_file(world, run, attempt, known, 1)
+    finally:
+        if not actor.dead:
+            world.scheduler.notify(written)
 
 
-def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, actor: Actor) -> None:
+def by_name(
+    world: World, run: JobRun, name: str, shared: str, written: Signal, actor: Actor
+) -> None:
     """Commits an attempt that others wrote, by its name."""
     world.scheduler.wait(run.ready)
     if run.started is None:
         return
     try:
         if world.chance.random() < 0.8:
-            world.scheduler.wait(after.ended)
+            world.scheduler.await_if_possible(written)
         attempt = world.committer(actor, run.started).attempt(name, shared)
         with suppress(MagicError):
             try:
@@ -176,13 +195,14 @@ def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, act
 
 
 def twin_aborts(
-    world: World, run: JobRun, name: str, shared: str, delay: int, actor: Actor
+    world: World, run: JobRun, name: str, shared: str, written: Signal, delay: int, actor: Actor
 ) -> None:
     """Aborts an attempt by its name, while others may be committing it: a scheduler that takes its
     task for lost."""
     world.scheduler.wait(run.ready)
     if run.started is None:
         return
+    world.scheduler.await_if_possible(written)
     world.wait_turns(delay)
     with suppress(MagicError):
         world.committer(actor, run.started).attempt(name, shared).abort()
@@ -391,8 +411,10 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
 # Others -------------------------------------------------------------------------------------------
 
 
-def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
-    """Another program in the same directory."""
+def foreign(world: World, deeds: tuple[str, ...], after: Signal | None, actor: Actor) -> None:
+    """Another program in the same directory. ``after``: it begins when that is set."""
+    if after is not None:
+        world.scheduler.await_if_possible(after)
     for deed in deeds:
         world.wait_turns(1 + int(world.chance.random() * 60))
         data = [k for k, o in world.watch.truth.objects.items() if o.upload]

@@ -65,6 +65,15 @@ HELD = (
     "delete_one data",
 )
 """What its next requests of a kind may take, in seconds, and of which kinds."""
+TWIN_HELD = (
+    "abort_upload",
+    "abort_upload",
+    "list attempt",
+    "get pending",
+    "delete",
+    "put pendingset",
+)
+"""The same for who aborts an attempt that others commit."""
 SLEEPS = (0.0, 0.0, 0.0, 5.0, 60.0, 1500.0, 5000.0)
 DEADS = (0.0, 0.0, 20.0, 1000.0, 86_400.0)
 """Ages in seconds from which an operator takes a running job for dead."""
@@ -75,7 +84,10 @@ back. All other limits may be 0 at any time."""
 RESTS = (0.0, 0.0, 2000.0, 8000.0)
 """How long a second run of a given id waits after the end of the first."""
 
-DEEDS = ("overwrite", "ahead", "ahead", "delete", "mark", "mark alike", "same", "upload", "write")
+DEEDS = (
+    "overwrite", "ahead", "ahead", "delete", "mark", "mark alike", "mark alike", "overwrite old",
+    "same", "same", "upload", "write",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     hadoop = chance.random() < 0.1 or bool({"Hadoop", "adopter"} & set(focus.others))
     if hadoop:
         hadoop_job(world)
-    others(world, focus)
+    others(world, focus, driver)
     serving(world, focus, litter, hadoop)
     faults = draw_faults(chance, _expected(world))
     if focus.fault:
@@ -226,7 +238,7 @@ def start_job(world: World, run: JobRun, former: JobRun | None = None) -> Actor:
     small = len(run.tasks) == 1
     for name in run.tasks:
         twins = 1 if small or chance.random() < 0.7 else 2
-        shared = run.terms.track == "s3" and chance.random() < 0.3
+        shared = run.terms.track == "s3" and chance.random() < 0.4
         run.working[name] = twins
         for number in range(twins):
             ending = "well" if small else chance.choice(ENDINGS)
@@ -242,21 +254,23 @@ def start_job(world: World, run: JobRun, former: JobRun | None = None) -> Actor:
 
 def _shared(world: World, run: JobRun, name: str, who: str) -> None:
     """An attempt that one process writes and another one commits; a third may abort it."""
-    chance, attempt = world.chance, f"a{name}"
-    opener = world.start(
-        f"{who}-writes", "task", partial(actors.by_path, world, run, name, attempt)
-    )
-    world.start(who, "task", partial(actors.by_name, world, run, name, attempt, opener))
-    if chance.random() < 0.3:
-        delay = int(chance.random() * 40)
-        program = partial(actors.twin_aborts, world, run, name, attempt, delay)
-        world.start(f"{who}-aborts", "task", program)
+    chance, attempt, written = world.chance, f"a{name}", Signal()
+    straggles = chance.random() < 0.3
+    opener = partial(actors.by_path, world, run, name, attempt, written, straggles)
+    world.start(f"{who}-writes", "task", opener)
+    world.start(who, "task", partial(actors.by_name, world, run, name, attempt, written))
+    if chance.random() < 0.4:
+        delay = int(chance.random() ** 2 * 30)
+        program = partial(actors.twin_aborts, world, run, name, attempt, written, delay)
+        twin = world.start(f"{who}-aborts", "task", program)
+        if chance.random() < 0.7:
+            twin.holds[chance.choice(TWIN_HELD)] = chance.choice(HOLDS)
 
 
 # Others -------------------------------------------------------------------------------------------
 
 
-def others(world: World, focus: Focus) -> None:
+def others(world: World, focus: Focus, driver: Actor) -> None:
     """Rivals of the main job, and foreign programs."""
     chance = world.chance
     main = world.runs[0]
@@ -269,10 +283,11 @@ def others(world: World, focus: Focus) -> None:
             after = chance.choice(AFTER[what])
             delay = int(chance.random() * (12 if after else 90))
             world.start(name, name, partial(actors.rival, world, main, after, delay, what))
-    if chance.random() < 0.25 or focus.deeds:
+    if chance.random() < 0.28 or focus.deeds:
         count = 1 + int(chance.random() * 2)
         deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
-        world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds))
+        after = _window(world, driver) if chance.random() < 0.6 else None
+        world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds, after))
 
 
 def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:

@@ -241,6 +241,8 @@ class Effects(Judge):
                 self.broken("I4", f"job {job.id} was {left}, and is {job.state} again")
             else:
                 self.broken("record", f"job {job.id} went from {left} to {job.state}")
+        if left == "running" and sent in self.unheard:
+            self.met("late decision")
         if job.state == "reverting" and not (actor.reverts or job.conflicted):
             self.broken(
                 "I2", f"job {job.id} ({job.terms['mode']}), decided to commit, is undone by {actor}"

@@ -60,6 +60,9 @@ HARMLESS = ("pause", "clock jump", "sent twice", "stale listing")
 """Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered; what a
 listing did not show is excused by itself."""
 
+UNHEARD = ("lost reply", "late", "sent twice", "late and again", "refused again", "crash after")
+"""Faults after which a request has, or may have, taken effect, and its sender does not know."""
+
 CONDITIONAL = ("create record", "swap record", "put pendingset", "put _SUCCESS", "complete_upload")
 """Kinds that a store may answer with 412 though nobody else is there: an own earlier try was."""
 CONFLICTING = (
@@ -263,6 +266,8 @@ class Injector:
         self.calls[-1].note = f"[{fault}]"
         actor.hurt = actor.hurt or fault not in HARMLESS
         actor.sent_twice = actor.sent_twice or fault == "sent twice"
+        if fault in UNHEARD:
+            self._watch.unheard.add(strand.sent)
         if fault == "error before":
             raise _unanswered(request, "the connection broke")
         if fault == "refused" and self._chance.random() < 0.3:

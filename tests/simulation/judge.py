@@ -28,12 +28,14 @@ class Judge:
 
     Attributes:
         cases: the checkers that had a case in which they could have failed (`cases.CASES`).
+        unheard: when requests were sent whose senders did not hear what became of them.
     """
 
     def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
         self.truth = Truth(store, scheduler)
         self.violations: list[Violation] = []
         self.cases: set[str] = set()
+        self.unheard: set[int] = set()
 
     def broken(self, promise: str, what: str) -> None:
         """Note a violation."""

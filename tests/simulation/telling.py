@@ -87,15 +87,8 @@ class Telling(Beside):
                 self.broken(
                     "I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}"
                 )
-        elif name == "OutcomeUnknown":
-            self._heard_badly(job, asked, since)
-        else:
+        elif name != "OutcomeUnknown":
             self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
-
-    def _heard_badly(self, job: JobTruth, asked: str, since: int) -> None:
-        by_it = job.decided_by == asked.partition(":")[0] and job.decided_sent >= since
-        if job.decision and by_it:
-            self.met("late decision")
 
     def _returned(
         self, job: JobTruth, asked: str, outcome: str, since: int, handed: Collection[str]
