@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from magic_committer import api
 from magic_committer.errors import MagicError
+from magic_committer.handles import Writing
 from magic_committer.job import State
 from magic_committer.options import Mode
 from magic_committer.recovery.adoption import adopt_job
@@ -40,7 +41,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
     """One job of one process, all or none."""
     if what.after is not None:
         world.scheduler.await_if_possible(what.after)
-    since = world.watch.calls(actor)
+    world.watch.calls(actor)
     writer = api.write(DEST.url, mode=what.mode, options=OPTIONS)
     try:
         writer.__enter__()
@@ -67,7 +68,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
             world.watch.claimed(uuid, f"{actor}: write", body, since)
 
 
-def _body(world: World, what: Wrote, writer: api.Writing) -> None:
+def _body(world: World, what: Wrote, writer: Writing) -> None:
     assert writer._task is not None
     known = actors.known_attempt(world, writer._task)
     for name in what.names:

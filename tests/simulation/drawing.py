@@ -175,8 +175,9 @@ def main_job(world: World, focus: Focus) -> Actor:
         world.foreign_put(f"{DEST.prefix}old.csv", b"old")
     if terms.mode in ("replace", "replace_partitions"):
         world.foreign_put(f"{DEST.prefix}p=0/old.csv", b"old")
-    if terms.mode != "fail" and chance.random() < (0.5 if "replace" in terms.mode else 0.2):
-        world.foreign_put(DEST.success_key, b"")
+    marked = 0.5 if "replace" in terms.mode else 0.2
+    if terms.mode != "fail" and chance.random() < marked and not focus.plain:
+        world.foreign_put(DEST.success_key, b"")  # as Hadoop's older committers write it
     driver = start_job(world, run)
     if run.job_id is not None and chance.random() < 0.4:
         again = JobRun("main", terms, run.job_id, ("0",), run.unique)
@@ -286,8 +287,8 @@ def others(world: World, focus: Focus, driver: Actor) -> None:
     if chance.random() < 0.28 or focus.deeds:
         count = 1 + int(chance.random() * 2)
         deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
-        after = _window(world, driver) if chance.random() < 0.6 else None
-        world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds, after))
+        signal = _window(world, driver) if chance.random() < 0.6 else None
+        world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds, signal))
 
 
 def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:

@@ -102,7 +102,7 @@ class World:
         self.runs: list[JobRun] = []
         self.latencies: tuple[float, ...] = (0.0,)
         """Of processes, in seconds: from these each one's is drawn."""
-        self._patches = [
+        self._patches: list[Any] = [
             patch.object(wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
             patch.object(wiring, "pool", self),
             patch.object(wiring, "blocks", self.blocks),
