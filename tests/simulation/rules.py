@@ -175,9 +175,9 @@ def _records_first() -> list[Replacement]:
     """The records at and above the destination are read before the uploads are listed, and only
     they count."""
 
-    def run(self: Any) -> None:
+    def run(self: Any) -> Any:
         self._places.look((self._dest.prefix,))
-        real(self)
+        return real(self)
 
     def all_over(self: Any, over: Any) -> None:
         known = self._places.all()
