@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from magic_committer import api
 from magic_committer.errors import MagicError
-from magic_committer.handles import Writing
 from magic_committer.job import State
 from magic_committer.options import Mode
 from magic_committer.recovery.adoption import adopt_job
@@ -68,7 +68,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
             world.watch.claimed(uuid, f"{actor}: write", body, since)
 
 
-def _body(world: World, what: Wrote, writer: Writing) -> None:
+def _body(world: World, what: Wrote, writer: Any) -> None:
     assert writer._task is not None
     known = actors.known_attempt(world, writer._task)
     for name in what.names:
