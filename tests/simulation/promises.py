@@ -62,7 +62,7 @@ class Watch(Telling):
             return
         for key in job.deletes:
             old = truth.objects.get(key)
-            if old is not None and truth.as_planned(job, key, old):
+            if old is not None and truth.must_go(job, key, old):
                 self.broken("I5", f"{key}, which job {job.id} replaces, is still there")
         for upload, (key, _, attempt) in job.accepted.items():
             now = truth.objects.get(key)

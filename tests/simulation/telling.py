@@ -106,7 +106,7 @@ class Telling(Beside):
         left = [
             key
             for key in job.deletes
-            if (there := truth.objects.get(key)) is not None and truth.as_planned(job, key, there)
+            if (there := truth.objects.get(key)) is not None and truth.must_go(job, key, there)
         ]
         if left:
             self.broken(

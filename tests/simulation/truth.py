@@ -127,6 +127,8 @@ class JobTruth:
     """Of the decided plan: key, task and attempt by upload id."""
     deletes: dict[str, str] = field(default_factory=dict)
     """Of the decided plan: ETag by key of what is to be deleted, the old marker too."""
+    deletes_modified: dict[str, float | None] = field(default_factory=dict)
+    """And the Last-Modified, where the plan tells it."""
     taken_as_is: frozenset[str] = frozenset()
     """Unresolved keys that the operator accepted."""
     unknown_plan: str = ""
@@ -312,9 +314,10 @@ class Truth:
             document = orjson.loads(self.store.body(key))
             job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
             job.partitions = tuple(document["partitions"])
-            job.deletes = {row[0]: row[1] for row in document["deletes"]}
-            if document["marker"] is not None:
-                job.deletes[document["marker"][0]] = document["marker"][1]
+            marker = [document["marker"]] if document["marker"] is not None else []
+            for name, etag, *modified in (*document["deletes"], *marker):
+                job.deletes[name] = etag
+                job.deletes_modified[name] = modified[0] if modified else None
             for name, _etag, task, attempt in document["sets"]:
                 pendingset = orjson.loads(self.store.body(job.directory + name))
                 for commit in pendingset["commits"]:
@@ -353,6 +356,11 @@ class Truth:
             (etag, modified) == (there.etag, there.modified) and step <= job.plan_step
             for etag, modified, step in self.versions[key]
         )
+
+    def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
+        """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
+        modified = job.deletes_modified.get(key)
+        return job.deletes.get(key) == there.etag and modified in (None, there.modified)
 
     def covers(self, job: JobTruth, key: str) -> bool:
         """Whether data at a key is a job's business: all below the destination, or what lies
