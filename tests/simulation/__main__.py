@@ -34,11 +34,14 @@ def main() -> int:
     for failure in tally.failures:
         print(tallies.story(failure), end="\n\n")
     print(tallies.table(tally))
+    print(tallies.cases(tally))
     print(tallies.closing(tally, time.monotonic() - started))
+    for few in tally.too_few:
+        print(few)
     missed = options.all_cells and bool(tally.never_struck)
     if missed:
         print(f"never struck: {tally.never_struck}")
-    return 1 if tally.violations or missed else 0
+    return 1 if tally.violations or tally.too_few or missed else 0
 
 
 def replay(seed: int, calls: int) -> int:

@@ -6,10 +6,13 @@ reports to the watch, which knows what is true.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
+from magic_committer import api
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import (
     CommitRefused,
@@ -17,10 +20,11 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
 )
-from magic_committer.job import JobReport, State
+from magic_committer.handles import Job, Task
+from magic_committer.job import JobReport, State, TaskCommit
 from magic_committer.store import Attributes
 from tests.simulation import operators
-from tests.simulation.scheduler import Actor
+from tests.simulation.scheduler import Actor, Signal
 from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
@@ -41,17 +45,27 @@ def task(world: World, run: JobRun, name: str, ending: str, actor: Actor) -> Non
     Args:
         ending: ``"well"``; ``"raises"``: it aborts half-way; ``"cut"``: its input ends too early,
             and it commits, and dies before it tells anybody (I9); ``"drops"``: it dies silently
-            with a file open; ``"slow"``: it waits before it commits; ``"late"``: before it begins.
+            with a file open; ``"forgets"``: it closes its files, and never commits; ``"slow"``: it
+            waits before it commits; ``"late"``: before it begins.
     """
     world.scheduler.wait(run.ready)
     if run.started is None:
         return
     try:
-        attempt = world.committer(actor, run.started).attempt(name)
         with suppress(MagicError):
-            _write_and_commit(world, run, attempt, ending, actor)
+            _write_and_commit(world, run, opened(world, run, name, actor), ending, actor)
     finally:
         _attempt_ends(world, run, name)
+
+
+def opened(world: World, run: JobRun, name: str, actor: Actor) -> Attempt | Task:
+    """A new attempt of a task; by the job's handle, as it travels, where its driver has one."""
+    assert run.started is not None
+    if run.job is None:
+        return world.committer(actor, run.started).attempt(name)
+    actor.job = run.started.uuid
+    job: Job = pickle.loads(pickle.dumps(run.job))
+    return job.task(name)
 
 
 def _attempt_ends(world: World, run: JobRun, name: str) -> None:
@@ -60,28 +74,33 @@ def _attempt_ends(world: World, run: JobRun, name: str) -> None:
 
 
 def _write_and_commit(
-    world: World, run: JobRun, attempt: Attempt, ending: str, actor: Actor
+    world: World, run: JobRun, attempt: Attempt | Task, ending: str, actor: Actor
 ) -> None:
-    known = AttemptTruth(attempt.job.uuid, attempt.task, attempt.attempt, cut=ending == "cut")
-    world.watch.truth.attempts[(attempt.job.uuid, attempt.attempt)] = known
+    known = known_attempt(world, attempt, cut=ending == "cut")
     try:
         if ending == "late":
             world.scheduler.sleep(LATE_SECONDS)
         for number in range(run.files):
             write_file(world, run, attempt, known, number)
             if ending == "raises":
+                known.undone = True
                 attempt.abort()
                 return
         if ending == "slow":
             world.scheduler.sleep(PAUSE_SECONDS)
         if ending == "drops":
             die(world, actor)
+        if ending == "forgets":
+            actor.hurt = True  # to all others it is one that was killed
+            return
         result = attempt.commit()
     except MagicError:
+        known.undone = True
         with suppress(MagicError):
             attempt.abort()
         raise
     if ending == "cut":
+        world.watch.met("cut")
         die(world, actor)
     world.scheduler.turn()
     known.told = True
@@ -96,42 +115,68 @@ def die(world: World, actor: Actor) -> None:
     world.scheduler.turn()
 
 
+def known_attempt(world: World, attempt: Attempt | Task, cut: bool = False) -> AttemptTruth:
+    """Note an attempt that begins."""
+    inner = attempt._attempt if isinstance(attempt, Task) else attempt
+    known = AttemptTruth(inner.job.uuid, inner.task, inner.attempt, cut=cut)
+    return world.watch.truth.attempts.setdefault((inner.job.uuid, inner.attempt), known)
+
+
 def write_file(
-    world: World, run: JobRun, attempt: Attempt, known: AttemptTruth, number: int
+    world: World, run: JobRun, attempt: Attempt | Task, known: AttemptTruth, number: int
 ) -> None:
     """One small file of an attempt."""
-    name = f"{run.name}-{attempt.task}-{number}.csv"
+    name = f"{run.name}-{known.task}-{number}.csv"
     if run.partitioned:
-        name = f"p={attempt.task}/{name}"
-    body = f"{attempt.attempt} writes {name}".encode()[: 20 if known.cut else None]
+        name = f"p={known.task}/{name}"
+    body = f"{known.name} writes {name}".encode()[: 20 if known.cut else None]
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
     known.files[stream.key] = body
-    with stream:
-        stream.write(body)
+    stream.write(body)
+    began = world.scheduler.steps
+    if 0 < known.stored_step < began:
+        world.watch.met("closed late")
+    stream.close()
+    known.closed[stream.key] = began
 
 
-def by_path(world: World, run: JobRun, name: str, shared: str, actor: Actor) -> None:
-    """Closes a file of an attempt that goes by a name, and leaves its commit to others."""
+def by_path(
+    world: World, run: JobRun, name: str, shared: str, written: Signal, straggles: bool,
+    actor: Actor,
+) -> None:  # fmt: skip
+    """Closes files of an attempt that goes by a name, and leaves its commit to others.
+
+    Args:
+        written: set when it has closed the file that they wait for. straggles: it closes another
+            one later, which they know nothing of.
+    """
     world.scheduler.wait(run.ready)
-    if run.started is None:
-        return
-    with suppress(MagicError):
-        attempt = world.committer(actor, run.started).attempt(name, shared)
-        key = (attempt.job.uuid, shared)
-        known = world.watch.truth.attempts.setdefault(
-            key, AttemptTruth(attempt.job.uuid, name, shared, cut=False)
-        )
-        write_file(world, run, attempt, known, 0)
+    try:
+        if run.started is None:
+            return
+        with suppress(MagicError):
+            attempt = world.committer(actor, run.started).attempt(name, shared)
+            known = known_attempt(world, attempt)
+            write_file(world, run, attempt, known, 0)
+            world.scheduler.notify(written)
+            if straggles:
+                world.scheduler.sleep(world.chance.random() * LATE_SECONDS)
+                write_file(world, run, attempt, known, 1)
+    finally:
+        if not actor.dead:
+            world.scheduler.notify(written)
 
 
-def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, actor: Actor) -> None:
+def by_name(
+    world: World, run: JobRun, name: str, shared: str, written: Signal, actor: Actor
+) -> None:
     """Commits an attempt that others wrote, by its name."""
     world.scheduler.wait(run.ready)
     if run.started is None:
         return
     try:
         if world.chance.random() < 0.8:
-            world.scheduler.wait(after.ended)
+            world.scheduler.await_if_possible(written)
         attempt = world.committer(actor, run.started).attempt(name, shared)
         with suppress(MagicError):
             try:
@@ -149,6 +194,23 @@ def by_name(world: World, run: JobRun, name: str, shared: str, after: Actor, act
         _attempt_ends(world, run, name)
 
 
+def twin_aborts(
+    world: World, run: JobRun, name: str, shared: str, written: Signal, delay: int, actor: Actor
+) -> None:
+    """Aborts an attempt by its name, while others may be committing it: a scheduler that takes its
+    task for lost."""
+    world.scheduler.wait(run.ready)
+    if run.started is None:
+        return
+    world.scheduler.await_if_possible(written)
+    world.wait_turns(delay)
+    with suppress(MagicError):
+        world.committer(actor, run.started).attempt(name, shared).abort()
+        known = world.watch.truth.attempts.get((run.started.uuid, shared))
+        if known is not None:
+            known.undone = True
+
+
 # Drivers ------------------------------------------------------------------------------------------
 
 
@@ -162,6 +224,8 @@ def driver(
             there; ``"gives up"``: aborts after the first failure of a commit, as Spark does.
         former: a run of the same given id: it waits until that is at its end, and ``rest`` seconds.
     """
+    if run.after is not None:
+        world.scheduler.await_if_possible(run.after)
     if former is not None:
         world.scheduler.wait(former.ready)
         if former.started is not None:
@@ -169,13 +233,10 @@ def driver(
             world.wait_turns(int(world.chance.random() * FORMER_TURNS_MAX))
             world.scheduler.sleep(rest)
     try:
-        committer = MagicCommitter.setup(
-            world.runtime(actor), DEST, run.terms, OPTIONS, world.blocks, run.job_id
-        )
-        run.started = committer.job
-        world.watch.truth.jobs[committer.job.uuid].handed_out = True
+        committer = set_up(world, run, actor)
     except MagicError as error:
         world.watch.refused(actor.job, error)
+        world.watch.set_up_failed(actor, error)
         return
     finally:
         world.scheduler.notify(run.ready)
@@ -184,22 +245,12 @@ def driver(
             world.wait_turns(1 + int(world.chance.random() * 20))
             if _commit(world, run, committer, actor):
                 return
-    retried: set[str] = set()
-    while any(run.working[name] for name in run.tasks):
-        world.scheduler.hear(run.bell)
-        if _all_done(run):
-            break
-    for name in run.tasks:
-        if name not in retried and not any(m.task == name for m in run.messages):
-            retried.add(name)
-            _run_again(world, run, name)
-    while any(run.working[name] for name in retried):
-        world.scheduler.hear(run.bell)
-    if not _all_done(run):
+    _await_tasks(world, run)
+    if run.careless in ("", "generator", "keyless") and not _run_missing(world, run):
         abort(world, committer, actor)
         return
     for _ in range(COMMIT_TRIES_MAX):
-        if _commit(world, run, committer, actor):
+        if _commit(world, run, committer, actor, run.careless):
             return
         if patience == "gives up":
             break
@@ -208,6 +259,44 @@ def driver(
         if world.chance.random() < 0.5:
             return
     abort(world, committer, actor)
+
+
+def set_up(world: World, run: JobRun, actor: Actor) -> MagicCommitter | Job:
+    """Start a job."""
+    terms = run.terms
+    committer: MagicCommitter | Job
+    if run.handles:
+        run.job = committer = api.start(
+            DEST.url, mode=terms.mode, accept=terms.accept, track=terms.track, job_id=run.job_id,
+            exclusive=terms.exclusive, mark_success=terms.mark_success, options=OPTIONS,
+        )  # fmt: skip
+        run.started = run.job._started
+    else:
+        committer = MagicCommitter.setup(
+            world.runtime(actor), DEST, terms, OPTIONS, world.blocks, run.job_id
+        )
+        run.started = committer.job
+    world.watch.truth.jobs[run.started.uuid].handed_out = True
+    return committer
+
+
+def _await_tasks(world: World, run: JobRun) -> None:
+    while any(run.working[name] for name in run.tasks):
+        world.scheduler.hear(run.bell)
+        if _all_done(run):
+            break
+
+
+def _run_missing(world: World, run: JobRun) -> bool:
+    """Run tasks once more of which nothing was heard; whether all have done well."""
+    retried: set[str] = set()
+    for name in run.tasks:
+        if name not in retried and not any(m.task == name for m in run.messages):
+            retried.add(name)
+            _run_again(world, run, name)
+    while any(run.working[name] for name in retried):
+        world.scheduler.hear(run.bell)
+    return _all_done(run)
 
 
 def _all_done(run: JobRun) -> bool:
@@ -219,32 +308,75 @@ def _run_again(world: World, run: JobRun, name: str) -> None:
     world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
 
 
-def _commit(world: World, run: JobRun, committer: MagicCommitter, actor: Actor) -> bool:
+def _commit(
+    world: World, run: JobRun, committer: MagicCommitter | Job, actor: Actor, careless: str = ""
+) -> bool:
     """Whether the job has come to an end."""
-    if run.terms.accept == "results":
-        results, expect = run.first_messages(), len(run.tasks)
-        call = partial(committer.commit_job, results, expect)
+    results, expect, handed = _offer(world, run, careless)
+    job = world.watch.truth.jobs.get(uuid_of(committer))
+    if job is not None and careless == "empty":
+        job.nothing_said = True
+    if isinstance(committer, Job):
+        call = partial(committer.commit, results, expect=expect)
     else:
-        call = partial(committer.commit_job, None, list(run.tasks))
-    return told(world, committer, f"{actor}: commit", call)
+        call = partial(committer.commit_job, results, expect)
+    return told(world, committer, f"{actor}: commit", call, handed)
 
 
-def abort(world: World, committer: MagicCommitter, actor: Actor) -> bool:
+def _offer(
+    world: World, run: JobRun, careless: str
+) -> tuple[Iterable[TaskCommit] | None, int | list[str] | None, list[str]]:
+    """What a driver passes to commit: results, and what it expects; and the attempts with files
+    among the results."""
+    messages, watch = run.first_messages(), world.watch
+    if run.terms.accept == "listing":
+        if careless == "hopes" and not messages:
+            watch.met("nothing")
+        return None, {"hopes": None, "empty": 0}.get(careless, list(run.tasks)), []
+    handed = [message.attempt for message in messages if message.files]
+    if careless == "empty":
+        return [], 0, []
+    if careless == "generator":
+        again, run.given = run.given is not None, run.given or iter(messages)
+        if again and handed:
+            watch.met("nothing")
+        return run.given, None, [] if again else handed
+    if careless == "keyless" and messages:
+        watch.met("dropped")
+        return [replace(messages[0], key="", etag=""), *messages[1:]], None, handed
+    if careless == "hopes":
+        if not messages:
+            watch.met("nothing")
+        return messages, None, handed
+    return messages, len(run.tasks), handed
+
+
+def uuid_of(committer: MagicCommitter | Job) -> str:
+    """A job's UUID."""
+    return committer.uuid if isinstance(committer, Job) else committer.job.uuid
+
+
+def abort(world: World, committer: MagicCommitter | Job, actor: Actor) -> bool:
     """Abort a job; whether it has come to an end."""
-    return told(world, committer, f"{actor}: abort", committer.abort_job)
+    call = committer.abort if isinstance(committer, Job) else committer.abort_job
+    return told(world, committer, f"{actor}: abort", call)
 
 
 def told(
-    world: World, committer: MagicCommitter, asked: str, call: Callable[[], JobReport]
+    world: World,
+    committer: MagicCommitter | Job,
+    asked: str,
+    call: Callable[[], JobReport],
+    handed: Collection[str] = (),
 ) -> bool:
     """Make a call and report what it told; whether the job has come to an end."""
-    uuid, since = committer.job.uuid, world.scheduler.steps
+    uuid, since = uuid_of(committer), world.watch.calls(world.actor)
     try:
         report = call()
     except MagicError as error:
         world.watch.told(uuid, asked, "", error, since)
         return isinstance(error, CommitRefused | DestinationExists | JobNotRunning)
-    world.watch.told(uuid, asked, report.outcome, None)
+    world.watch.told(uuid, asked, report.outcome, None, since, handed)
     return report.state in (State.ABSENT, State.CLOSED)
 
 
@@ -268,6 +400,7 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
         if what != "commit" and world.chance.random() < 0.5:
             operators.abort(world, run.started.id, what == "revert", actor)
         elif what == "revert":
+            actor.reverts = True
             told(world, committer, f"{actor}: revert", partial(committer.abort_job, revert=True))
         elif what == "abort":
             abort(world, committer, actor)
@@ -278,8 +411,10 @@ def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: A
 # Others -------------------------------------------------------------------------------------------
 
 
-def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
-    """Another program in the same directory."""
+def foreign(world: World, deeds: tuple[str, ...], after: Signal | None, actor: Actor) -> None:
+    """Another program in the same directory. ``after``: it begins when that is set."""
+    if after is not None:
+        world.scheduler.await_if_possible(after)
     for deed in deeds:
         world.wait_turns(1 + int(world.chance.random() * 60))
         data = [k for k, o in world.watch.truth.objects.items() if o.upload]
@@ -291,6 +426,11 @@ def foreign(world: World, deeds: tuple[str, ...], actor: Actor) -> None:
             world.foreign_delete(world.chance.choice(data))
         elif deed == "ahead" and (open_keys := world.open_keys()):
             world.foreign_put(world.chance.choice(open_keys), b"foreign")
+        elif deed == "same":
+            for key in (f"{DEST.prefix}old.csv", f"{DEST.prefix}p=0/old.csv"):
+                world.foreign_put(key, b"old")
+        elif deed == "mark alike":
+            world.foreign_put(DEST.success_key, b"")
         elif deed == "mark":
             world.foreign_put(DEST.success_key, world.new_id().encode())
         elif deed == "upload":

@@ -5,7 +5,8 @@ Each request is a turn of the scheduler. Then a fault may strike it:
 =================  =================================================================================
 error before       no effect; the sender gets `Unanswered`
 slow down          the same, with S3's 503 SlowDown
-refused            no effect; the sender gets 403
+refused            no effect; the sender gets 403; one time in three also for its next requests of
+                   that verb
 lost reply         the effect, then `Unanswered`
 late               `Unanswered` at once; the effect later, or never: at most 15 minutes later, for
                    which a signature of Signature V4 is good
@@ -15,6 +16,13 @@ late and again     sent again as above, but the first one lands later than the s
 crash before       the actor dies, the request was never sent
 crash after        the actor dies after the effect
 crash in flight    the actor dies, the request lands later, or never
+conflict           409 of a write, no effect: another write of the key was under way
+condition          412 of a conditional write, no effect, whether its condition held or not
+bad request        400, no effect
+refused again      the first try takes effect, or lands later; the second is refused: 403, and
+                   ``attempts=2``
+some keys fail     a batch delete answers for some of its keys with an error each
+stale listing      a listing of uploads does not show some that are open, or shows some that are not
 pause              the actor stands still for hours: no late request of anybody's is left then
 clock jump         the actor's wall clock jumps by hours
 =================  =================================================================================
@@ -25,22 +33,55 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from magic_committer.errors import PermissionDenied, StoreError, Unanswered
+from magic_committer.errors import (
+    InvalidRequest,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.memory import MemoryStore, Request
-from tests.simulation.kinds import KINDS, RARE, kind_of
+from magic_committer.store import UploadInfo, UploadPage
+from tests.simulation.kinds import KINDS, RARE, WRITES, kind_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand
 
 FAULTS = (
     "error before", "slow down", "refused", "lost reply", "late", "sent twice", "late and again",
     "crash before", "crash after", "crash in flight", "pause", "clock jump",
+    "conflict", "condition", "bad request", "refused again", "some keys fail", "stale listing",
 )  # fmt: skip
-HARMLESS = ("pause", "clock jump", "sent twice")
-"""Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered."""
+HARMLESS = ("pause", "clock jump", "sent twice", "stale listing")
+"""Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered; what a
+listing did not show is excused by itself."""
+
+UNHEARD = ("lost reply", "late", "sent twice", "late and again", "refused again", "crash after")
+"""Faults after which a request has, or may have, taken effect, and its sender does not know."""
+
+CONDITIONAL = ("create record", "swap record", "put pendingset", "put _SUCCESS", "complete_upload")
+"""Kinds that a store may answer with 412 though nobody else is there: an own earlier try was."""
+CONFLICTING = (
+    *(kind for kind in KINDS if kind.startswith(("put ", "delete_one "))),
+    "create record", "swap record", "complete_upload",
+)  # fmt: skip
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "conflict": CONFLICTING,
+    "condition": CONDITIONAL,
+    "refused again": WRITES,
+    "some keys fail": ("delete",),
+    "stale listing": ("list_uploads",),
+}
+"""Faults that make sense for some kinds only: a read is no write conflict, takes no effect late and
+has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). All
+others may strike any kind."""
+
+REFUSED_MORE_MAX = 4
+"""Requests of its verb that are refused after a first one."""
 
 SIGNATURE_SECONDS = 900.0
 """Signature V4: a request is executed within 15 minutes of its signing, or not at all."""
@@ -71,6 +112,7 @@ class Late:
     actor: Actor
     due_step: int
     expires: float
+    sent: int
 
 
 @dataclass(slots=True)
@@ -102,8 +144,12 @@ class Injector:
         self._scheduler = scheduler
         self._watch = watch
         self._chance = chance
+        self.abort_costs = False
+        """An abort of a completed upload takes its object with it, as on some stores."""
         self._late: list[Late] = []
         self._fates: dict[Strand, str] = {}
+        self._refused: Counter[tuple[str, str]] = Counter()
+        self._spared: dict[Strand, dict[str, Any]] = {}
         store.before, store.after = self.before, self.after
         scheduler.on_step = self.land
 
@@ -126,24 +172,53 @@ class Injector:
         actor = strand.actor
         if actor.dead:
             raise Killed
-        self._scheduler.turn()
-        self.requests += 1
         kind = kind_of(request)
+        self._wait(actor, kind)
+        self.requests += 1
         self.by_kind[kind] += 1
         self.note(actor.name, kind, request.key or " ".join(request.keys))
+        strand.sent = self._scheduler.steps
+        if kind == "put plan":
+            self._watch.truth.note_plan_sent(request.key, actor)
+        if self._refused[actor.name, request.verb]:
+            self._refused[actor.name, request.verb] -= 1
+            self._answer(_refused(request), request, strand)
         if self.faults:
             fault = self._due(kind)
             if fault is not None:
                 self.struck.append((kind, fault.kind))
                 self._strike(fault.kind, request, strand)
 
+    def _wait(self, actor: Actor, kind: str) -> None:
+        """Others go first: how many depends on how slow the process is."""
+        for signal in actor.awaited.pop(kind, ()):
+            self._scheduler.notify(signal)
+        seconds = actor.holds.pop(kind, 0.0) if actor.holds else 0.0
+        if actor.latency:
+            seconds += actor.latency * self._chance.random()
+        if seconds:
+            self._scheduler.sleep(seconds)
+        else:
+            self._scheduler.turn()
+
+    def calm(self) -> None:
+        """No fault strikes any more."""
+        self.faults = []
+        self._refused.clear()
+
     def after(self, request: Request, answer: Any) -> Any:
         """A request took effect, or was refused."""
         strand = self._scheduler.current
         assert strand is not None
         self._note_answer(answer)
-        self._watch.effect(request, answer, strand.actor)
         fate = self._fates.pop(strand, "") if self._fates else ""
+        if fate == "some keys fail":
+            answer = self._put_back(request, answer, strand)
+        self._judge(request, answer, strand.actor, strand.sent)
+        if fate == "some keys fail":
+            return answer
+        if fate == "stale listing" and not isinstance(answer, StoreError):
+            return self._stale(request, answer)
         if fate == "crash after":
             self._scheduler.kill(strand.actor)
             raise Killed
@@ -152,6 +227,21 @@ class Injector:
         if fate == "again":
             return _sent_twice(answer)
         return None
+
+    def _judge(self, request: Request, answer: Any, actor: Actor, sent: int) -> None:
+        self._watch.effect(request, answer, actor, sent)
+        if (
+            self.abort_costs
+            and request.verb == "abort_upload"
+            and not isinstance(answer, StoreError)
+        ):
+            self._watch.abort_took(request.upload_id, request.key)
+
+    def _answer(self, error: StoreError, request: Request, strand: Strand) -> None:
+        """A fault's answer, in the store's place."""
+        self.calls[-1].note += f" -> {type(error).__name__}"
+        self._watch.injected(request, error, strand.actor)
+        raise error
 
     def _note_answer(self, answer: Any) -> None:
         if isinstance(answer, StoreError):
@@ -163,8 +253,10 @@ class Injector:
 
     def _due(self, kind: str) -> Fault | None:
         for fault in self.faults:
-            count = self.by_kind[kind] if fault.target == kind else self.requests
-            if fault.target in ("", kind) and count == fault.nth:
+            if not may_strike(fault.kind, kind) or fault.target not in ("", kind):
+                continue
+            count = self.by_kind[kind] if fault.target else self.requests
+            if count == fault.nth or (count > fault.nth and not fault.target):
                 self.faults.remove(fault)
                 return fault
         return None
@@ -174,31 +266,43 @@ class Injector:
         self.calls[-1].note = f"[{fault}]"
         actor.hurt = actor.hurt or fault not in HARMLESS
         actor.sent_twice = actor.sent_twice or fault == "sent twice"
+        if fault in UNHEARD:
+            self._watch.unheard.add(strand.sent)
         if fault == "error before":
             raise _unanswered(request, "the connection broke")
-        if fault == "slow down":
-            raise _unanswered(request, "slow down", status=503, code="SlowDown")
-        if fault == "refused":
-            raise PermissionDenied(
-                f"{request.verb} {request.key}: refused", operation=request.verb, key=request.key,
-                status=403, code="AccessDenied",
-            )  # fmt: skip
-        if fault in ("lost reply", "crash after"):
+        if fault == "refused" and self._chance.random() < 0.3:
+            more = 1 + int(self._chance.random() * REFUSED_MORE_MAX)
+            self._refused[actor.name, request.verb] = more
+        if fault in ANSWERS:
+            self._answer(ANSWERS[fault](request), request, strand)
+        if fault == "refused again":
+            if self._chance.random() < 0.4:
+                self._carry_out(request, actor, strand.sent)
+            else:
+                self._send_late(request, strand)
+            self._scheduler.sleep(0.1)
+            raise _refused(request, attempts=2)
+        if fault in ("lost reply", "crash after", "stale listing"):
+            self._fates[strand] = fault
+        elif fault == "some keys fail":
+            objects = self._watch.truth.store._bucket.objects
+            kept = [key for key in request.keys if self._chance.random() < 0.5]
+            self._spared[strand] = {key: objects[key] for key in kept if key in objects}
             self._fates[strand] = fault
         elif fault == "late":
-            self._send_late(request, actor)
+            self._send_late(request, strand)
             raise _unanswered(request, "no answer in time")
         elif fault == "sent twice":
-            self._carry_out(request, actor)
+            self._carry_out(request, actor, strand.sent)
             self._scheduler.sleep(0.1)
             self._fates[strand] = "again"
         elif fault == "late and again":
-            self._send_late(request, actor)
+            self._send_late(request, strand)
             self._scheduler.sleep(0.1)
             self._fates[strand] = "again"
         elif fault in ("crash before", "crash in flight"):
             if fault == "crash in flight":
-                self._send_late(request, actor)
+                self._send_late(request, strand)
             self._scheduler.kill(actor)
             raise Killed
         elif fault == "pause":
@@ -207,19 +311,47 @@ class Injector:
         else:
             actor.skew += self._chance.choice((-90_000.0, -7_000.0, 7_000.0, 90_000.0))
 
-    def _send_late(self, request: Request, actor: Actor) -> None:
+    def _put_back(self, request: Request, answer: Any, strand: Strand) -> Any:
+        """Some objects of a batch that was deleted, in this very step, were not."""
+        spared = self._spared.pop(strand)
+        if isinstance(answer, StoreError):
+            return answer
+        for key, stored in spared.items():
+            self._watch.truth.store._bucket._store(key, stored)
+        return {**answer, **{key: _slow_down(request) for key in spared}}
+
+    def _stale(self, request: Request, answer: Any) -> Any:
+        """A page of uploads that leaves some out, or shows some that have ended."""
+        page, bound = answer
+        truth, chance = self._watch.truth, self._chance
+        if chance.random() < 0.5:
+            left_out = {u.upload_id for u in page.uploads if chance.random() < 0.7}
+            truth.hidden |= left_out
+            uploads = [u for u in page.uploads if u.upload_id not in left_out]
+        else:
+            ended = [
+                UploadInfo(upload.key, upload_id, initiated=float(int(upload.time)))
+                for upload_id, upload in truth.uploads.items()
+                if upload_id not in truth.open and upload.key.startswith(request.key)
+            ]
+            uploads = [*page.uploads, *ended]
+        uploads.sort(key=lambda u: (u.key, u.initiated or 0.0))
+        return UploadPage(tuple(uploads), page.seen_at), bound
+
+    def _send_late(self, request: Request, strand: Strand) -> None:
         if self._chance.random() < NEVER:
             return
         now = self._scheduler
         due = now.steps + 1 + int(self._chance.random() ** 3 * LATE_STEPS_MAX)
-        self._late.append(Late(request, actor, due, now.now + SIGNATURE_SECONDS))
+        expires = now.now + SIGNATURE_SECONDS
+        self._late.append(Late(request, strand.actor, due, expires, strand.sent))
 
-    def _carry_out(self, request: Request, actor: Actor) -> None:
+    def _carry_out(self, request: Request, actor: Actor, sent: int) -> None:
         try:
             answer = request.effect()
         except StoreError as error:
             answer = error
-        self._watch.effect(request, answer, actor)
+        self._judge(request, answer, actor, sent)
 
     def land(self) -> bool:
         """Let late requests land that are due. Where nobody is left to act, all are."""
@@ -234,7 +366,7 @@ class Injector:
             elif idle or late.due_step <= steps:
                 self._late.remove(late)
                 self.note(late.actor.name, kind_of(late.request), late.request.key, "[lands late]")
-                self._carry_out(late.request, late.actor)
+                self._carry_out(late.request, late.actor, late.sent)
                 landed = True
         return landed
 
@@ -242,11 +374,21 @@ class Injector:
 TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
 FAULTS_MAX = 3
 LEADS_TO = {
-    "list_parts": ("error before", "complete_upload"),
-    "head data": ("lost reply", "complete_upload"),
-    "get plan": ("crash after", "swap record"),
+    "list_parts": (("error before", "refused", "refused", "bad request"), "complete_upload"),
+    "head data": (("lost reply", "conflict", "refused"), "complete_upload"),
+    "get plan": (("crash after",), "swap record"),
 }
-"""Requests that hardly occur unless something else went wrong before: fault and kind."""
+"""Requests that hardly occur unless something else went wrong before: faults and kind."""
+
+
+def may_strike(fault: str, kind: str) -> bool:
+    """Whether a fault makes sense for a kind of request."""
+    return kind in ONLY_FOR.get(fault, (kind,))
+
+
+FAULTS_OF = {kind: tuple(f for f in FAULTS if may_strike(f, kind)) for kind in KINDS}
+CELLS = tuple((kind, fault) for kind, faults in FAULTS_OF.items() for fault in faults)
+"""The table request × fault: every cell that makes sense is to be struck."""
 
 
 def draw_faults(chance: random.Random, expected: Sequence[str] = ()) -> list[Fault]:
@@ -263,10 +405,52 @@ def draw_faults(chance: random.Random, expected: Sequence[str] = ()) -> list[Fau
 
 
 def _go_for(faults: list[Fault], chance: random.Random, target: str, nth: int) -> None:
-    faults.append(Fault(chance.choice(FAULTS), target, nth))
+    faults.append(Fault(chance.choice(FAULTS_OF[target]), target, nth))
     if target in LEADS_TO and len(faults) < FAULTS_MAX:
         before, kind = LEADS_TO[target]
-        faults.append(Fault(before, kind, 1 + (kind == "swap record")))
+        faults.append(Fault(chance.choice(before), kind, 1 + (kind == "swap record")))
+
+
+def _refused(request: Request, attempts: int = 1) -> StoreError:
+    return PermissionDenied(
+        f"{request.verb} {request.key}: refused", operation=request.verb, key=request.key,
+        status=403, code="AccessDenied", attempts=attempts,
+    )  # fmt: skip
+
+
+def _conflict(request: Request) -> StoreError:
+    return WriteConflict(
+        f"{request.verb} {request.key}: another write is under way", operation=request.verb,
+        key=request.key, status=409, code="ConditionalRequestConflict",
+    )  # fmt: skip
+
+
+def _condition(request: Request) -> StoreError:
+    return PreconditionFailed(
+        f"{request.verb} {request.key}: a condition did not hold", operation=request.verb,
+        key=request.key, status=412, code="PreconditionFailed",
+    )  # fmt: skip
+
+
+def _bad_request(request: Request) -> StoreError:
+    return InvalidRequest(
+        f"{request.verb} {request.key}: bad request", operation=request.verb, key=request.key,
+        status=400, code="InvalidRequest",
+    )  # fmt: skip
+
+
+def _slow_down(request: Request) -> StoreError:
+    return _unanswered(request, "slow down", status=503, code="SlowDown")
+
+
+ANSWERS: dict[str, Callable[[Request], StoreError]] = {
+    "slow down": _slow_down,
+    "refused": _refused,
+    "conflict": _conflict,
+    "condition": _condition,
+    "bad request": _bad_request,
+}
+"""Faults that are an answer, without effect."""
 
 
 def _unanswered(request: Request, why: str, *, status: int = 0, code: str = "") -> Unanswered:

@@ -55,6 +55,13 @@ KINDS = (
 )  # fmt: skip
 """The kinds that the library sends."""
 
+WRITES = tuple(
+    kind
+    for kind in KINDS
+    if kind.startswith(("put", "create", "swap", "delete", "complete", "abort"))
+)
+"""Kinds that change something."""
+
 ON_LITTER = (
     "delete_one plan", "delete_one pendingset", "delete_one pending", "delete_one pendingset",
     "delete_one pending", "head pendingset", "head pending", "head plan", "get pending",

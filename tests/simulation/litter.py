@@ -12,14 +12,17 @@ from dataclasses import asdict
 from magic_committer.commit.ready import to_pending
 from magic_committer.formats import Pending, encode_pending, encode_pendingset, new_pendingset
 from magic_committer.job import JOB_METADATA, StartedJob, Terms
+from magic_committer.memory_bucket import md5
 from magic_committer.paths import JobPaths, unique_name
 from magic_committer.store import Part
 from tests.simulation.scheduler import EPOCH
-from tests.simulation.truth import JobTruth, UploadTruth
+from tests.simulation.truth import HadoopTruth, JobTruth, UploadTruth
 from tests.simulation.world import DEST, World
 
 AGE_SECONDS = 36_000.0
 ATTEMPT = "a"
+HADOOP = "hadoop"
+"""The id of Hadoop's job."""
 
 
 def leave_litter(world: World) -> None:
@@ -29,13 +32,28 @@ def leave_litter(world: World) -> None:
     world.scheduler.now = EPOCH
 
 
-def hadoop_job(world: World) -> None:
-    """A pendingset of Hadoop's committer, and the upload that it names."""
-    paths = JobPaths(DEST, "hadoop")
-    key = f"{DEST.prefix}hadoop.csv"
-    world.foreign_upload(key)
-    body = _pendingset(StartedJob("hadoop", "", DEST.url, Terms(), False, "", False), key, "u", "")
-    world.foreign_put(paths.pendingset(ATTEMPT), body)
+def hadoop_job(world: World) -> str:
+    """A job of Hadoop's, perhaps a live one: a pendingset, the upload that it names, and another
+    upload that a task has under way. Returns its id."""
+    truth, store = world.watch.truth, world.store
+    paths = JobPaths(DEST, HADOOP)
+    uploads = {}
+    for name in ("hadoop.csv", "hadoop-late.csv"):
+        key, body = f"{DEST.prefix}{name}", f"Hadoop writes {name}".encode()
+        upload_id = store.start_upload(key)
+        part = store._bucket.put_part(key, upload_id, 1, body, md5(body), None)
+        world.watch.foreign_upload(upload_id, key)
+        truth.hadoop[upload_id] = HadoopTruth(HADOOP, key, body)
+        uploads[name] = key, upload_id, part
+    job = StartedJob(HADOOP, "", DEST.url, Terms(), False, "", False)
+    key, upload_id, part = uploads["hadoop.csv"]
+    pending = to_pending(
+        job, ATTEMPT, bucket=DEST.bucket, uri=JobPaths(DEST, job.id).uri(key), key=key,
+        upload_id=upload_id, parts=(part,), length=part.size, checksum=None, token="", created_ms=0,
+    )  # fmt: skip
+    pendingset = new_pendingset(job_id=HADOOP, commits=(pending,), extra_data={}, iostatistics={})
+    world.foreign_put(paths.pendingset(ATTEMPT), encode_pendingset(pendingset))
+    return HADOOP
 
 
 def _former_job(world: World) -> None:

@@ -100,6 +100,7 @@ def heard(world: World, asked: str, recovery: Recovery) -> None:
 def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
     """An operator's `abort`: of a job that may be alive."""
     actor.serves_all = True
+    actor.reverts = actor.reverts or revert
     runtime, asked, since = world.runtime(actor), f"{actor}: abort", world.scheduler.steps
     try:
         seen = records.read(runtime, JobPaths(DEST, job_id).record)

@@ -26,7 +26,8 @@ from magic_committer.errors import JobTooYoung, NotFound
 from magic_committer.job import JOB_METADATA, JobRecord, State
 from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish, owners, tidy
-from tests.simulation.schedule import EVERYTHING, Focus
+from magic_committer.recovery.owners import directory_of
+from tests.simulation.drawing import EVERYTHING, Focus
 
 Replacement = tuple[Any, str, Any]
 
@@ -176,9 +177,9 @@ def _records_first() -> list[Replacement]:
     """The records at and above the destination are read before the uploads are listed, and only
     they count."""
 
-    def run(self: Any) -> None:
+    def run(self: Any) -> Any:
         self._places.look((self._dest.prefix,))
-        real(self)
+        return real(self)
 
     def all_over(self: Any, over: Any) -> None:
         known = self._places.all()

@@ -53,6 +53,10 @@ class Actor:
         serves_all: an operator, who works on whatever job it finds. reads_only: it said so.
         dead_seconds: from which age it takes a running job for dead.
         skew: its wall clock minus the true time, in seconds.
+        reverts: it undoes what is decided, on an operator's word.
+        latency: seconds, at most, that each of its requests takes; 0: one step.
+        holds: what its next request of a kind takes beside that.
+        awaited: who waits for its next request of a kind.
     """
 
     def __init__(self, name: str, kind: str) -> None:
@@ -66,6 +70,10 @@ class Actor:
         self.reads_only = False
         self.dead_seconds = 0.0
         self.skew = 0.0
+        self.reverts = False
+        self.latency = 0.0
+        self.holds: dict[str, float] = {}
+        self.awaited: dict[str, list[Signal]] = {}
         self.paused_until = 0.0
         self.priority = 0.0
         self.strands: list[Strand] = []
@@ -78,12 +86,15 @@ class Actor:
 class Strand:
     """One line of execution in an actor."""
 
-    __slots__ = ("actor", "greenlet")
+    __slots__ = ("actor", "greenlet", "sent")
 
     greenlet: greenlet
+    sent: int
+    """The step at which its last request was sent."""
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor
+        self.sent = 0
 
 
 class Signal:
@@ -118,6 +129,7 @@ class Scheduler:
         self._sleeping: list[tuple[float, int, Strand]] = []
         self._sleeps = 0
         self._condemned: list[Actor] = []
+        self._hopeful: list[Signal] = []
         self.waiting: Counter[str] = Counter()
         """Strands that have not ended, by actor."""
 
@@ -146,10 +158,22 @@ class Scheduler:
                 self._step(self._pick())
             elif self._sleeping:
                 self.now = max(self.now, self._sleeping[0][0])
-            elif self.on_step is None or not self.on_step():
+            elif (self.on_step is None or not self.on_step()) and not self._give_up_waiting():
                 break
         if self.waiting:
             raise NeverEndsError(f"these wait for ever: {self.waiting}")
+
+    def await_if_possible(self, signal: Signal) -> None:
+        """Go on when the signal is set; or when nobody is left who could set it."""
+        self._hopeful.append(signal)
+        self.wait(signal)
+
+    def _give_up_waiting(self) -> bool:
+        hopeful, self._hopeful = self._hopeful, []
+        waited = [signal for signal in hopeful if signal.waiters]
+        for signal in waited:
+            self.notify(signal)
+        return bool(waited)
 
     @property
     def busy(self) -> bool:

@@ -43,8 +43,9 @@ CLOCK_SECONDS = 1.0
 READS = ("get", "head", "list", "list_parts", "list_uploads")
 
 FAILING = ("fail", "fail_partitions")
-EXCLUDING = ("fail", "replace")
-"""Modes of which two jobs never publish at once."""
+REPLACING = ("replace", "replace_partitions")
+EXCLUDING = (*FAILING, *REPLACING)
+"""Modes of which two jobs never publish at once in one place."""
 
 UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
 """A job's UUID in a file's name (decisions.md)."""
@@ -52,3 +53,6 @@ UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
 NOT_COMMITTED = {"IncompleteJob", "OptionError", "ConflictingJob"}
 """Errors that say: not committed."""
 ABORTED = {"CommitRefused", "DestinationExists", "AbortIncomplete"}
+TOLD = {*NOT_COMMITTED, *ABORTED, "CommitIncomplete", "JobNotRunning", "OutcomeUnknown"}
+"""Errors that say something of the job; of all others it is only sure that their call decided
+nothing."""

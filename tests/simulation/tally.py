@@ -12,9 +12,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.simulation.faults import FAULTS
+from tests.simulation.cases import CASES, ENOUGH_SCHEDULES
+from tests.simulation.drawing import EVERYTHING, Focus
+from tests.simulation.faults import CELLS, FAULTS, may_strike
 from tests.simulation.kinds import KINDS
-from tests.simulation.schedule import EVERYTHING, Focus, Result, simulate
+from tests.simulation.schedule import Result, simulate
 
 CHUNK = 250
 """Schedules that a process runs at once."""
@@ -31,6 +33,7 @@ class Tally:
 
     Attributes:
         seconds: of all processes together. failures: the first results with violations.
+        cases: in how many schedules each checker had a case in which it could have failed.
     """
 
     schedules: int = 0
@@ -41,6 +44,7 @@ class Tally:
     states: Counter[str] = field(default_factory=Counter)
     struck: Counter[tuple[str, str]] = field(default_factory=Counter)
     promises: Counter[str] = field(default_factory=Counter)
+    cases: Counter[str] = field(default_factory=Counter)
     failures: list[Result] = field(default_factory=list)
 
     def count(self, result: Result) -> None:
@@ -50,6 +54,7 @@ class Tally:
         self.faults += len(result.struck)
         self.states.update(result.states)
         self.struck.update(result.struck)
+        self.cases.update(result.cases)
         if result.violations:
             self.violations += 1
             self.promises[result.violations[0].promise] += 1
@@ -66,13 +71,27 @@ class Tally:
         self.states += other.states
         self.struck += other.struck
         self.promises += other.promises
+        self.cases += other.cases
         self.failures = sorted((*self.failures, *other.failures), key=lambda r: r.seed)
         del self.failures[FAILURES_KEPT:]
 
     @property
     def never_struck(self) -> list[tuple[str, str]]:
-        """Cells of the table that are zero."""
-        return [(kind, fault) for kind in KINDS for fault in FAULTS if not self.struck[kind, fault]]
+        """Cells of the table that are zero, of those that make sense."""
+        return [cell for cell in CELLS if not self.struck[cell]]
+
+    @property
+    def too_few(self) -> list[str]:
+        """Checkers that had fewer cases than `cases.CASES` states; none is named where there are
+        too few schedules to tell."""
+        if self.schedules < ENOUGH_SCHEDULES:
+            return []
+        return [
+            f"{case.promise} {name}: {self.cases[name]} in {self.schedules:,} schedules, at least"
+            f" {case.least} in 1,000 are stated"
+            for name, case in CASES.items()
+            if self.cases[name] * 1000 < case.least * self.schedules
+        ]
 
 
 def run_seeds(first: int, count: int) -> Tally:
@@ -146,8 +165,20 @@ def table(tally: Tally) -> str:
         words = [head[row] if row < len(head) else "" for head in heads]
         lines.append(" " * width + "".join(f"{word:>9}" for word in words))
     for kind in KINDS:
-        cells = "".join(f"{tally.struck[kind, fault]:>9,}" for fault in FAULTS)
+        cells = "".join(
+            f"{tally.struck[kind, fault]:>9,}" if may_strike(fault, kind) else f"{'.':>9}"
+            for fault in FAULTS
+        )
         lines.append(f"{kind:<{width}}{cells}")
+    return "\n".join(lines)
+
+
+def cases(tally: Tally) -> str:
+    """How often each checker had a case, in 1,000 schedules, and how often it must."""
+    lines = [f"{'promise':<8} {'in 1,000':>9} {'least':>6}  a case"]
+    for name, case in CASES.items():
+        often = tally.cases[name] * 1000 / max(1, tally.schedules)
+        lines.append(f"{case.promise:<8} {often:>9.1f} {case.least:>6}  {case.words}")
     return "\n".join(lines)
 
 
@@ -160,7 +191,7 @@ def closing(tally: Tally, seconds: float) -> str:
         f" {tally.faults:,} faults | states: {states} |"
         f" {tally.schedules / max(seconds, 1e-9):,.0f} seeds a second"
         f" | cells of request × fault never struck: {len(tally.never_struck)}"
-        f" of {len(KINDS) * len(FAULTS)}"
+        f" of {len(CELLS)} | checkers with too few cases: {len(tally.too_few)} of {len(CASES)}"
     )
 
 

@@ -5,14 +5,15 @@ sample of schedules, in each of which one process is killed, is recorded call by
 sent beside their tasks and their neighbours, and what the recoveries sent that came after.
 
 Left out, for the model tells of them with other reads: jobs with a given id or tracked on the
-store, calls that raise.
+store, calls that raise; and what the model does not know: other modes, public handles, careless
+callers (`drawing.Focus.plain`).
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,14 +26,14 @@ from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish
 from magic_committer.runtime import Runtime
 from tests.model.production import Recorder, Sent, refusal
-from tests.simulation import actors, operators, schedule
+from tests.simulation import actors, drawing, operators, schedule
 from tests.simulation.faults import Fault
 from tests.simulation.scheduler import Actor
 from tests.simulation.tally import quiet
 from tests.simulation.world import DEST, World
 
 SEEDS = 200
-APPEND = schedule.Focus(modes=("append",))
+APPEND = drawing.Focus(modes=("append",), plain=True)
 KINDS = {State.RUNNING: ("abort", 2), State.COMPLETED: ("", 0)}
 """What a recovery is to the model, and after how many reads of the job's age. Of a job whose driver
 was killed in the middle of its sweep the model makes other reads."""
@@ -71,7 +72,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
         made.append(Call("setup", committer.job, runtime.store.take(), {}))
         return committer
 
-    def told(world: World, committer: MagicCommitter, asked: str, call: Any) -> bool:
+    def told(
+        world: World, committer: MagicCommitter, asked: str, call: Any, handed: Collection[str] = ()
+    ) -> bool:
         recorder: Any = committer.runtime.store
         recorder.take()
         kind = asked.rpartition(": ")[2]
@@ -82,7 +85,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
             made.append(Call(kind, committer.job, recorder.take(), known))
             return report
 
-        return real_told(world, committer, asked, noted)
+        return real_told(world, committer, asked, noted, handed)
 
     def recover_job(runtime: Any, dest: Any, job_id: str, **how: Any) -> Any:
         seen = records.read(runtime, JobPaths(DEST, job_id).record)
@@ -98,9 +101,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     monkeypatch.setattr(MagicCommitter, "setup", setup)
     monkeypatch.setattr(actors, "told", told)
     monkeypatch.setattr(operators, "recover_job", recover_job)
-    monkeypatch.setattr(schedule, "draw_faults", lambda chance, *_: killed(chance))
-    monkeypatch.setattr(schedule, "_others", lambda *_: None)
-    monkeypatch.setattr(schedule, "_operators", lambda *_: None)
+    monkeypatch.setattr(drawing, "draw_faults", lambda chance, *_: killed(chance))
+    monkeypatch.setattr(drawing, "others", lambda *_: None)
+    monkeypatch.setattr(drawing, "serving", lambda *_: None)
     with quiet():
         yield made
 

@@ -9,10 +9,22 @@ import sys
 
 import pytest
 
+from tests.simulation.cases import CASES, ENOUGH_SCHEDULES
+from tests.simulation.faults import CELLS, FAULTS, ONLY_FOR
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
 from tests.simulation.scheduler import Actor, Killed, NeverEndsError, Scheduler, Signal, StrandPool
-from tests.simulation.tally import STATES, closing, quiet, quietly, run_seeds, story, table
+from tests.simulation.tally import (
+    STATES,
+    Tally,
+    cases,
+    closing,
+    quiet,
+    quietly,
+    run_seeds,
+    story,
+    table,
+)
 
 SCHEDULES = 1500
 """A few seconds of them; CI runs as many as fit in minutes."""
@@ -45,6 +57,32 @@ def test_schedules_are_as_hard_as_they_claim(results: list[Result]) -> None:
 def test_every_kind_of_request_is_named(results: list[Result]) -> None:
     """The table's rows are the requests that faults struck: no kind is missing in it."""
     assert {kind for result in results for kind, _ in result.struck} <= set(KINDS)
+
+
+def test_every_checker_had_cases(results: list[Result]) -> None:
+    """Each checker had a case in which it could have failed as often as is stated."""
+    tally = Tally()
+    for result in results:
+        tally.count(result)
+    assert len(results) >= ENOUGH_SCHEDULES
+    assert not tally.too_few, "\n".join(tally.too_few)
+
+
+def test_a_checker_without_cases_fails_a_run() -> None:
+    """A run whose checkers met nothing names each of them."""
+    tally = Tally(schedules=ENOUGH_SCHEDULES)
+    assert len(tally.too_few) == len(CASES)
+    assert len(cases(tally).splitlines()) == len(CASES) + 1
+
+
+def test_faults_leave_out_only_what_makes_no_sense() -> None:
+    """Every fault may strike every kind of request, but for those that `faults.ONLY_FOR` binds to
+    kinds that there are."""
+    bound = {kind for kinds in ONLY_FOR.values() for kind in kinds}
+    assert bound <= set(KINDS)
+    free = [fault for fault in FAULTS if fault not in ONLY_FOR]
+    assert {(kind, fault) for kind in KINDS for fault in free} <= set(CELLS)
+    assert len(CELLS) == len(KINDS) * len(free) + sum(map(len, ONLY_FOR.values()))
 
 
 def test_a_seed_is_a_schedule(results: list[Result]) -> None:

@@ -41,6 +41,12 @@ class AttemptTruth:
     cut: bool
     files: dict[str, bytes] = field(default_factory=dict)
     told: bool = False
+    closed: dict[str, int] = field(default_factory=dict)
+    """Files whose close was told to have done well, and when that began."""
+    undone: bool = False
+    """Its own task gave it up."""
+    stored_step: int = 0
+    """When its pendingset was stored; 0: never."""
 
 
 @dataclass(slots=True)
@@ -51,6 +57,16 @@ class UploadTruth:
     job: str
     actor: Actor | None
     step: int
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HadoopTruth:
+    """An upload of a Hadoop job's, which a pendingset of it names."""
+
+    job_id: str
+    key: str
+    body: bytes
 
 
 @dataclass(slots=True)
@@ -64,6 +80,7 @@ class ObjectTruth:
     upload: str = ""
     body: bytes = b""
     etag: str = ""
+    modified: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,7 +97,25 @@ class JobTruth:
     decision: str = ""
     decided_step: int = 0
     decided_by: str = ""
+    decided_sent: int = 0
+    """When the request was sent that decided."""
     set_up_time: float = 0.0
+    set_up_step: int = 0
+    ended_step: int = 0
+    """When its record was closed, or went; 0 before."""
+    adopted: bool = False
+    plan_key: str = ""
+    plan_step: int = 0
+    """When the decided plan was stored. Whatever it names was looked at before."""
+    plan_since: int = 0
+    """When the call began that stored it. Whatever was there before that is in it."""
+    partitions: tuple[str, ...] = ()
+    conflicted: bool = False
+    """A Complete of its met an object of somebody else's."""
+    nothing_said: bool = False
+    """A caller said that there is nothing to publish."""
+    nothing_told: bool = False
+    """Somebody was told that it is committed, which has published nothing."""
     handed_out: bool = False
     """Its setup returned: others may know it."""
     forgotten: bool = False
@@ -92,6 +127,8 @@ class JobTruth:
     """Of the decided plan: key, task and attempt by upload id."""
     deletes: dict[str, str] = field(default_factory=dict)
     """Of the decided plan: ETag by key of what is to be deleted, the old marker too."""
+    deletes_modified: dict[str, float | None] = field(default_factory=dict)
+    """And the Last-Modified, where the plan tells it."""
     taken_as_is: frozenset[str] = frozenset()
     """Unresolved keys that the operator accepted."""
     unknown_plan: str = ""
@@ -118,6 +155,20 @@ class Truth:
         self.named: dict[str, str] = {}
         """Uploads that a `.pending` or `.pendingset` of ours names, with its key; also if it is
         gone, unless its own task took it back."""
+        self.hadoop: dict[str, HadoopTruth] = {}
+        """Uploads of a Hadoop job, by id."""
+        self.hidden: set[str] = set()
+        """Open uploads that a listing did not show."""
+        self.versions: dict[str, list[tuple[str, float, int]]] = {}
+        """Of each key: ETag, Last-Modified and step of all that was ever there."""
+        self.heads: dict[tuple[str, str], int] = {}
+        """When a process last looked at an object; by the process and the key."""
+        self.calls: dict[str, int] = {}
+        """When the call on a job began that a process is in."""
+        self.plans: dict[str, tuple[int, int]] = {}
+        """Of each plan: when the call began that stored it, and when it was stored."""
+        self.unmarked_by = ""
+        """The job that deleted the marker last."""
         self.looked: dict[tuple[str, str], float] = {}
         """How long nothing of a directory had changed when an operator listed it, at most; by the
         operator's name and the directory."""
@@ -142,7 +193,7 @@ class Truth:
     def note_upload(self, upload_id: str, key: str, actor: Actor | None) -> None:
         """An upload was created."""
         job = actor.job if actor is not None else FOREIGN
-        self.uploads[upload_id] = UploadTruth(key, job, actor, self.step)
+        self.uploads[upload_id] = UploadTruth(key, job, actor, self.step, self.scheduler.now)
         self.open.add(upload_id)
 
     def note_object(
@@ -154,22 +205,33 @@ class Truth:
             self.meddled.add(key)
         if actor is None:
             pass
+        elif upload_id in self.hadoop:
+            owner = self.adopter(upload_id)
+            job = owner.uuid if owner is not None else FOREIGN
         elif upload_id and object_of(key) == "data":
             job = self.token_of(key).partition(".")[0]
         elif object_of(key) == "_SUCCESS":
             job = orjson.loads(self.store.body(key))["diagnostics"][MARKER_JOB]
         else:
             job = self.store.attributes(key).metadata.get(JOB_METADATA, "") or actor.job
+        stored = self.store._bucket.objects[key]
         self.objects[key] = ObjectTruth(
             job, actor, self.step, self.scheduler.now, upload_id, self.store.body(key),
-            self.store._bucket.objects[key].etag,
+            stored.etag, stored.last_modified,
         )  # fmt: skip
+        self.versions.setdefault(key, []).append((stored.etag, stored.last_modified, self.step))
         self.open.discard(upload_id)
         return before
 
     def note_named(self, key: str) -> None:
         """A `.pending` or `.pendingset` was written."""
         document = orjson.loads(self.store.body(key))
+        if "commits" in document and document["extraData"]:
+            extra = document["extraData"]
+            name = extra.get("magic-committer.job", ""), extra.get("magic-committer.attempt", "")
+            if name in self.attempts:
+                known = self.attempts[name]
+                known.stored_step = known.stored_step or self.step
         for one in document.get("commits", (document,)):
             self.named[one["uploadId"]] = key
 
@@ -184,6 +246,19 @@ class Truth:
         age = self.scheduler.now - max(times, default=self.scheduler.now)
         self.looked[look] = max(self.looked.get(look, 0.0), age)
 
+    def note_lost(self, key: str) -> None:
+        """An object went with the abort of the upload that it was made of."""
+        self.objects.pop(key, None)
+
+    def note_plan_sent(self, key: str, actor: Actor) -> None:
+        """A plan is being stored."""
+        self.plans.setdefault(key, (self.calls.get(actor.name, self.step), 0))
+
+    def note_plan_stored(self, key: str) -> None:
+        """A plan was stored."""
+        since, before = self.plans.get(key, (self.step, 0))
+        self.plans[key] = since, before or self.step
+
     def note_gone(self, key: str) -> ObjectTruth | None:
         """An object was deleted; returns what was there."""
         gone = self.objects.pop(key, None)
@@ -191,15 +266,17 @@ class Truth:
             self.meddled.add(key)
         return gone
 
-    def note_record(self, key: str, actor: Actor) -> tuple[JobTruth, str] | None:
-        """A record was written: its job, and the state that it left. None: the same bytes again."""
+    def note_record(self, key: str, actor: Actor, sent: int) -> tuple[JobTruth, str] | None:
+        """A record was written by a request of step ``sent``: its job, and the state that it left.
+        None: the same bytes again."""
         record = orjson.loads(self.store.body(key))
         uuid, state = record["uuid"], record["state"]
         job = self.jobs.get(uuid)
         if job is None:
             job = self.jobs[uuid] = JobTruth(
                 uuid, record["id"], key.removesuffix("job.json"), record["terms"],
-                record["given_id"], set_up_time=self.scheduler.now,
+                record["given_id"], set_up_time=self.scheduler.now, set_up_step=self.step,
+                adopted=bool(record.get("adopted")),
             )  # fmt: skip
         self.at_record[key] = uuid
         if job.nonce == record["nonce"] and job.state != "absent":
@@ -208,7 +285,7 @@ class Truth:
         self.visits[state] += 1
         if state in DECISIONS and not job.decision:
             job.decision = DECISIONS[state]
-            job.decided_step = self.step
+            job.decided_step, job.decided_sent = self.step, sent
             job.decided_by = actor.name
             if state == "committing":
                 self._read_plan(job, record["plan"])
@@ -216,6 +293,8 @@ class Truth:
             job.decision = "reverted"
         if state == "completed":
             job.completed_time = float(int(self.scheduler.now))
+        if state == "closed":
+            job.ended_step = self.step
         return job, left
 
     def note_record_gone(self, key: str) -> JobTruth | None:
@@ -225,16 +304,20 @@ class Truth:
             return None
         job = self.jobs[uuid]
         job.state = "absent"
+        job.ended_step = job.ended_step or self.step
         self.visits["absent"] += 1
         return job
 
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:
         try:
-            document = orjson.loads(self.store.body(plan["key"]))
-            job.deletes = {key: etag for key, etag, *_ in document["deletes"]}
-            if document["marker"] is not None:
-                key, etag, *_ = document["marker"]
-                job.deletes[key] = etag
+            key = job.plan_key = plan["key"]
+            document = orjson.loads(self.store.body(key))
+            job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
+            job.partitions = tuple(document["partitions"])
+            marker = [document["marker"]] if document["marker"] is not None else []
+            for name, etag, *modified in (*document["deletes"], *marker):
+                job.deletes[name] = etag
+                job.deletes_modified[name] = modified[0] if modified else None
             for name, _etag, task, attempt in document["sets"]:
                 pendingset = orjson.loads(self.store.body(job.directory + name))
                 for commit in pendingset["commits"]:
@@ -256,3 +339,62 @@ class Truth:
     def is_data(self, key: str) -> bool:
         """Whether a key is what users see."""
         return object_of(key) == "data"
+
+    def adopter(self, upload_id: str) -> JobTruth | None:
+        """The job that a Hadoop job has become whose upload this is."""
+        upload = self.hadoop.get(upload_id)
+        if upload is None:
+            return None
+        return next((j for j in self.jobs.values() if j.adopted and j.id == upload.job_id), None)
+
+    def as_planned(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
+        """Whether an object is the one that a plan deletes: it was there when the plan was stored,
+        or nobody could tell it from that by ETag and Last-Modified."""
+        if job.deletes.get(key) != there.etag:
+            return False
+        return there.step <= job.plan_step or any(
+            (etag, modified) == (there.etag, there.modified) and step <= job.plan_step
+            for etag, modified, step in self.versions[key]
+        )
+
+    def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
+        """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
+        modified = job.deletes_modified.get(key)
+        return job.deletes.get(key) == there.etag and modified in (None, there.modified)
+
+    def covers(self, job: JobTruth, key: str) -> bool:
+        """Whether data at a key is a job's business: all below the destination, or what lies
+        directly in the partitions that it writes; nothing hidden."""
+        prefix = job.directory.partition("__magic")[0]
+        name = key.removeprefix(prefix)
+        if not key.startswith(prefix) or any(p[:1] in ("_", ".") for p in name.split("/")):
+            return False
+        if not job.terms["mode"].endswith("partitions"):
+            return True
+        return self.partition(name) in self.partitions_of(job)
+
+    @staticmethod
+    def partition(name: str) -> str:
+        """The directory of a file, with its slash; "" for the destination itself."""
+        directory, slash, _ = name.rpartition("/")
+        return directory + slash
+
+    def partitions_of(self, job: JobTruth) -> set[str]:
+        """The partitions that a decided job writes; of another one those of the files that its
+        tasks have opened so far."""
+        if job.plan_key:
+            return set(job.partitions)
+        prefix = job.directory.partition("__magic")[0]
+        return {
+            self.partition(key.removeprefix(prefix))
+            for (uuid, _), attempt in self.attempts.items()
+            if uuid == job.uuid
+            for key in attempt.files
+        }
+
+    def overlap(self, one: JobTruth, other: JobTruth) -> bool:
+        """Whether two jobs write in one place: by partition, if both are."""
+        modes = one.terms["mode"], other.terms["mode"]
+        if not all(mode.endswith("partitions") for mode in modes):
+            return True
+        return bool(self.partitions_of(one) & self.partitions_of(other))

@@ -1,8 +1,9 @@
 """One simulated world: a store, its shadow, its processes, and the jobs that they work on.
 
 Everything the production code needs is handed in as a `magic_committer.runtime.Runtime` of the
-actor: the store, a pool of strands, the actor's clock, ids in order. Attaching to a job is the one
-thing done here that production does in ``api.py``, where it is tied to the process's own store.
+actor: the store, a pool of strands, the actor's clock, ids in order. The public calls (`start`,
+`attach`, `write`, `Job`, `Task`) find theirs in `magic_committer.wiring`: while a world lives that
+gives them the runtime of whoever acts.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
+from unittest.mock import patch
 
+from magic_committer import wiring
 from magic_committer.commit import probe, records
 from magic_committer.committers.magic import MagicCommitter
+from magic_committer.handles import Job
 from magic_committer.job import StartedJob, State, TaskCommit, Terms
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Options
@@ -37,6 +41,12 @@ class JobRun:
         unique: whether names of files hold the job's UUID.
         files: how many files each attempt writes. partitioned: each task into a directory of its
             own.
+        handles: it is driven by `Job` and `Task`, as users have them.
+        careless: how its driver calls commit: ``""``: with all results, and what it expects;
+            ``"generator"``: with an iterator, the same one again after an error; ``"keyless"``:
+            with a result that lost its key on the way; ``"hopes"``: with whatever is there, and
+            without saying how many tasks there were; ``"empty"``: it says that there is nothing.
+        after: it is started when that is set.
     """
 
     name: str
@@ -46,6 +56,12 @@ class JobRun:
     unique: bool
     files: int = 1
     partitioned: bool = False
+    handles: bool = False
+    careless: str = ""
+    after: Signal | None = None
+    job: Job | None = None
+    given: Any = None
+    """The iterator that is passed to commit."""
     started: StartedJob | None = None
     ready: Signal = field(default_factory=Signal)
     bell: Signal = field(default_factory=Signal)
@@ -84,10 +100,39 @@ class World:
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []
+        self.latencies: tuple[float, ...] = (0.0,)
+        """Of processes, in seconds: from these each one's is drawn."""
+        self._patches: list[Any] = [
+            patch.object(wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
+            patch.object(wiring, "pool", self),
+            patch.object(wiring, "blocks", self.blocks),
+        ]
+        for one in self._patches:
+            one.start()
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
             all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
             probe._known[self.store.identity] = all_kept
+
+    @property
+    def actor(self) -> Actor:
+        """The process that acts now."""
+        strand = self.scheduler.current
+        assert strand is not None
+        return strand.actor
+
+    def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
+        """As `magic_committer.pool.ThreadPool.every`, by a strand of the process that acts."""
+        ended: list[bool] = []
+
+        def tick() -> None:
+            while True:
+                self.scheduler.sleep(seconds)
+                if ended or not function():
+                    return
+
+        self.scheduler.spawn(self.actor, tick)
+        return lambda: ended.append(True)
 
     def new_id(self) -> str:
         """The next id: 32 hexadecimal digits."""
@@ -98,6 +143,8 @@ class World:
         """Start a process."""
         actor = Actor(name, kind)
         actor.priority = self.chance.random()
+        if len(self.latencies) > 1:
+            actor.latency = self.chance.choice(self.latencies)
         self.actors.append(actor)
         self.scheduler.spawn(actor, lambda: program(actor))
         return actor
@@ -176,5 +223,7 @@ class World:
 
     def close(self) -> None:
         """End what is left of this world in the process that simulates it."""
+        for one in self._patches:
+            one.stop()
         self.store.before = self.store.after = None
         sender._unsettled.clear()

@@ -1,0 +1,123 @@
+"""Those who go by the public calls alone: `write`, and who adopts a job of Hadoop's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from magic_committer import api
+from magic_committer.errors import MagicError
+from magic_committer.job import State
+from magic_committer.options import Mode
+from magic_committer.recovery.adoption import adopt_job
+from tests.simulation import actors
+from tests.simulation.operators import Shift
+from tests.simulation.scheduler import Actor, Signal
+from tests.simulation.tables import TOLD
+from tests.simulation.world import DEST, OPTIONS, World
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """What a process writes by `write`.
+
+    Attributes:
+        names: of its files. unique: with the job's UUID in them. raises: its body fails in the end.
+        after: it begins when that is set.
+    """
+
+    mode: Mode
+    names: tuple[str, ...]
+    unique: bool
+    raises: bool
+    after: Signal | None
+
+
+class BodyFailedError(Exception):
+    """The body of a `with write(...)` fails."""
+
+
+def writing(world: World, what: Wrote, actor: Actor) -> None:
+    """One job of one process, all or none."""
+    if what.after is not None:
+        world.scheduler.await_if_possible(what.after)
+    world.watch.calls(actor)
+    writer = api.write(DEST.url, mode=what.mode, options=OPTIONS)
+    try:
+        writer.__enter__()
+    except MagicError as error:
+        world.watch.refused(actor.job, error)
+        world.watch.set_up_failed(actor, error)
+        return
+    uuid, body = writer.job.uuid, None
+    world.watch.truth.jobs[uuid].handed_out = True
+    try:
+        _body(world, what, writer)
+    except (MagicError, BodyFailedError) as error:
+        body = error
+    since = world.watch.calls(actor)
+    try:
+        writer.__exit__(type(body) if body else None, body, None)
+    except MagicError as error:
+        _told(world, uuid, actor, error, since)
+    else:
+        if body is None and writer.report is not None:
+            handed = [writer._task.attempt_id] if writer._task is not None else []
+            world.watch.told(uuid, f"{actor}: write", writer.report.outcome, None, since, handed)
+        elif body is not None:
+            world.watch.claimed(uuid, f"{actor}: write", body, since)
+
+
+def _body(world: World, what: Wrote, writer: Any) -> None:
+    assert writer._task is not None
+    known = actors.known_attempt(world, writer._task)
+    for name in what.names:
+        body = f"{writer.id} writes {name}".encode()
+        stream = writer.open(name, unique=what.unique)
+        known.files[stream.key] = body
+        stream.write(body)
+        began = world.scheduler.steps
+        stream.close()
+        known.closed[stream.key] = began
+    if what.raises:
+        raise BodyFailedError
+    known.told = True
+
+
+def _told(world: World, uuid: str, actor: Actor, error: MagicError, since: int) -> None:
+    asked = f"{actor}: write"
+    if type(error).__name__ in TOLD:
+        world.watch.told(uuid, asked, "", error, since)
+    else:
+        world.watch.claimed(uuid, asked, error, since)
+
+
+def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor) -> None:
+    """An operator who takes Hadoop's job for dead, adopts it, and commits or aborts it: by the
+    public handle, as `attach` gives it."""
+    shift.begin(world, actor)
+    actor.serves_all = actor.reads_only = False
+    limit, actor.dead_seconds = actor.dead_seconds, 0.0
+    try:
+        adopt_job(world.runtime(actor), DEST, job_id, older_than=limit, options=OPTIONS)
+    except MagicError:
+        if not world.uuid_of(job_id):
+            return  # else another one has adopted it
+    try:
+        job = api.attach(DEST.url, job_id, options=OPTIONS)
+    except MagicError:
+        return
+    actor.job = job.uuid
+    for _ in range(actors.COMMIT_TRIES_MAX):
+        since = world.watch.calls(actor)
+        try:
+            report = job.commit() if commits else job.abort()
+        except MagicError as error:
+            if type(error).__name__ == "CommitRefused":
+                return  # of an adopted job that decides nothing: a person does
+            world.watch.told(job.uuid, f"{actor}: adopted", "", error, since)
+            world.scheduler.sleep(actors.PAUSE_SECONDS)
+            continue
+        world.watch.told(job.uuid, f"{actor}: adopted", report.outcome, None, since)
+        if report.state in (State.ABSENT, State.CLOSED):
+            return
