@@ -69,6 +69,13 @@ RULES = (
     Rule("a later marker is left", "Job commit, 7", "I8", "two markers", 0, 23),
     Rule("`completed` names the marker", "Job commit, 7", "I8", "two markers in a second", 0, 34),
     Rule("set up, then look", "Conflict modes", "I2", "two replace jobs", 0, 20),
+    Rule("announced before the look", "Conflict modes", "I2", "two partition replaces", 0, 0),
+    Rule("the look at the plans", "Conflict modes", "I2", "two partition fails", 0, 0),
+    Rule("the data is listed after the look", "Conflict modes", "I2", "two partition fails", 0, 0),
+    Rule(
+        "the second look at decided appends", "Conflict modes", "I2", "append beside replace", 0, 0
+    ),
+    Rule("the data is listed again", "Conflict modes", "I2", "append beside replace", 0, 0),
     Rule("`fail` never overwrites", "Conflict modes", "I6", "conflict", 0, 10),
     Rule("a conflict reverts", "Conflict modes", "I5", "conflict", 0, 12),
     Rule("never by inference", "Whose upload is it?", "I6", "foreign upload", 0, 15),
@@ -92,7 +99,6 @@ NOT_SEARCHED = (
     ("Uploads are listed again until none shows, pages of listings, batches of deletes",
      "here a listing is consistent and whole, and an abort is final"),
     ("`exclusive`: uploads first, records second", "not modelled"),
-    ("Replace by partition: the plan first, then the others' plans", "not modelled"),
     ("Uploads are open before the decision",
      "it narrows a window that a neighbour's abort can still hit"),
     ("A fresh nonce in every `_SUCCESS`", "not modelled: a late marker is excused for a moment"),

@@ -14,7 +14,9 @@ number pair (store, node) is worked out once. Pauses need no fault: they are int
 * crash: an actor stops before its request is sent, or with it in flight;
 * lost reply: the request took effect, its sender sees no answer;
 * late: the sender sees no answer, the request lands at any later time, or never. An error before
-  the effect is one that never lands.
+  the effect is one that never lands;
+* denied: as "lost reply" and "late", but the store's adapter has sent it again and was refused, so
+  that the sender sees the refusal: of writes of the record, where a configuration asks for it.
 
 Reads are not lost or delayed: their senders ask again, which is a pause, or stop, which is a crash.
 """
@@ -28,12 +30,15 @@ from typing import Any
 
 from tests.model import promises
 from tests.model.store import (
+    DENIED,
     GHOST,
     NOT_OF_S3,
     READS,
     REQUESTS,
     UNANSWERED,
     Found,
+    Put,
+    Record,
     Store,
     Wait,
     execute,
@@ -72,7 +77,8 @@ class Configuration:
     Attributes:
         store: how it begins.
         faults: how many there may be.
-        forgetful: see `execute`.
+        forgetful, costly: see `execute`.
+        denials: a write of the record may be refused after it was not answered.
         promised: what is promised here beyond what always is; see `promises`.
     """
 
@@ -81,6 +87,8 @@ class Configuration:
     store: Mapping[str, Any] = field(default_factory=dict)
     faults: int = 1
     forgetful: bool = False
+    costly: bool = False
+    denials: bool = False
     promised: promises.Promised = field(default_factory=promises.Promised)
 
 
@@ -231,8 +239,17 @@ class _Nodes:
 
 # The search ---------------------------------------------------------------------------------------
 
-STEP, LOST, LATE, CRASH, KILLED, LANDS = range(6)
-WHAT = ("", "reply lost", "late", "crash", "killed, its request in flight", "lands")
+STEP, LOST, LATE, CRASH, KILLED, LANDS, DENIED_LOST, DENIED_LATE = range(8)
+WHAT = (
+    "",
+    "reply lost",
+    "late",
+    "crash",
+    "killed, its request in flight",
+    "lands",
+    "reply lost, then refused",
+    "late, then refused",
+)
 
 State = tuple[int, ...]
 """Store, flight, faults left, then a node for each actor."""
@@ -346,6 +363,13 @@ class Search:
         flown = self._flight((*self._flights[flight], number))
         yield LATE * 64 + n, (store, flown, faults - 1, *before, unaware, *behind), ""
         yield KILLED * 64 + n, (store, flown, faults - 1, *before, DEAD, *behind), ""
+        if not (self._config.denials and _writes_the_record(request)):
+            return
+        denied = self.nodes.after(number, DENIED)
+        ended = self._ended(after, denied) or violation
+        yield DENIED_LOST * 64 + n, (after, flight, faults - 1, *before, denied, *behind), ended
+        ended = self._ended(store, denied)
+        yield DENIED_LATE * 64 + n, (store, flown, faults - 1, *before, denied, *behind), ended
 
     def _step(self, store: int, number: int) -> tuple[int, int, Any, str]:
         """The store, the node, the reply and the broken promise after a node's request."""
@@ -353,16 +377,17 @@ class Search:
         if found is None:
             after, reply, violation = self._executed(store, number, late=False)
             following = self.nodes.after(number, reply)
-            node = self.nodes.nodes[following]
-            if node.ended and not violation:
-                violation = promises.of_result(
-                    self._config.promised,
-                    self._stores[after],
-                    node.result,
-                    self._actors[node.actor].uuids,
-                )
+            violation = violation or self._ended(after, following)
             found = self._steps[store, number] = after, following, reply, violation
         return found
+
+    def _ended(self, store: int, number: int) -> str:
+        """What an actor's last word broke, if this was its last step."""
+        node = self.nodes.nodes[number]
+        if not node.ended:
+            return ""
+        uuids = self._actors[node.actor].uuids
+        return promises.of_result(self._config.promised, self._stores[store], node.result, uuids)
 
     def _landing(self, store: int, number: int) -> tuple[int, str]:
         found = self._landings.get((store, number))
@@ -376,7 +401,12 @@ class Search:
         before = self._stores[store]
         actor = self._actors[node.actor]
         after, reply = execute(
-            before, node.request, actor.name, late=late, forgetful=self._config.forgetful
+            before,
+            node.request,
+            actor.name,
+            late=late,
+            forgetful=self._config.forgetful,
+            costly=self._config.costly,
         )
         violation = ""
         if after is not before:
@@ -458,7 +488,11 @@ class Search:
         if kind == LANDS:
             node = self.nodes.nodes[self._flights[flight][n]]
             landed = execute(
-                self._stores[store], node.request, "", forgetful=self._config.forgetful
+                self._stores[store],
+                node.request,
+                "",
+                forgetful=self._config.forgetful,
+                costly=self._config.costly,
             )
             return Line(self._actors[node.actor].name, WHAT[kind], node.request, landed[1])
         number = state[3 + n]
@@ -466,11 +500,17 @@ class Search:
         reply: Any = UNANSWERED
         if kind == CRASH:
             reply = None
+        elif kind in (DENIED_LOST, DENIED_LATE):
+            reply = DENIED
         elif kind == STEP and isinstance(request, Wait):
             reply = self._awaited(store, request, list(state[3:]))
         elif kind == STEP:
             reply = self._step(store, number)[2]
         return Line(self._actors[n].name, WHAT[kind], request, reply)
+
+
+def _writes_the_record(request: Any) -> bool:
+    return isinstance(request, Put) and isinstance(request.body, Record)
 
 
 def _at(state: State, n: int, number: int) -> State:

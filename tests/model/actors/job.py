@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.model.store import (
+    DENIED,
     NOT_FOUND,
     OK,
     UNANSWERED,
@@ -23,7 +24,9 @@ Steps = Generator[Any, Any, Any]
 
 LEDGER = "_stream"
 HANDS_OFF = ("committing", "reverting")
-EXCLUDING = ("fail", "replace")
+FAILING = ("fail", "fail_partitions")
+BY_PARTITION = {"fail_partitions", "replace_partitions"}
+EXCLUDING = {"fail", "replace", *BY_PARTITION}
 Files = tuple[File, ...]
 Accepted = tuple[tuple[str, PendingSet], ...]
 """Key and body of pendingsets."""
@@ -111,7 +114,8 @@ def read(key: str) -> Steps:
 
 def swap(job: Job, leaves: Record, record: Record) -> Steps:
     """Replace a record by another, if nobody was faster. Returns whether it won, and the record as
-    it is now. An unanswered swap is unknown while the state it leaves is still there."""
+    it is now. An unanswered swap is unknown while the state it leaves is still there; and one that
+    was refused when it had not been answered."""
     if not job.keeps("the decision is a swap"):
         yield from sent(Put(job.record, record))
         return True, record
@@ -119,6 +123,8 @@ def swap(job: Job, leaves: Record, record: Record) -> Steps:
         reply = yield Put(job.record, record, if_match=leaves)
         if reply is OK:
             return True, record
+        if reply is DENIED and not job.keeps("a refused swap after an unanswered one is unknown"):
+            return None, leaves
         now = yield from read(job.record)
         if now is not None and now.nonce == record.nonce:
             return True, now
@@ -148,6 +154,6 @@ def choose(job: Job) -> Steps:
     loaded: Accepted = ()
     for key in keys:
         found = yield from read(key)
-        if found is not None and job.owns(found):
+        if found is not None and job.owns(found) and not found.aborted:
             loaded = (*loaded, (key, found))
     return tuple({one.task: (key, one) for key, one in loaded}.values())
