@@ -14,12 +14,14 @@ from tests.model.actors.driver import abort as abort_job
 from tests.model.actors.driver import commit, driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
+from tests.model.actors.shared import aborting, committing
 from tests.model.actors.task import alive, attached, attempt, closer
 from tests.model.promises import Promised
 from tests.model.scenery import (
     Entries,
     actor,
     committer,
+    file_closed,
     in_the_end,
     objects,
     started,
@@ -211,6 +213,76 @@ def opened_by_path(without: Without) -> Configuration:
     )
 
 
+@configuration
+def two_handles(without: Without) -> Configuration:
+    """A driver that lists, and two handles on one attempt: one commits it, one aborts it."""
+    job = Job(accept="listing", marks=False, without=without)
+    store, file = file_closed(job)
+    return Configuration(
+        "two handles",
+        (
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("commits", job, partial(committing, job, "a0", "t", file)),
+            actor("aborts", job, partial(aborting, job, "a0", "t")),
+            *in_the_end(job),
+        ),
+        {**started(job), **store},
+    )
+
+
+@configuration
+def refused_after_unanswered(without: Without) -> Configuration:
+    """A driver whose writes of the record may be refused when they were not answered: a token
+    expires between two tries of the store's adapter."""
+    job = Job(without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "refused after unanswered",
+        (
+            committer("driver", job, accepted),
+            *in_the_end(job),
+        ),
+        store,
+        denials=True,
+    )
+
+
+@configuration
+def costly_aborts(without: Without) -> Configuration:
+    """A job committed from a listing, its attempt and a recovery, on a store where the abort of an
+    upload that was completed takes the object."""
+    job = Job(accept="listing", marks=False, without=without)
+    return Configuration(
+        "costly aborts",
+        (
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("a0", job, partial(attempt, job, "a0")),
+            actor("recovery", job, partial(recovery, job, "recovery")),
+            *in_the_end(job),
+        ),
+        started(job),
+        faults=0,
+        costly=True,
+    )
+
+
+@configuration
+def costly_recoveries(without: Without) -> Configuration:
+    """A driver and a recovery on such a store."""
+    job = Job(marks=False, without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "costly recoveries",
+        (
+            committer("driver", job, accepted),
+            actor("recovery", job, partial(recovery, job, "recovery")),
+            *in_the_end(job),
+        ),
+        store,
+        costly=True,
+    )
+
+
 # Conflict modes and reverts -----------------------------------------------------------------------
 
 
@@ -266,8 +338,9 @@ def conflict(without: Without) -> Configuration:
     )
 
 
-def _two_of(mode: str, without: Without) -> Configuration:
-    jobs = tuple(Job(name, name, mode=mode, without=without) for name in ("j1", "j2"))
+def _two_of(mode: str, without: Without, other: str = "") -> Configuration:
+    modes = {"j1": mode, "j2": other or mode}
+    jobs = tuple(Job(name, name, mode=one, without=without) for name, one in modes.items())
     actors: tuple[Actor, ...] = ()
     store: Entries = {}
     for job in jobs:
@@ -278,7 +351,8 @@ def _two_of(mode: str, without: Without) -> Configuration:
     if mode == "replace":
         store |= objects({"old": Data("", "", "old")})
     # A job that yields to the other leaves the tasks' work, which was there before it: no I4 here.
-    return Configuration(f"two {mode} jobs", actors, store, promised=_alone(jobs))
+    name = f"{mode} beside {other}" if other else f"two {mode} jobs"
+    return Configuration(name, actors, store, promised=_alone(jobs))
 
 
 def _alone(jobs: tuple[Job, ...]) -> Promised:
@@ -295,6 +369,12 @@ def two_fail_jobs(without: Without) -> Configuration:
 def two_replace_jobs(without: Without) -> Configuration:
     """Two jobs of mode `replace` that start at once."""
     return _two_of("replace", without)
+
+
+@configuration
+def replace_beside_replace_partitions(without: Without) -> Configuration:
+    """One that replaces the whole destination, and one that replaces a partition of it."""
+    return _two_of("replace", without, "replace_partitions")
 
 
 def _by_partition(
@@ -369,6 +449,18 @@ def other_partitions(without: Without) -> Configuration:
     modes = ("replace_partitions", "fail_partitions")
     files = (("p/x",), ("q/x",))
     return _by_partition("other partitions", without, modes, files)
+
+
+@configuration
+def partition_rivals(without: Without) -> Configuration:
+    """Two drivers of one job by partition that have the same messages."""
+    job = Job(mode="replace_partitions", marks=False, without=without)
+    store, accepted = tasks_done(job, ("p/x",))
+    return Configuration(
+        "partition rivals",
+        (committer("d1", job, accepted), committer("d2", job, accepted), *in_the_end(job)),
+        {**store, **objects({"p/old": Data("", "", "old")})},
+    )
 
 
 def _append_beside(

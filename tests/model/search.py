@@ -23,6 +23,7 @@ Reads are not lost or delayed: their senders ask again, which is a pause, or sto
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,15 +35,14 @@ from tests.model.store import (
     GHOST,
     NOT_OF_S3,
     READS,
-    REQUESTS,
     UNANSWERED,
-    Found,
     Put,
     Record,
     Store,
     Wait,
     execute,
 )
+from tests.model.trace import Line, Result
 
 Program = Callable[[], Generator[Any, Any, Any]]
 
@@ -90,77 +90,6 @@ class Configuration:
     costly: bool = False
     denials: bool = False
     promised: promises.Promised = field(default_factory=promises.Promised)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One step of a trace. ``what`` is "" for an ordinary one."""
-
-    actor: str
-    what: str
-    request: Any
-    reply: Any
-
-    def __str__(self) -> str:
-        what = f" [{self.what}]" if self.what else ""
-        return f"{self.actor + ':':<10} {shown(self.request)}{what} -> {shown(self.reply)}"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a search found: a violation with a shortest trace, or none.
-
-    Attributes:
-        violation: the promise by name, and how it was broken; "" if none was.
-        requests: of the trace, messages between processes left out.
-    """
-
-    states: int
-    violation: str
-    trace: tuple[Line, ...] = ()
-
-    @property
-    def promise(self) -> str:
-        return self.violation.partition(":")[0]
-
-    @property
-    def requests(self) -> int:
-        """Requests of the trace that were sent to the store."""
-        return sum(
-            not isinstance(line.request, NOT_OF_S3) and line.what not in ("crash", "lands")
-            for line in self.trace
-        )
-
-    def __str__(self) -> str:
-        lines = "".join(f"\n  {number:>2} {line}" for number, line in enumerate(self.trace, 1))
-        return f"{self.violation or 'no violation'} ({self.states:,} states){lines}"
-
-
-def shown(value: Any) -> str:
-    """A request or a reply for people: a body in it is told by its kind, state and nonce."""
-    if isinstance(value, REQUESTS):
-        defaults = value._field_defaults
-        parts = [
-            f"{name}={_brief(one)}" if name in defaults else _brief(one)
-            for name, one in zip(value._fields, value, strict=True)
-            if name not in defaults or one != defaults[name]
-        ]
-        return f"{type(value).__name__}({', '.join(parts)})"
-    return _brief(value)
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, Found):
-        return _brief(value.body)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        names = ("state", "nonce", "uuid", "attempt", "content", "done", "claim")
-        told = [str(got) for name in names if (got := getattr(value, name, ""))]
-        return f"<{' '.join([type(value).__name__, *told])}>"
-    if isinstance(value, tuple):
-        if value and all(isinstance(one, tuple) and not hasattr(one, "_fields") for one in value):
-            return "[" + ", ".join(str(one[0]) for one in value) + "]"
-        return "[" + ", ".join(map(_brief, value)) + "]"
-    return str(getattr(value, "value", value))
 
 
 # Actors as nodes ----------------------------------------------------------------------------------
@@ -275,6 +204,15 @@ class Search:
 
     def run(self, states_max: int = STATES_MAX) -> Result:
         """Search until a promise is broken or every state has been seen."""
+        collects = gc.isenabled()
+        gc.disable()  # millions of tuples, and no cycle among them
+        try:
+            return self._run(states_max)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run(self, states_max: int) -> Result:
         first: State = (
             self._store(self._config.store),
             self._flight(()),
@@ -337,9 +275,9 @@ class Search:
                 if reply is not Ellipsis:
                     yield STEP * 64 + n, _at(state, n, self.nodes.after(number, reply)), ""
             else:
-                after, following, _, violation = self._step(store, number)
-                moved = (after, kept, faults, *places[:n], following, *places[n + 1 :])
-                yield STEP * 64 + n, moved, violation
+                found = self._steps.get((store, number)) or self._step(store, number)
+                moved = (found[0], kept, faults, *places[:n], found[1], *places[n + 1 :])
+                yield STEP * 64 + n, moved, found[3]
             if faults and actor.faulty:
                 yield from self._faulty(state, n, number)
             if actor.after:
@@ -431,13 +369,13 @@ class Search:
         """What is broken where all actors have ended (those of an hour later may still have to
         begin), also while a request may still land."""
         nodes = self.nodes.nodes
+        cleaned = True
         places = state[3:]
-        cleaned = all(nodes[number].ended for number in places)
-        if not cleaned and not all(
-            number == self._first[n] if self._actors[n].hour_later else nodes[number].ended
-            for n, number in enumerate(places)
-        ):
-            return ""
+        for n, number in enumerate(places):
+            if not nodes[number].ended:
+                if not self._actors[n].hour_later or number != self._first[n]:
+                    return ""
+                cleaned = False
         key = (state[0], *places)
         found = self._quiet.get(key)
         if found is None:

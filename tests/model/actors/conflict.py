@@ -59,7 +59,7 @@ def announce(job: Job, me: str, partitions: tuple[str, ...]) -> Steps:
 
 def withdraw(job: Job, announced: str) -> Steps:
     """The announcement of a driver that did not decide is its own to delete."""
-    if announced and drops_plan(job):
+    if announced and job.keeps("the loser withdraws its announcement"):
         yield from sent(Delete((announced,)))
 
 

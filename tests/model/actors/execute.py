@@ -52,7 +52,7 @@ def execute(
         if plan is None:
             now = yield from read(job.record)
             if seen.state == "completed" and now == seen:  # steps 6 and 7 are done
-                yield from sweep(job, (), ())
+                yield from sweep(job, (), (), looks_first=True)
                 yield from finish(job, me, seen, "committed", may_remove=False)
                 return "committed"
             if now == seen:

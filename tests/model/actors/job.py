@@ -11,9 +11,11 @@ from tests.model.store import (
     NOT_FOUND,
     OK,
     UNANSWERED,
+    Abort,
     File,
     Get,
     List,
+    ListParts,
     PendingSet,
     Put,
     Record,
@@ -112,6 +114,19 @@ def read(key: str) -> Steps:
     return None if found is NOT_FOUND else found.body
 
 
+def remove(job: Job, file: File, *, looks: bool) -> Steps:
+    """Abort an upload; where it ``looks``, not one that has ended: perhaps it became its object."""
+    if looks:
+        found = yield from read(file.key)
+        if found is not None and found.token == file.token:
+            return
+        del found
+        reply = yield ListParts(file.key, file.upload)
+        if reply is not OK:
+            return  # it became its object meanwhile, or is gone
+    yield from sent(Abort(file.key, file.upload))
+
+
 def swap(job: Job, leaves: Record, record: Record) -> Steps:
     """Replace a record by another, if nobody was faster. Returns whether it won, and the record as
     it is now. An unanswered swap is unknown while the state it leaves is still there; and one that
@@ -132,6 +147,20 @@ def swap(job: Job, leaves: Record, record: Record) -> Steps:
             return False, now
         if not job.keeps("an unanswered swap is unknown"):
             return False, leaves._replace(state="aborted")
+
+
+def is_running(job: Job, record: Record | None) -> bool:
+    """The fence: the exact version that setup wrote."""
+    if job.keeps("a UUID for each run"):
+        return record == job.first
+    return record is not None and record.state == "running"
+
+
+def hands_off(job: Job, record: Record | None) -> bool:
+    """A driver that lists may have accepted the attempt, a revert needs to read it."""
+    if record is None or not job.owns(record) or record.state not in HANDS_OFF:
+        return False
+    return job.keeps(f"hands off while {record.state}")
 
 
 def create(job: Job) -> Steps:
