@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crashwalk.walk import CASES, Case, run, walk
+from magic_committer.commit import undo
+from tests.crashwalk.walk import ACCEPTS, CASES, MODES, TRACKS, Case, run, walk
+from tests.simulation import operators
 from tests.simulation.tally import quiet
 
 POINTS_MIN = 70
@@ -28,3 +30,31 @@ def test_the_job_itself_commits(case: Case) -> None:
         end = run(case, ())
     assert end.struck == 0
     assert not end.violations, end
+
+
+def test_each_kind_of_job_is_walked() -> None:
+    """There is a case of every mode with every way to accept and to track; and every mode is
+    reverted."""
+    walked = {(case.mode, case.accept, case.track) for case in CASES}
+    ways = [(accept, track) for accept in ACCEPTS for track in TRACKS]
+    assert walked == {(mode, *way) for mode in MODES for way in ways}
+    assert {case.mode for case in CASES if case.reverts} == set(MODES)
+
+
+def test_a_job_that_nobody_recovers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk fails where no recovery comes after a kill."""
+    monkeypatch.setattr(operators, "recover_all", lambda *_: None)
+    with quiet():
+        walked = walk(CASES[0], 1)
+    broken = {one.promise for _, end in walked.failures for one in end.violations}
+    assert "I5" in broken, broken
+
+
+def test_a_revert_that_deletes_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk fails where a revert leaves what was completed."""
+    monkeypatch.setattr(undo, "delete_if_same", lambda *_: None)
+    case = next(case for case in CASES if case.reverts)
+    with quiet():
+        walked = walk(case, 1)
+    broken = {one.promise for _, end in walked.failures for one in end.violations}
+    assert "I3" in broken, broken

@@ -11,14 +11,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 from magic_committer.commit import probe
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError
 from magic_committer.job import State, TaskCommit, Terms
-from magic_committer.options import Accept, Mode, Track
+from magic_committer.options import Accept, ConditionalWrites, Mode, Track
 from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
 from tests.simulation.promises import Violation
@@ -39,6 +40,10 @@ class Case:
 
     Attributes:
         forgetful: the store forgets an upload that was completed.
+        exclusive, conditional_writes: the job's terms.
+        aborts: the job aborts itself when its tasks are done.
+        reverts: the process that comes after the first kill takes it back where it can
+            (``abort --revert``), and does not finish it.
     """
 
     mode: Mode
@@ -47,21 +52,54 @@ class Case:
     given: bool
     unique: bool
     forgetful: bool
+    exclusive: bool = False
+    conditional_writes: ConditionalWrites = "on"
+    aborts: bool = False
+    reverts: bool = False
 
     def __str__(self) -> str:
-        names = "unique" if self.unique else "user"
-        kind = "given" if self.given else "drawn"
-        store = "forgetful" if self.forgetful else "idempotent"
-        return f"{self.mode}, {self.accept}, {self.track}, {kind} id, {names} names, {store}"
+        told = [
+            self.mode,
+            self.accept,
+            self.track,
+            "given id" if self.given else "drawn id",
+            "unique names" if self.unique else "user names",
+            "forgetful" if self.forgetful else "idempotent",
+        ]
+        told += [name for name in ("exclusive", "aborts", "reverts") if getattr(self, name)]
+        if self.conditional_writes == "off":
+            told.append("no conditions")
+        return ", ".join(told)
 
 
-CASES = tuple(
-    case
-    for mode in ("append", "fail", "fail_partitions", "replace", "replace_partitions")
-    for case in (
-        Case(mode, "results", "memory", given=False, unique=True, forgetful=True),
-        Case(mode, "listing", "s3", given=True, unique=False, forgetful=False),
+MODES: tuple[Mode, ...] = get_args(Mode)
+ACCEPTS: tuple[Accept, ...] = get_args(Accept)
+TRACKS: tuple[Track, ...] = get_args(Track)
+
+
+def _plain(mode: Mode, accept: Accept, track: Track) -> Case:
+    """Every mode with each ``accept`` and ``track``; so that each also meets both kinds of ids, of
+    names and of stores."""
+    return Case(
+        mode,
+        accept,
+        track,
+        given=track == "s3",
+        unique=accept == "results",
+        forgetful=track == "memory",
     )
+
+
+CASES = (
+    *(_plain(mode, accept, track) for mode in MODES for accept in ACCEPTS for track in TRACKS),
+    *(replace(_plain(mode, "results", "memory"), reverts=True) for mode in MODES),
+    *(replace(_plain(mode, "listing", "s3"), aborts=True) for mode in ("append", "replace")),
+    *(
+        replace(_plain(mode, "listing", "s3"), exclusive=True, given=False)
+        for mode in ("append", "replace_partitions")
+    ),
+    replace(_plain("append", "results", "memory"), conditional_writes="off"),
+    replace(_plain("append", "listing", "s3"), conditional_writes="off"),
 )
 
 
@@ -102,7 +140,14 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         world.foreign_put(f"{DEST.prefix}p=1/old.csv", b"old")
         world.foreign_put(DEST.success_key, b"old")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
-    terms = Terms(mode=case.mode, accept=case.accept, track=case.track, checksum="off")
+    terms = Terms(
+        mode=case.mode,
+        accept=case.accept,
+        track=case.track,
+        checksum="off",
+        exclusive=case.exclusive,
+        conditional_writes=case.conditional_writes,
+    )
     job_id = "given" if case.given else None
     job = JobRun("main", terms, job_id, tuple(TASK_FILES), case.unique, partitioned=partitioned)
     for number, kill in enumerate((*kills, None)):
@@ -111,7 +156,9 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
             world.injector.faults = [Fault(kill.kind, "", nth)]
         program = partial(operators.recover_all, world, False)
         if number == 0:
-            program = partial(_job, world, job)
+            program = partial(_job, world, job, case.aborts)
+        elif number == 1 and case.reverts:
+            program = partial(_take_back, world)
         elif kill is not None:
             program = partial(operators.recover, world, operators.Shift())
         world.start(f"process {number}", "walker", program)
@@ -128,7 +175,14 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
     )
 
 
-def _job(world: World, job: JobRun, actor: Actor) -> None:
+def _take_back(world: World, actor: Actor) -> None:
+    """Revert whatever job is there, then finish what could not be taken back."""
+    for job_id in world.job_ids():
+        operators.abort(world, job_id, True, actor)
+    operators.recover_all(world, False, actor)
+
+
+def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
     committer = MagicCommitter.setup(
         world.runtime(actor), DEST, job.terms, OPTIONS, world.blocks, job.job_id
     )
@@ -140,6 +194,11 @@ def _job(world: World, job: JobRun, actor: Actor) -> None:
         for number in range(files):
             actors.write_file(world, job, attempt, known, number)
         results.append(attempt.commit())
+    if aborts:
+        with suppress(MagicError):
+            report = committer.abort_job()
+            world.watch.told(committer.job.uuid, f"{actor}: abort", report.outcome, None)
+        return
     wanted = results if job.terms.accept == "results" else None
     with suppress(MagicError):
         report = committer.commit_job(wanted, list(TASK_FILES))

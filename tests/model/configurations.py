@@ -12,14 +12,16 @@ from functools import partial
 
 from tests.model.actors.driver import abort as abort_job
 from tests.model.actors.driver import commit, driver, start_and_commit
-from tests.model.actors.job import LEDGER, Job
+from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
+from tests.model.actors.shared import aborting, committing
 from tests.model.actors.task import alive, attached, attempt, closer
 from tests.model.promises import Promised
 from tests.model.scenery import (
     Entries,
     actor,
     committer,
+    file_closed,
     in_the_end,
     objects,
     started,
@@ -211,6 +213,76 @@ def opened_by_path(without: Without) -> Configuration:
     )
 
 
+@configuration
+def two_handles(without: Without) -> Configuration:
+    """A driver that lists, and two handles on one attempt: one commits it, one aborts it."""
+    job = Job(accept="listing", marks=False, without=without)
+    store, file = file_closed(job)
+    return Configuration(
+        "two handles",
+        (
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("commits", job, partial(committing, job, "a0", "t", file)),
+            actor("aborts", job, partial(aborting, job, "a0", "t")),
+            *in_the_end(job),
+        ),
+        {**started(job), **store},
+    )
+
+
+@configuration
+def refused_after_unanswered(without: Without) -> Configuration:
+    """A driver whose writes of the record may be refused when they were not answered: a token
+    expires between two tries of the store's adapter."""
+    job = Job(without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "refused after unanswered",
+        (
+            committer("driver", job, accepted),
+            *in_the_end(job),
+        ),
+        store,
+        denials=True,
+    )
+
+
+@configuration
+def costly_aborts(without: Without) -> Configuration:
+    """A job committed from a listing, its attempt and a recovery, on a store where the abort of an
+    upload that was completed takes the object."""
+    job = Job(accept="listing", marks=False, without=without)
+    return Configuration(
+        "costly aborts",
+        (
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("a0", job, partial(attempt, job, "a0")),
+            actor("recovery", job, partial(recovery, job, "recovery")),
+            *in_the_end(job),
+        ),
+        started(job),
+        faults=0,
+        costly=True,
+    )
+
+
+@configuration
+def costly_recoveries(without: Without) -> Configuration:
+    """A driver and a recovery on such a store."""
+    job = Job(marks=False, without=without)
+    store, accepted = tasks_done(job)
+    return Configuration(
+        "costly recoveries",
+        (
+            committer("driver", job, accepted),
+            actor("recovery", job, partial(recovery, job, "recovery")),
+            *in_the_end(job),
+        ),
+        store,
+        costly=True,
+    )
+
+
 # Conflict modes and reverts -----------------------------------------------------------------------
 
 
@@ -266,19 +338,21 @@ def conflict(without: Without) -> Configuration:
     )
 
 
-def _two_of(mode: str, without: Without) -> Configuration:
-    jobs = tuple(Job(name, name, mode=mode, without=without) for name in ("j1", "j2"))
+def _two_of(mode: str, without: Without, other: str = "") -> Configuration:
+    modes = {"j1": mode, "j2": other or mode}
+    jobs = tuple(Job(name, name, mode=one, without=without) for name, one in modes.items())
     actors: tuple[Actor, ...] = ()
     store: Entries = {}
     for job in jobs:
         done, message = task_done(job)
         store |= done
 
-        actors = (*actors, actor(f"d{job.id[1:]}", job, partial(start_and_commit, job, message)))
+        actors = (*actors, actor(f"d{job.id[1:]}", job, partial(start_and_commit, job, (message,))))
     if mode == "replace":
         store |= objects({"old": Data("", "", "old")})
     # A job that yields to the other leaves the tasks' work, which was there before it: no I4 here.
-    return Configuration(f"two {mode} jobs", actors, store, 1, False, _alone(jobs))
+    name = f"{mode} beside {other}" if other else f"two {mode} jobs"
+    return Configuration(name, actors, store, promised=_alone(jobs))
 
 
 def _alone(jobs: tuple[Job, ...]) -> Promised:
@@ -295,6 +369,139 @@ def two_fail_jobs(without: Without) -> Configuration:
 def two_replace_jobs(without: Without) -> Configuration:
     """Two jobs of mode `replace` that start at once."""
     return _two_of("replace", without)
+
+
+@configuration
+def replace_beside_replace_partitions(without: Without) -> Configuration:
+    """One that replaces the whole destination, and one that replaces a partition of it."""
+    return _two_of("replace", without, "replace_partitions")
+
+
+def _by_partition(
+    name: str,
+    without: Without,
+    modes: tuple[str, str],
+    files: tuple[tuple[str, ...], tuple[str, ...]] = (("p/x",), ("p/x",)),
+    *,
+    faults: int = 1,
+    old: bool = True,
+) -> Configuration:
+    """Two jobs whose tasks are done; the files of each, each of a task of its own."""
+    jobs = tuple(
+        Job(f"j{n}", f"j{n}", mode=mode, marks=False, without=without)
+        for n, mode in enumerate(modes, 1)
+    )
+    actors: tuple[Actor, ...] = ()
+    store: Entries = objects({"p/old": Data("", "", "old")}) if old else {}
+    for job, mine in zip(jobs, files, strict=True):
+        messages: Accepted = ()
+        for number, file in enumerate(mine):
+            done, message = task_done(job, f"a{number}", f"t{number}", file)
+            store |= done
+            messages = (*messages, message)
+        program = partial(start_and_commit, job, messages)
+        actors = (*actors, actor(f"d{job.id[1:]}", job, program))
+    uuids = tuple(job.uuid for job in jobs)
+    promised = Promised(jobs=uuids, alone=uuids)
+    everybody = (*actors, *in_the_end(*jobs))
+    return Configuration(name, everybody, store, faults, promised=promised)
+
+
+@configuration
+def two_partition_replaces(without: Without) -> Configuration:
+    """Two jobs that replace the same partition; either may begin and end while the other plans."""
+    modes = ("replace_partitions", "replace_partitions")
+    return _by_partition("two partition replaces", without, modes)
+
+
+@configuration
+def two_partition_fails(without: Without) -> Configuration:
+    """Two jobs that want the same partition empty."""
+    modes = ("fail_partitions", "fail_partitions")
+    return _by_partition("two partition fails", without, modes, old=False)
+
+
+@configuration
+def partition_fail_and_replace(without: Without) -> Configuration:
+    """A job that wants a partition empty, and one that replaces it."""
+    modes = ("fail_partitions", "replace_partitions")
+    return _by_partition("partition fail and replace", without, modes, old=False)
+
+
+@configuration
+def partition_fail_of_old(without: Without) -> Configuration:
+    """The same where the partition holds data."""
+    modes = ("fail_partitions", "replace_partitions")
+    return _by_partition("partition fail of old", without, modes, faults=0)
+
+
+@configuration
+def overlapping_partitions(without: Without) -> Configuration:
+    """Of two jobs one replaces a partition, the other that one and another."""
+    modes = ("replace_partitions", "replace_partitions")
+    files = (("p/x", "q/x"), ("q/x",))
+    return _by_partition("overlapping partitions", without, modes, files, faults=0)
+
+
+@configuration
+def other_partitions(without: Without) -> Configuration:
+    """Two jobs whose partitions differ."""
+    modes = ("replace_partitions", "fail_partitions")
+    files = (("p/x",), ("q/x",))
+    return _by_partition("other partitions", without, modes, files)
+
+
+@configuration
+def partition_rivals(without: Without) -> Configuration:
+    """Two drivers of one job by partition that have the same messages."""
+    job = Job(mode="replace_partitions", marks=False, without=without)
+    store, accepted = tasks_done(job, ("p/x",))
+    return Configuration(
+        "partition rivals",
+        (committer("d1", job, accepted), committer("d2", job, accepted), *in_the_end(job)),
+        {**store, **objects({"p/old": Data("", "", "old")})},
+    )
+
+
+def _append_beside(
+    name: str,
+    mode: str,
+    without: Without,
+    appended: tuple[str, ...],
+    replaced: tuple[str, ...],
+    faults: int = 1,
+) -> Configuration:
+    """A job that replaces data, and an append whose tasks are done."""
+    replacing = Job("j1", "j1", mode=mode, marks=False, without=without)
+    append = Job("j2", "j2", marks=False, without=without)
+    store, one = tasks_done(replacing, replaced)
+    more, two = tasks_done(append, appended)
+    return Configuration(
+        name,
+        (
+            committer("replace", replacing, one),
+            committer("append", append, two),
+            *in_the_end(replacing, append),
+        ),
+        {**store, **more, **objects({f"{replaced[0]}-old": Data("", "", "old")})},
+        faults,
+        promised=Promised(jobs=("j1", "j2")),
+    )
+
+
+@configuration
+def append_beside_replace(without: Without) -> Configuration:
+    """A job that replaces the whole destination, and an append of two files that may publish, and
+    end, at any moment of it."""
+    return _append_beside("append beside replace", "replace", without, ("x", "y"), ("z",))
+
+
+@configuration
+def append_beside_partition_replace(without: Without) -> Configuration:
+    """A job that replaces two partitions, and an append that writes into both."""
+    name = "append beside partition replace"
+    both = ("p/x", "q/y")
+    return _append_beside(name, "replace_partitions", without, both, both, 0)
 
 
 @configuration
@@ -325,7 +532,7 @@ def _two_markers(name: str, without: Without, *, clock_stands: bool) -> Configur
         name,
         (
             committer("d1", first, one),
-            actor("d2", second, partial(start_and_commit, second, other)),
+            actor("d2", second, partial(start_and_commit, second, (other,))),
             *in_the_end(first, second),
         ),
         {**store, **done, **order},

@@ -126,6 +126,12 @@ class Recorder:
         )
 
 
+NOT_YET = frozenset({"look first"})
+"""Rules of the model that production does not keep: its traces are held against a model without."""
+
+EXTRA_ABORTED = "magic-committer.aborted"
+"""Marks a pendingset as the tombstone of an attempt."""
+
 # Accepting ----------------------------------------------------------------------------------------
 
 _SIDE_BY_SIDE = ("complete_upload", "abort_upload", "list_parts", "head", "get", "create_upload")
@@ -190,6 +196,7 @@ class _Translator:
             given=job.given_id,
             named=False,
             marks=terms.mark_success,
+            without=NOT_YET,
         )
         self._own: dict[str, Record] = {}  # by production's nonce
         self._seen: dict[str, str] = {}  # ETags by key, while nothing else was sent about the key
@@ -412,7 +419,8 @@ class _Translator:
             extra = stored.extra_data or {}
             task, attempt = (extra.get(f"magic-committer.{n}", "") for n in ("task", "attempt"))
             uuid = extra.get("magic-committer.job", "")
-            return PendingSet(uuid, task, attempt, tuple(self._file(p) for p in stored.commits))
+            files = tuple(self._file(pending) for pending in stored.commits)
+            return PendingSet(uuid, task, attempt, files, extra.get(EXTRA_ABORTED) == "true")
         pending = decode_pending(body, key)
         return PendingSet(self._job.uuid, "", "", (self._file(pending),))
 

@@ -16,12 +16,17 @@ from tests.model.store import (
     SUCCESS,
     UPLOAD,
     Data,
+    Delete,
     File,
     Ledger,
     Marker,
     Object,
+    Plan,
+    Put,
     Record,
     Store,
+    beside,
+    directory_of,
     fate_of,
     is_data,
     plan_of,
@@ -40,8 +45,8 @@ class Promised:
         contested: another program writes the jobs' keys: they need not stay visible, and a recovery
             may report a key as unresolved.
         once: jobs of which only one may be decided to commit (runs of one batch).
-        alone: jobs of which no two may be visible, unless one deletes the other's files (modes
-            ``fail`` and ``replace``).
+        alone: jobs of which no two may be visible in one directory, unless one deletes the other's
+            files (all modes but ``append``).
         overwrites: a job may write over another program's key. Not in mode ``fail``.
     """
 
@@ -64,8 +69,25 @@ def is_visible(store: Store, file: File) -> bool:
 
 
 def hidden(store: Store, uuid: str) -> list[str]:
-    """The decided files of a job that are not visible."""
-    return [file.key for file in files_of(store, uuid) if not is_visible(store, file)]
+    """The decided files of a job that are not visible, but for those that a later job replaced."""
+    missing = [file for file in files_of(store, uuid) if not is_visible(store, file)]
+    if missing:
+        replaced = set[tuple[str, tuple[str, str]]]()
+        for plan in _plans(store):
+            if uuid not in beside(store, plan.uuid):
+                replaced |= _named(plan)
+        missing = [file for file in missing if (file.key, file.token) not in replaced]
+    return [file.key for file in missing]
+
+
+def _plans(store: Store) -> list[Plan]:
+    """All plans that were decided."""
+    return [held for key, held in store.items() if key.startswith(f"{GHOST}plan ")]
+
+
+def _named(plan: Plan) -> set[tuple[str, tuple[str, str]]]:
+    """Key and token of all files of jobs that a plan deletes."""
+    return {(key, data.token) for key, data in plan.deletes if isinstance(data, Data) and data.uuid}
 
 
 # After each step ----------------------------------------------------------------------------------
@@ -78,6 +100,8 @@ def of_step(
     return (
         _data(promised, after)
         or _records(promised, before, after)
+        or _beside_data(promised, before, after, request)
+        or _whole_jobs(before, after, request, uuids)
         or _neighbours(promised, before, after, uuids)
         or _marker(promised, before, after)
     )
@@ -85,7 +109,7 @@ def of_step(
 
 def _data(promised: Promised, store: Store) -> str:
     """I1, I2 (exclusive), I3, I9: of what is visible."""
-    seen = set()
+    seen: dict[str, set[str]] = {}
     plans = [plan for uuid in promised.alone if (plan := plan_of(store, uuid)) is not None]
     for key, held in store.items():
         if not is_data(key) or not held.body.uuid:
@@ -101,9 +125,56 @@ def _data(promised: Promised, store: Store) -> str:
         if data.token not in {file.token for file in files_of(store, data.uuid)}:
             return f"I2: {key} of attempt {data.attempt} is visible, which was not decided"
         if not any((key, data) in plan.deletes for plan in plans):
-            seen.add(data.uuid)
-    if len(seen.intersection(promised.alone)) > 1:
-        return f"I2: files of jobs that exclude each other are visible: {', '.join(sorted(seen))}"
+            seen.setdefault(directory_of(key), set()).add(data.uuid)
+    for uuids in seen.values():
+        if len(both := uuids.intersection(promised.alone)) > 1:
+            names = ", ".join(sorted(both))
+            return f"I2: files of jobs that exclude each other are visible: {names}"
+    return ""
+
+
+def _beside_data(promised: Promised, before: Store, after: Store, request: Any) -> str:
+    """I2: what a job of the modes ``fail`` is decided upon: no data of those that it excludes."""
+    if not isinstance(request, Put) or not isinstance(request.body, Record):
+        return ""
+    record = request.body
+    if record.state != "committing" or promised.contested or "fail" not in record.mode:
+        return ""
+    plan = plan_of(after, record.uuid)
+    if plan is None or fate_of(before, record.uuid) == fate_of(after, record.uuid):
+        return ""
+    for key, held in before.items():
+        whose = held.body.uuid if is_data(key) else record.uuid
+        if whose != record.uuid and _reaches(plan, key) and whose in ("", *promised.alone):
+            return f"I2: job {record.uuid} ({record.mode}) is decided beside {key}"
+    return ""
+
+
+def _reaches(plan: Plan, key: str) -> bool:
+    """Whether a key lies in what a plan replaces, or wants empty."""
+    return not plan.partitions or directory_of(key) in plan.partitions
+
+
+def _whole_jobs(before: Store, after: Store, request: Any, uuids: tuple[str, ...]) -> str:
+    """I2: who replaces another job's files replaces all of them that are in its reach, and only
+    when that job was over before: all visible, all marked, and told."""
+    if not isinstance(request, Delete):
+        return ""
+    gone = {
+        (key, before[key].body.token): before[key].body.uuid
+        for key in request.keys
+        if key in before and key not in after and is_data(key) and before[key].body.uuid
+    }
+    plans = [plan for uuid in uuids if (plan := plan_of(before, uuid)) is not None]
+    for plan in plans:
+        named = _named(plan)
+        for victim in {gone[one] for one in gone.keys() & named} - {plan.uuid}:
+            if victim in beside(before, plan.uuid):
+                return f"I2: files of job {victim} are deleted, which was not over"
+            for file in files_of(before, victim):
+                kept = (file.key, file.token) not in named and is_visible(before, file)
+                if kept and _reaches(plan, file.key):
+                    return f"I2: a part of job {victim} is deleted, {file.key} of it stays"
     return ""
 
 
@@ -191,7 +262,7 @@ def of_result(promised: Promised, store: Store, result: str, uuids: tuple[str, .
     if result == "committed":
         if "committing" not in fate:
             return f"I10: job {uuid} is reported committed: {' '.join(fate)}"
-        if not promised.contested and not promised.alone and (missing := hidden(store, uuid)):
+        if not promised.contested and (missing := hidden(store, uuid)):
             return f"I2: job {uuid} is reported committed without {missing[0]}"
     if result in ("aborted", "conflict") and "committing" in fate and "reverting" not in fate:
         return f"I10: job {uuid} is reported {result}: {' '.join(fate)}"
@@ -202,8 +273,10 @@ def when_quiet(promised: Promised, store: Store, results: Mapping[str, Any], cle
     """What is broken when nobody acts any more. ``cleaned``: `cleanup` has run, an hour later."""
     for uuid in promised.jobs:
         fate = fate_of(store, uuid)
+        if "committing" in fate and "nothing decided" in results.values():
+            return f"I10: told that nothing was decided of job {uuid}: {' '.join(fate)}"
         undone = any(state in fate for state in UNDONE)
-        if "committing" not in fate or undone or promised.contested or uuid in promised.alone:
+        if "committing" not in fate or undone or promised.contested:
             continue
         if missing := hidden(store, uuid):
             return f"I2: job {uuid} is committed without {missing[0]}"

@@ -37,6 +37,16 @@ def task_done(
     return entries, (job.set(name), body)
 
 
+def file_closed(job: Job, name: str = "a0", file: str = "x") -> tuple[Entries, File]:
+    """An attempt that is not committed, its only file closed and saved."""
+    key = job.key(file)
+    upload = f"{key}#{name}"
+    data = Data(job.uuid, name, "whole", upload)
+    closed = File(key, upload, data.token)
+    pending = PendingSet(job.uuid, "", name, (closed,))
+    return objects({f"{job.tree}{name}/{file}.pending": pending, UPLOAD + upload: data}), closed
+
+
 def tasks_done(job: Job, files: tuple[str, ...] = ("x",)) -> tuple[Entries, Accepted]:
     """A running job with one committed task for each file."""
     entries = started(job)

@@ -14,13 +14,16 @@ number pair (store, node) is worked out once. Pauses need no fault: they are int
 * crash: an actor stops before its request is sent, or with it in flight;
 * lost reply: the request took effect, its sender sees no answer;
 * late: the sender sees no answer, the request lands at any later time, or never. An error before
-  the effect is one that never lands.
+  the effect is one that never lands;
+* denied: as "lost reply" and "late", but the store's adapter has sent it again and was refused, so
+  that the sender sees the refusal: of writes of the record, where a configuration asks for it.
 
 Reads are not lost or delayed: their senders ask again, which is a pause, or stop, which is a crash.
 """
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,16 +31,18 @@ from typing import Any
 
 from tests.model import promises
 from tests.model.store import (
+    DENIED,
     GHOST,
     NOT_OF_S3,
     READS,
-    REQUESTS,
     UNANSWERED,
-    Found,
+    Put,
+    Record,
     Store,
     Wait,
     execute,
 )
+from tests.model.trace import Line, Result
 
 Program = Callable[[], Generator[Any, Any, Any]]
 
@@ -72,7 +77,8 @@ class Configuration:
     Attributes:
         store: how it begins.
         faults: how many there may be.
-        forgetful: see `execute`.
+        forgetful, costly: see `execute`.
+        denials: a write of the record may be refused after it was not answered.
         promised: what is promised here beyond what always is; see `promises`.
     """
 
@@ -81,78 +87,9 @@ class Configuration:
     store: Mapping[str, Any] = field(default_factory=dict)
     faults: int = 1
     forgetful: bool = False
+    costly: bool = False
+    denials: bool = False
     promised: promises.Promised = field(default_factory=promises.Promised)
-
-
-@dataclass(frozen=True)
-class Line:
-    """One step of a trace. ``what`` is "" for an ordinary one."""
-
-    actor: str
-    what: str
-    request: Any
-    reply: Any
-
-    def __str__(self) -> str:
-        what = f" [{self.what}]" if self.what else ""
-        return f"{self.actor + ':':<10} {shown(self.request)}{what} -> {shown(self.reply)}"
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a search found: a violation with a shortest trace, or none.
-
-    Attributes:
-        violation: the promise by name, and how it was broken; "" if none was.
-        requests: of the trace, messages between processes left out.
-    """
-
-    states: int
-    violation: str
-    trace: tuple[Line, ...] = ()
-
-    @property
-    def promise(self) -> str:
-        return self.violation.partition(":")[0]
-
-    @property
-    def requests(self) -> int:
-        """Requests of the trace that were sent to the store."""
-        return sum(
-            not isinstance(line.request, NOT_OF_S3) and line.what not in ("crash", "lands")
-            for line in self.trace
-        )
-
-    def __str__(self) -> str:
-        lines = "".join(f"\n  {number:>2} {line}" for number, line in enumerate(self.trace, 1))
-        return f"{self.violation or 'no violation'} ({self.states:,} states){lines}"
-
-
-def shown(value: Any) -> str:
-    """A request or a reply for people: a body in it is told by its kind, state and nonce."""
-    if isinstance(value, REQUESTS):
-        defaults = value._field_defaults
-        parts = [
-            f"{name}={_brief(one)}" if name in defaults else _brief(one)
-            for name, one in zip(value._fields, value, strict=True)
-            if name not in defaults or one != defaults[name]
-        ]
-        return f"{type(value).__name__}({', '.join(parts)})"
-    return _brief(value)
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, Found):
-        return _brief(value.body)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        names = ("state", "nonce", "uuid", "attempt", "content", "done", "claim")
-        told = [str(got) for name in names if (got := getattr(value, name, ""))]
-        return f"<{' '.join([type(value).__name__, *told])}>"
-    if isinstance(value, tuple):
-        if value and all(isinstance(one, tuple) and not hasattr(one, "_fields") for one in value):
-            return "[" + ", ".join(str(one[0]) for one in value) + "]"
-        return "[" + ", ".join(map(_brief, value)) + "]"
-    return str(getattr(value, "value", value))
 
 
 # Actors as nodes ----------------------------------------------------------------------------------
@@ -231,8 +168,17 @@ class _Nodes:
 
 # The search ---------------------------------------------------------------------------------------
 
-STEP, LOST, LATE, CRASH, KILLED, LANDS = range(6)
-WHAT = ("", "reply lost", "late", "crash", "killed, its request in flight", "lands")
+STEP, LOST, LATE, CRASH, KILLED, LANDS, DENIED_LOST, DENIED_LATE = range(8)
+WHAT = (
+    "",
+    "reply lost",
+    "late",
+    "crash",
+    "killed, its request in flight",
+    "lands",
+    "reply lost, then refused",
+    "late, then refused",
+)
 
 State = tuple[int, ...]
 """Store, flight, faults left, then a node for each actor."""
@@ -258,6 +204,15 @@ class Search:
 
     def run(self, states_max: int = STATES_MAX) -> Result:
         """Search until a promise is broken or every state has been seen."""
+        collects = gc.isenabled()
+        gc.disable()  # millions of tuples, and no cycle among them
+        try:
+            return self._run(states_max)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _run(self, states_max: int) -> Result:
         first: State = (
             self._store(self._config.store),
             self._flight(()),
@@ -320,9 +275,9 @@ class Search:
                 if reply is not Ellipsis:
                     yield STEP * 64 + n, _at(state, n, self.nodes.after(number, reply)), ""
             else:
-                after, following, _, violation = self._step(store, number)
-                moved = (after, kept, faults, *places[:n], following, *places[n + 1 :])
-                yield STEP * 64 + n, moved, violation
+                found = self._steps.get((store, number)) or self._step(store, number)
+                moved = (found[0], kept, faults, *places[:n], found[1], *places[n + 1 :])
+                yield STEP * 64 + n, moved, found[3]
             if faults and actor.faulty:
                 yield from self._faulty(state, n, number)
             if actor.after:
@@ -346,6 +301,13 @@ class Search:
         flown = self._flight((*self._flights[flight], number))
         yield LATE * 64 + n, (store, flown, faults - 1, *before, unaware, *behind), ""
         yield KILLED * 64 + n, (store, flown, faults - 1, *before, DEAD, *behind), ""
+        if not (self._config.denials and _writes_the_record(request)):
+            return
+        denied = self.nodes.after(number, DENIED)
+        ended = self._ended(after, denied) or violation
+        yield DENIED_LOST * 64 + n, (after, flight, faults - 1, *before, denied, *behind), ended
+        ended = self._ended(store, denied)
+        yield DENIED_LATE * 64 + n, (store, flown, faults - 1, *before, denied, *behind), ended
 
     def _step(self, store: int, number: int) -> tuple[int, int, Any, str]:
         """The store, the node, the reply and the broken promise after a node's request."""
@@ -353,16 +315,17 @@ class Search:
         if found is None:
             after, reply, violation = self._executed(store, number, late=False)
             following = self.nodes.after(number, reply)
-            node = self.nodes.nodes[following]
-            if node.ended and not violation:
-                violation = promises.of_result(
-                    self._config.promised,
-                    self._stores[after],
-                    node.result,
-                    self._actors[node.actor].uuids,
-                )
+            violation = violation or self._ended(after, following)
             found = self._steps[store, number] = after, following, reply, violation
         return found
+
+    def _ended(self, store: int, number: int) -> str:
+        """What an actor's last word broke, if this was its last step."""
+        node = self.nodes.nodes[number]
+        if not node.ended:
+            return ""
+        uuids = self._actors[node.actor].uuids
+        return promises.of_result(self._config.promised, self._stores[store], node.result, uuids)
 
     def _landing(self, store: int, number: int) -> tuple[int, str]:
         found = self._landings.get((store, number))
@@ -376,7 +339,12 @@ class Search:
         before = self._stores[store]
         actor = self._actors[node.actor]
         after, reply = execute(
-            before, node.request, actor.name, late=late, forgetful=self._config.forgetful
+            before,
+            node.request,
+            actor.name,
+            late=late,
+            forgetful=self._config.forgetful,
+            costly=self._config.costly,
         )
         violation = ""
         if after is not before:
@@ -401,13 +369,13 @@ class Search:
         """What is broken where all actors have ended (those of an hour later may still have to
         begin), also while a request may still land."""
         nodes = self.nodes.nodes
+        cleaned = True
         places = state[3:]
-        cleaned = all(nodes[number].ended for number in places)
-        if not cleaned and not all(
-            number == self._first[n] if self._actors[n].hour_later else nodes[number].ended
-            for n, number in enumerate(places)
-        ):
-            return ""
+        for n, number in enumerate(places):
+            if not nodes[number].ended:
+                if not self._actors[n].hour_later or number != self._first[n]:
+                    return ""
+                cleaned = False
         key = (state[0], *places)
         found = self._quiet.get(key)
         if found is None:
@@ -458,7 +426,11 @@ class Search:
         if kind == LANDS:
             node = self.nodes.nodes[self._flights[flight][n]]
             landed = execute(
-                self._stores[store], node.request, "", forgetful=self._config.forgetful
+                self._stores[store],
+                node.request,
+                "",
+                forgetful=self._config.forgetful,
+                costly=self._config.costly,
             )
             return Line(self._actors[node.actor].name, WHAT[kind], node.request, landed[1])
         number = state[3 + n]
@@ -466,11 +438,17 @@ class Search:
         reply: Any = UNANSWERED
         if kind == CRASH:
             reply = None
+        elif kind in (DENIED_LOST, DENIED_LATE):
+            reply = DENIED
         elif kind == STEP and isinstance(request, Wait):
             reply = self._awaited(store, request, list(state[3:]))
         elif kind == STEP:
             reply = self._step(store, number)[2]
         return Line(self._actors[n].name, WHAT[kind], request, reply)
+
+
+def _writes_the_record(request: Any) -> bool:
+    return isinstance(request, Put) and isinstance(request.body, Record)
 
 
 def _at(state: State, n: int, number: int) -> State:

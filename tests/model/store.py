@@ -26,9 +26,10 @@ class Reply(Enum):
     NOT_FOUND = "404"
     REFUSED = "412"
     UNANSWERED = "no answer"
+    DENIED = "no answer, then 403"
 
 
-OK, NOT_FOUND, REFUSED, UNANSWERED = Reply
+OK, NOT_FOUND, REFUSED, UNANSWERED, DENIED = Reply
 
 # What lies in the store ---------------------------------------------------------------------------
 
@@ -58,23 +59,26 @@ class File(NamedTuple):
 
 class PendingSet(NamedTuple):
     """All files of one committed attempt; also one `.pending`. ``uuid`` is the token in metadata:
-    "" on Hadoop's."""
+    "" on Hadoop's. ``aborted``: a tombstone, by which an aborter claims the key."""
 
     uuid: str
     task: str
     attempt: str
     files: tuple[File, ...]
+    aborted: bool = False
 
 
 class Plan(NamedTuple):
     """What one try wants decided. ``sets``: key and ETag of the accepted pendingsets; ``deletes``:
-    key and ETag of what is to be replaced; ``marker``: the ETag of the old `_SUCCESS`."""
+    key and ETag of what is to be replaced; ``marker``: the ETag of the old `_SUCCESS`;
+    ``partitions``: those of a job by partition. An announcement names nothing but partitions."""
 
     uuid: str
     nonce: str
     sets: tuple[tuple[str, PendingSet], ...]
     deletes: tuple[tuple[str, Hashable], ...] = ()
     marker: Hashable = None
+    partitions: tuple[str, ...] = ()
 
 
 class Record(NamedTuple):
@@ -215,14 +219,27 @@ def is_data(key: str) -> bool:
     return not key.startswith(("_", UPLOAD, GHOST))
 
 
+def directory_of(key: str) -> str:
+    """The partition that a key lies in, with its closing slash; "" is the destination's root."""
+    directory, slash, _ = key.rpartition("/")
+    return directory + slash
+
+
 def execute(
-    store: Store, request: Any, by: str, *, late: bool = False, forgetful: bool = False
+    store: Store,
+    request: Any,
+    by: str,
+    *,
+    late: bool = False,
+    forgetful: bool = False,
+    costly: bool = False,
 ) -> tuple[Store, Any]:
     """The store after a request, and the reply to it.
 
     Args:
         forgetful: a second Complete is NOT_FOUND (MinIO and others); else it answers as the first
             while the object is still that one (AWS).
+        costly: the Abort of an upload that was completed takes the object that it became.
     """
     match request:
         case Get(key):
@@ -243,6 +260,7 @@ def execute(
             if if_match is not None and held is not None and held.body != if_match:
                 return store, REFUSED
             after = {k: v for k, v in store.items() if k not in keys}
+            _note_swept_plans(store, keys, after)
             if held is not None and isinstance(held.body, Record):
                 _in_order(after, held.body.uuid, "finished")
             return after, OK
@@ -251,7 +269,9 @@ def execute(
             upload = f"{key}#{count}"
             made = Object(data._replace(upload=upload), 0, by, late, _decided(store, data.uuid))
             return {**store, UPLOAD + upload: made, f"{GHOST}count {key}": count}, upload
-        case Abort(_, upload):
+        case Abort(key, upload):
+            if costly and _became(store, key, upload):
+                return {k: v for k, v in store.items() if k != key}, OK
             return {k: v for k, v in store.items() if k != UPLOAD + upload}, OK
         case Complete(key, upload, if_none_match):
             return _complete(store, key, upload, if_none_match, forgetful)
@@ -271,6 +291,8 @@ def _put(
     after = dict(store)
     if isinstance(body, Record):
         _remember(store, body, after)
+    if isinstance(body, Plan) and body.deletes:
+        after[f"{GHOST}beside {body.uuid}"] = _unfinished(store, body.uuid)
     uuid = getattr(body, "uuid", "")
     modified = after.get(GHOST + "clock", 0)
     after[key] = Object(body, modified, by, late, _decided(store, uuid))
@@ -312,6 +334,41 @@ def plan_of(store: Store, uuid: str) -> Plan | None:
     return store.get(f"{GHOST}plan {uuid}")
 
 
+def _unfinished(store: Store, but: str) -> tuple[str, ...]:
+    """The jobs, but one, that are decided to commit and have not swept their plan: perhaps not all
+    that they publish is visible and marked."""
+    records = [held.body for held in store.values() if _is_record(held)]
+    return tuple(
+        sorted(
+            record.uuid
+            for record in records
+            if record.uuid != but
+            and record.state in ("committing", "completed")
+            and f"{GHOST}over {record.uuid}" not in store
+        )
+    )
+
+
+def _note_swept_plans(store: Store, keys: tuple[str, ...], after: dict[str, Any]) -> None:
+    """Note the jobs whose decided plan goes: all that they publish is visible and marked."""
+    for key in keys:
+        held = store.get(key)
+        if isinstance(held, Object) and isinstance(held.body, Plan):
+            uuid = held.body.uuid
+            if plan_of(store, uuid) == held.body and "completed" in fate_of(store, uuid):
+                after[f"{GHOST}over {uuid}"] = True
+
+
+def _is_record(held: Any) -> bool:
+    return isinstance(held, Object) and isinstance(held.body, Record)
+
+
+def beside(store: Store, uuid: str) -> tuple[str, ...]:
+    """The jobs that were unfinished when a job planned what it deletes."""
+    found: tuple[str, ...] = store.get(f"{GHOST}beside {uuid}", ())
+    return found
+
+
 def _decided(store: Store, uuid: str) -> bool:
     return bool(uuid) and fate_of(store, uuid)[-1:] != ("running",)
 
@@ -321,10 +378,15 @@ def _complete(
 ) -> tuple[Store, Reply]:
     held, opened = store.get(key), store.get(UPLOAD + upload)
     if opened is None:
-        same = isinstance(held, Object) and getattr(held.body, "upload", "") == upload
+        same = _became(store, key, upload)
         return store, OK if same and not forgetful else NOT_FOUND
     if if_none_match and held is not None:
         return store, REFUSED
     after = {k: v for k, v in store.items() if k != UPLOAD + upload}
     after[key] = opened._replace(modified=store.get(GHOST + "clock", 0))
     return after, OK
+
+
+def _became(store: Store, key: str, upload: str) -> bool:
+    held = store.get(key)
+    return isinstance(held, Object) and getattr(held.body, "upload", "") == upload

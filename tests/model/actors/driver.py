@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
+from tests.model.actors.conflict import (
+    Entries,
+    announce,
+    drops_plan,
+    existing,
+    is_free,
+    may_start,
+    partitions_of,
+    to_delete,
+    withdraw,
+)
 from tests.model.actors.execute import execute, obey, without_record
 from tests.model.actors.job import (
     EXCLUDING,
+    FAILING,
     Accepted,
     Files,
     Job,
@@ -25,7 +35,6 @@ from tests.model.store import (
     List,
     ListParts,
     ListUploads,
-    PendingSet,
     Plan,
     Put,
     Record,
@@ -43,34 +52,18 @@ def setup(job: Job, me: str) -> Steps:
             return "exists"
     looks_first = not job.keeps("set up, then look")
     if looks_first:
-        free = yield from _look(job)
+        free = yield from may_start(job)
         if not free:
             return "conflict"
     started = yield from create(job)
     if started == "exists":
         return "exists"
     if not looks_first:
-        free = yield from _look(job)
+        free = yield from may_start(job)
         if not free:
             yield from _withdraw(job, me, undisturbed=started == "started")
             return "conflict"
     return started
-
-
-def _look(job: Job) -> Steps:
-    """Whether an excluding job is alone, and a `fail` job's destination empty."""
-    if job.mode not in EXCLUDING:
-        return True
-    listed = yield List("_")
-    others = tuple(k for k, _ in listed if k.endswith("/job.json") and k != job.record)
-    for key in others:
-        record = yield from read(key)
-        if record is not None and record.state != "closed" and record.mode in EXCLUDING:
-            return False
-    if job.mode == "fail":
-        there = yield List("")
-        return not there
-    return True
 
 
 def _withdraw(job: Job, me: str, *, undisturbed: bool) -> Steps:
@@ -114,12 +107,12 @@ def driver(
     return (yield from commit(job, me, accepted, may_remove=may_remove))
 
 
-def start_and_commit(job: Job, message: tuple[str, PendingSet]) -> Steps:
-    """A whole job whose only task is done."""
+def start_and_commit(job: Job, accepted: Accepted) -> Steps:
+    """A whole job whose tasks are done."""
     begun = yield from setup(job, job.id)
     if begun not in ("started", "retried"):
         return begun
-    return (yield from commit(job, job.id, (message,), may_remove=begun == "started"))
+    return (yield from commit(job, job.id, accepted, may_remove=begun == "started"))
 
 
 def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) -> Steps:
@@ -139,37 +132,59 @@ def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) ->
     # 2. Check
     if good and files:
         good = yield from _all_open(files)
-    deletes: tuple[tuple[str, Hashable], ...] = ()
-    marker = None
-    if good and job.mode in EXCLUDING:
-        there = yield List("")
-        if job.mode == "fail":
-            good = not there
-        else:
-            rewritten = tuple(file.key for file in files)
-            deletes = tuple((key, etag) for key, etag in there if key not in rewritten)
-            marker = yield from read(SUCCESS)
-        del there
-    if not good:
+    announced = ""
+    plan = None
+    if good:
+        # 3. Plan
+        announced, plan = yield from _plan(job, me, accepted, files)
+    if plan is None:
+        yield from withdraw(job, announced)
         return (yield from _refuse(job, me, seen, may_remove))
-    # 3. Plan
-    plan = Plan(job.uuid, me, accepted, deletes, marker)
     yield from sent(Put(job.plan(me), plan))
     # 4. Decide
     committing = seen._replace(
         state="committing", nonce=f"{me} committing", plan=(job.plan(me), plan)
     )
     won, now = yield from swap(job, seen, committing)
+    if won is None:
+        return "nothing decided"
     if not won:
-        if _drops_plan(job) and (now is None or now.plan != committing.plan):
+        yield from withdraw(job, announced)
+        if drops_plan(job) and (now is None or now.plan != committing.plan):
             yield from sent(Delete((job.plan(me),)))
         return (yield from obey(job, me, now))
+    del announced
     return (yield from execute(job, me, now, plan, files, may_remove=may_remove))
 
 
-def _drops_plan(job: Job) -> bool:
-    """The loser's plan is its own to delete, if it has one of its own."""
-    return job.keeps("the loser deletes its plan") and job.keeps("a plan for each try")
+def _plan(job: Job, me: str, accepted: Accepted, files: Files) -> Steps:
+    """What is to be decided; None if another job, or data, is in the way. By partition: announce,
+    look at the others' plans, and only then list the data: what a job that has ended in between
+    has published is among it. Returns the announcement's key, too."""
+    partitions = partitions_of(job, files)
+    deletes: Entries = ()
+    marker = None
+    announced = ""
+    if job.mode in EXCLUDING:
+        last = job.keeps("the data is listed after the look")
+        there: Entries = ()
+        if not last:
+            there = yield from existing(partitions)
+        announced = yield from announce(job, me, partitions)
+        free = yield from is_free(job, partitions)
+        if not free:
+            return announced, None
+        if last:
+            there = yield from existing(partitions)
+        if job.mode in FAILING:
+            if there:
+                return announced, None
+        else:
+            deletes = yield from to_delete(job, files, partitions, there)
+        del there
+    if job.mode == "replace":
+        marker = yield from read(SUCCESS)
+    return announced, Plan(job.uuid, me, accepted, deletes, marker, partitions)
 
 
 def _loaded(accepted: Accepted) -> Steps:

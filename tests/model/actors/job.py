@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.model.store import (
+    DENIED,
     NOT_FOUND,
     OK,
     UNANSWERED,
+    Abort,
     File,
     Get,
     List,
+    ListParts,
     PendingSet,
     Put,
     Record,
@@ -23,7 +26,9 @@ Steps = Generator[Any, Any, Any]
 
 LEDGER = "_stream"
 HANDS_OFF = ("committing", "reverting")
-EXCLUDING = ("fail", "replace")
+FAILING = ("fail", "fail_partitions")
+BY_PARTITION = {"fail_partitions", "replace_partitions"}
+EXCLUDING = {"fail", "replace", *BY_PARTITION}
 Files = tuple[File, ...]
 Accepted = tuple[tuple[str, PendingSet], ...]
 """Key and body of pendingsets."""
@@ -109,9 +114,23 @@ def read(key: str) -> Steps:
     return None if found is NOT_FOUND else found.body
 
 
+def remove(job: Job, file: File, *, looks: bool) -> Steps:
+    """Abort an upload; where it ``looks``, not one that has ended: perhaps it became its object."""
+    if looks:
+        found = yield from read(file.key)
+        if found is not None and found.token == file.token:
+            return
+        del found
+        reply = yield ListParts(file.key, file.upload)
+        if reply is not OK:
+            return  # it became its object meanwhile, or is gone
+    yield from sent(Abort(file.key, file.upload))
+
+
 def swap(job: Job, leaves: Record, record: Record) -> Steps:
     """Replace a record by another, if nobody was faster. Returns whether it won, and the record as
-    it is now. An unanswered swap is unknown while the state it leaves is still there."""
+    it is now. An unanswered swap is unknown while the state it leaves is still there; and one that
+    was refused when it had not been answered."""
     if not job.keeps("the decision is a swap"):
         yield from sent(Put(job.record, record))
         return True, record
@@ -119,6 +138,8 @@ def swap(job: Job, leaves: Record, record: Record) -> Steps:
         reply = yield Put(job.record, record, if_match=leaves)
         if reply is OK:
             return True, record
+        if reply is DENIED and not job.keeps("a refused swap after an unanswered one is unknown"):
+            return None, leaves
         now = yield from read(job.record)
         if now is not None and now.nonce == record.nonce:
             return True, now
@@ -126,6 +147,20 @@ def swap(job: Job, leaves: Record, record: Record) -> Steps:
             return False, now
         if not job.keeps("an unanswered swap is unknown"):
             return False, leaves._replace(state="aborted")
+
+
+def is_running(job: Job, record: Record | None) -> bool:
+    """The fence: the exact version that setup wrote."""
+    if job.keeps("a UUID for each run"):
+        return record == job.first
+    return record is not None and record.state == "running"
+
+
+def hands_off(job: Job, record: Record | None) -> bool:
+    """A driver that lists may have accepted the attempt, a revert needs to read it."""
+    if record is None or not job.owns(record) or record.state not in HANDS_OFF:
+        return False
+    return job.keeps(f"hands off while {record.state}")
 
 
 def create(job: Job) -> Steps:
@@ -148,6 +183,6 @@ def choose(job: Job) -> Steps:
     loaded: Accepted = ()
     for key in keys:
         found = yield from read(key)
-        if found is not None and job.owns(found):
+        if found is not None and job.owns(found) and not found.aborted:
             loaded = (*loaded, (key, found))
     return tuple({one.task: (key, one) for key, one in loaded}.values())

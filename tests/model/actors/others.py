@@ -46,7 +46,7 @@ def cleanup(job: Job) -> Steps:
     record = yield from read(job.record)
     if record is not None and record.state != "closed":
         return "lives"
-    yield from sweep(job, (), ())
+    yield from sweep(job, (), (), looks_first=record is None or record.outcome == "committed")
     return "clean"
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from tests.model.actors.job import Files, Job, Steps, read, sent, swap
+from tests.model.actors.job import Files, Job, Steps, read, remove, sent, swap
 from tests.model.store import OK, Abort, Delete, List, ListUploads, Record
 
 
-def sweep(job: Job, spared: Files, accepted: tuple[str, ...]) -> Steps:
-    """Step 8, all but the record. Whose an upload is, is never inferred."""
+def sweep(
+    job: Job, spared: Files, accepted: tuple[str, ...], *, looks_first: bool = False
+) -> Steps:
+    """Step 8, all but the record. Whose an upload is, is never inferred.
+
+    Args:
+        looks_first: leftovers may name uploads that were completed: the plan is not known any more.
+    """
+    looks = looks_first and job.keeps("the sweep looks first")
     listed = yield List(job.directory)
     found = tuple(key for key, _ in listed if key != job.record)
     del listed
     planned = tuple(file.upload for file in spared)
-    yield from _abort_left(job, found, planned, accepted)
+    yield from _abort_left(job, found, planned, accepted, looks=looks)
+    del looks_first, looks
     while True:
         open_uploads = yield ListUploads("")
         named = tuple(
@@ -36,7 +44,12 @@ def sweep(job: Job, spared: Files, accepted: tuple[str, ...]) -> Steps:
 
 
 def _abort_left(
-    job: Job, found: tuple[str, ...], planned: tuple[str, ...], accepted: tuple[str, ...]
+    job: Job,
+    found: tuple[str, ...],
+    planned: tuple[str, ...],
+    accepted: tuple[str, ...],
+    *,
+    looks: bool,
 ) -> Steps:
     """Abort by id what leftover `.pending`s and pendingsets of ours name."""
     left = tuple(
@@ -46,9 +59,11 @@ def _abort_left(
     for key in left:
         body = yield from read(key)
         if body is not None and job.owns(body):
-            doomed = (*doomed, *(file for file in body.files if file.upload not in planned))
+            named = tuple(f for f in body.files if f.upload not in planned)
+            doomed = (*doomed, *(file for file in named if file not in doomed))
+            del named
     for file in doomed:
-        yield from sent(Abort(file.key, file.upload))
+        yield from remove(job, file, looks=looks)
 
 
 def _of_this_run(job: Job, found: tuple[str, ...], accepted: tuple[str, ...]) -> Steps:

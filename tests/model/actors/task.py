@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.model.actors.job import HANDS_OFF, Files, Job, Steps, read, sent
+from tests.model.actors.job import Files, Job, Steps, hands_off, is_running, read, remove, sent
 from tests.model.store import (
     REFUSED,
     UNANSWERED,
@@ -17,7 +17,6 @@ from tests.model.store import (
     ListUploads,
     PendingSet,
     Put,
-    Record,
     Tell,
     Wait,
 )
@@ -44,7 +43,7 @@ def attempt(
             return "never started"
     written, retried = yield from _write(job, name, files, content)
     record = yield from read(job.record)
-    if not _is_running(job, record):
+    if not is_running(job, record):
         yield from _undo(job, name, written, retried, record, stored=False)
         return "late"
     body = PendingSet(job.uuid, task, name, written)
@@ -53,7 +52,7 @@ def attempt(
         yield Get(job.set(name))
     if job.keeps("a second read of the fence"):
         record = yield from read(job.record)
-        if not _is_running(job, record) and not _hands_off(job, record):
+        if not is_running(job, record) and not hands_off(job, record):
             yield from _undo(job, name, written, retried, record, stored=True)
             return "late"
     if tells:
@@ -76,20 +75,6 @@ def _write(job: Job, name: str, files: tuple[str, ...], content: str) -> Steps:
     return written, retried
 
 
-def _is_running(job: Job, record: Record | None) -> bool:
-    """The fence: the exact version that setup wrote."""
-    if job.keeps("a UUID for each run"):
-        return record == job.first
-    return record is not None and record.state == "running"
-
-
-def _hands_off(job: Job, record: Record | None) -> bool:
-    """A driver that lists may have accepted the attempt, a revert needs to read it."""
-    if record is None or not job.owns(record) or record.state not in HANDS_OFF:
-        return False
-    return job.keeps(f"hands off while {record.state}")
-
-
 def _undo(
     job: Job, name: str, files: Files, retried: tuple[str, ...], record: Any, *, stored: bool
 ) -> Steps:
@@ -98,7 +83,7 @@ def _undo(
         if found is not None and job.owns(found):
             yield from sent(Delete((job.set(name),)))
     for file in files:
-        yield from sent(Abort(file.key, file.upload))
+        yield from remove(job, file, looks=stored and job.keeps("look first"))
     if record is not None and job.owns(record) and record.state == "committing":
         return  # one of them may be planned
     if not job.keeps("a retried Create looks for its twin"):
@@ -126,7 +111,7 @@ def closer(job: Job, name: str) -> Steps:
     if not job.keeps("a read after each .pending"):
         return "closed"
     record = yield from read(job.record)
-    if _is_running(job, record) or _hands_off(job, record):
+    if is_running(job, record) or hands_off(job, record):
         return "closed"
     yield from sent(Delete((pending,)))
     yield from _undo(job, name, files, retried, record, stored=False)
@@ -138,6 +123,6 @@ def alive(job: Job) -> Steps:
     yield from sent(Put(f"{job.directory}alive", PendingSet(job.uuid, "", "alive", ())))
     if job.keeps("a read after each sign of life"):
         record = yield from read(job.record)
-        if not _is_running(job, record) and not _hands_off(job, record):
+        if not is_running(job, record) and not hands_off(job, record):
             yield from sent(Delete((f"{job.directory}alive",)))
     return "done"
