@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no more after so long")
     parser.add_argument("--keep", action="store_true", help="note the killers in killers.json")
+    parser.add_argument("--no-schedules", action="store_true", help="tests only: a quick look")
     options = parser.parse_args()
     try:
         mutants = [m for m in _all(options.all) if options.only in m.id]
@@ -52,7 +53,8 @@ def main() -> int:
             return 0
         chosen = selection.sample(mutants, set(EXPLAINED)) if options.sample else mutants
         seconds = options.seconds or WHOLE_SECONDS
-        verdicts = run(chosen, options.jobs, time.monotonic() + seconds)
+        until = time.monotonic() + seconds
+        verdicts = run(chosen, options.jobs, until, not options.no_schedules)
     except GoneError as error:
         print(f"the place of a hand-made mutant is gone, it must follow the code:\n{error}")
         return 1
@@ -78,7 +80,9 @@ def _gone(mutants: Sequence[Mutant]) -> list[str]:
     return [name for name in EXPLAINED if name not in names]
 
 
-def run(mutants: Sequence[Mutant], jobs: int, until: float) -> list[Verdict]:
+def run(
+    mutants: Sequence[Mutant], jobs: int, until: float, schedules: bool = True
+) -> list[Verdict]:
     """Try mutants, and print each verdict as it comes.
 
     Raises:
@@ -93,7 +97,7 @@ def run(mutants: Sequence[Mutant], jobs: int, until: float) -> list[Verdict]:
         for failed in forks.run([judge.unchanged(mine)]):
             if failed:
                 raise BrokenError(f"without any mutant: {failed}")
-        for verdict in judge.all_verdicts(forks, mutants, measured, until):
+        for verdict in judge.all_verdicts(forks, mutants, measured, until, schedules):
             verdicts.append(verdict)
             mark = "killed  " if verdict.killed else "NO ANSWER" if verdict.broken else "SURVIVED"
             print(

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from tests.mutants import loading
 from tests.mutants.source import ROOT, Mutant
 
 PYTEST = ("-q", "-p", "no:cacheprovider")
+IDLE_SECONDS = 90.0
+IDLE_CPU_SECONDS = 0.05
+"""A child that uses less of its processor in that time waits for ever."""
 NO_TESTS = 5
 """pytest's exit code where no test was found."""
 
@@ -41,7 +45,7 @@ class TestRun:
     order: tuple[str, ...]
     name: str = "tests"
     whole_files: bool = False
-    wall_seconds: float = 400.0
+    wall_seconds: float = 1800.0
     cpu_seconds: int = 150
 
     def done(self, scratch: Path) -> Answer:
@@ -65,7 +69,7 @@ class Schedules:
 
     seeds: tuple[tuple[str, int, int], ...]
     name: str = "simulation"
-    wall_seconds: float = 400.0
+    wall_seconds: float = 1800.0
     cpu_seconds: int = 200
 
     def done(self, scratch: Path) -> Answer:
@@ -139,6 +143,7 @@ def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch
     try:
         os.setpgid(0, 0)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_end_idle, daemon=True).start()
         log = os.open(scratch / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
             os.dup2(log, stream)
@@ -159,6 +164,15 @@ def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _end_idle() -> None:
+    """End a process that does nothing: a deadlock, told from a machine with much else to do."""
+    used = -1.0
+    while (now := time.process_time()) - used > IDLE_CPU_SECONDS:
+        used = now
+        time.sleep(IDLE_SECONDS)
+    os.killpg(0, signal.SIGKILL)
 
 
 def _end_with(parent: int) -> None:

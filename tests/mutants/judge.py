@@ -16,6 +16,8 @@ from tests.mutants.reach import SUITES, Reach, test_files
 from tests.mutants.source import Mutant
 
 KILLERS = Path(__file__).with_name("killers.json")
+OPERATORS = "recovery/"
+"""What the commands call, and their tests hold."""
 SEEDS = 1500
 SEEDS_OF_A_FOCUS = 250
 
@@ -64,15 +66,18 @@ def keep_killers(verdicts: Iterable[Verdict], names: set[str]) -> None:
     KILLERS.write_text(f"{{\n{body}\n}}\n")
 
 
-def judge(mutant: Mutant, reach: Reach | None, killer: Killer | None) -> Steps[Verdict]:
+def judge(
+    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool = True
+) -> Steps[Verdict]:
     """Try a mutant on all that may kill it.
 
     Args:
+        schedules: the simulator too.
         reach: which tests see it; None: not measured, all are tried, the likeliest modules first.
     """
     began = time.monotonic()
     ran = 0
-    for work in _works(mutant, reach, killer):
+    for work in _works(mutant, reach, killer, schedules):
         answer = yield mutant, work
         ran += answer.ran
         broken = answer.broken
@@ -90,13 +95,13 @@ def judge(mutant: Mutant, reach: Reach | None, killer: Killer | None) -> Steps[V
 
 
 def _works(
-    mutant: Mutant, reach: Reach | None, killer: Killer | None
+    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool
 ) -> Iterator[TestRun | Schedules]:
     if killer and "test" in killer:
         yield TestRun((killer["test"],), "its killer")
     elif killer:
         yield Schedules(((killer["focus"], killer["seed"], 1),), "its killer")
-    first, rest = SUITES[:1], SUITES[1:]
+    first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:2]
     if reach is None:
         yield TestRun(tuple(_of(first, mutant)), "promises", whole_files=True)
         yield TestRun(tuple(_of(rest, mutant)), "units and commands", whole_files=True)
@@ -105,7 +110,8 @@ def _works(
             yield TestRun(tuple(seen), "promises")
         if seen := reach.order(mutant, rest):
             yield TestRun(tuple(seen), "units and commands")
-    yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
+    if schedules:
+        yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
 
 
 FOCI = (
@@ -133,8 +139,8 @@ def unchanged(killers: Iterable[Killer]) -> Steps[str]:
 
 
 def all_verdicts(
-    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float
+    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float, schedules: bool
 ) -> Iterator[Verdict]:
     """Verdicts as they come."""
     killers = known_killers()
-    return forks.run((judge(m, reach, killers.get(m.id)) for m in mutants), until)
+    return forks.run((judge(m, reach, killers.get(m.id), schedules) for m in mutants), until)

@@ -130,7 +130,7 @@ def test_the_suite_kills_a_mutant_and_touches_no_file() -> None:
     """A whole run on one mutant names the test that killed it, and no source file has changed."""
     before = _state()
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.mutants", "--only", "hand:marker without If-Match"],
+        [sys.executable, "-m", "tests.mutants", "--only", "hand:any marker may be replaced"],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -6,6 +6,7 @@ import pytest
 
 from magic_committer.commit import records
 from magic_committer.errors import (
+    JobExists,
     OutcomeUnknown,
     PermissionDenied,
     PreconditionFailed,
@@ -200,7 +201,7 @@ def test_two_who_create_one_record_are_told_apart(s3: MemoryStore, runtime: Runt
             raise Unanswered("")
 
     s3.after = lose
-    with pytest.raises(records.JobExists):
+    with pytest.raises(JobExists):
         running(runtime)
 
 
