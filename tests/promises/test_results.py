@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,8 @@ def test_a_result_that_tells_of_other_files_refuses_the_job(s3: MemoryStore, fie
     """I2: files and bytes of a result are held against its pendingset."""
     job = mc.start(DEST, accept="results")
     result = committed_task(job, "1", {"a.csv": b"1"})
-    wrong = replace(result, **{field: 7})
+    told: dict[str, Any] = {field: 7}
+    wrong = replace(result, **told)
     with pytest.raises(mc.CommitRefused, match="its task said"):
         job.commit([wrong])
     assert visible(s3) == {}
