@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate search venv format clean
+.PHONY: help demo test check bench simulate search mutants venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -34,6 +34,9 @@ simulate: venv  ## Run seeded schedules of the production code: RUNS=3000, or on
 search: venv  ## Search the protocol's core over all interleavings
 	@$(BIN)/python -m tests.model
 
+mutants: venv  ## Change the library a little, some hundred times; see that each is noticed: ONLY=word
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
+
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test
 
@@ -41,4 +44,4 @@ format: venv  ## Format the sources, and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 clean:  ## Remove .venv and what the tools left
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache dist
+	@rm -rf .venv .mutants .mypy_cache .ruff_cache .pytest_cache dist

@@ -46,6 +46,9 @@ SCHEDULES = (
 )
 """What two cores do in three minutes; a slow machine stops earlier."""
 
+MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--seconds", "240")
+"""The hand-made mutants and some of those drawn; `make mutants` tries them all."""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -83,6 +86,7 @@ SUITES = (
     Suite("spark", 240, ("spark",)),
     Suite("scale", 300, ("scale",), slow=True),
     Suite("simulation", 300, ("simulation",), (SCHEDULES,), slow=True),
+    Suite("mutants", 300, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 220, ("kills",), slow=True),

@@ -1,0 +1,810 @@
+"""The mutants written by hand: each is a mistake that somebody made, or nearly made, or could make
+at the next refactoring, and the promise that it breaks."""
+
+from __future__ import annotations
+
+from tests.mutants.handwork import Hand
+
+RECORDS, MARKER, SWEEP = "commit/records.py", "commit/marker.py", "commit/sweep.py"
+EXECUTE, COMPLETE, CHECK = "commit/execute.py", "commit/complete.py", "commit/check.py"
+STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
+UNDO, LOAD, PLAN = "commit/undo.py", "commit/load.py", "commit/plan.py"
+MAGIC = "committers/magic"
+FENCE, ATTEMPT, SET = f"{MAGIC}/fence.py", f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py"
+DECIDE, FOLLOW, SETUP = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py", f"{MAGIC}/setup.py"
+TREE, ALIVE = f"{MAGIC}/tree.py", f"{MAGIC}/alive.py"
+VALUES, TIDY, CLEARING = "recovery/values.py", "recovery/tidy.py", "recovery/clearing.py"
+FINISH, ADOPTION, OWNERS = "recovery/finish.py", "recovery/adoption.py", "recovery/owners.py"
+UPLOADS, LOOK = "recovery/uploads.py", "recovery/look.py"
+
+_THE_RECORD = (
+    Hand(
+        "swap told by its state", RECORDS, "swap",
+        (("now.record.nonce == record.nonce", "now.record.state is record.state"),),
+        "I10: two drivers decide the same, the loser of the swap takes the winner's record for its"
+        " own, and executes its own plan",
+    ),
+    Hand(
+        "create told by its id", RECORDS, "create",
+        (("now.record.nonce == record.nonce", "now.record.id == record.id"),),
+        "a job id is used once: two starters of one given id both hold the job",
+    ),
+    Hand(
+        "409 on the swap is success", RECORDS, "swap",
+        ((
+            "refused = isinstance(error, PreconditionFailed)",
+            "if isinstance(error, WriteConflict):\n"
+            "    there = runtime.store.head(leaves.key)\n"
+            "    return Swapped(True, Seen(leaves.key, record, there.etag, 0.0, 0.0))\n"
+            "refused = isinstance(error, PreconditionFailed)",
+        ),),
+        "I3, I10: another writer was faster, and this one believes that it has decided",
+    ),
+    Hand(
+        "an unanswered swap has lost", RECORDS, "swap",
+        (("now is None or not same_etag(now.etag, leaves.etag)", "True"),),
+        "I10: the old state is read, 'not decided' is told, the swap lands",
+    ),
+    Hand(
+        "ETags only quoted", RECORDS, "swap",
+        (("if refused:\n    etag = other_quoting(etag)", "pass"),),
+        "a store that wants If-Match without quotes (Ceph) decides nothing",
+    ),
+    Hand(
+        "record deleted without If-Match", RECORDS, "remove",
+        (("runtime.store.delete_one(leaves.key, if_match=etag)",
+          "runtime.store.delete_one(leaves.key)"),),
+        "I5: a record that another has moved on is deleted: the job can be finished by nobody",
+    ),
+    Hand(
+        "another record is no record", RECORDS, "remove",
+        (("if not same_etag(now.etag, leaves.etag):\n    return False",
+          "if not same_etag(now.etag, leaves.etag):\n    return True"),),
+        "the record is told to be gone, and stands",
+    ),
+    Hand(
+        "without conditions, without looking", RECORDS, "_unconditional_swap",
+        (("now is None or not same_etag(now.etag, leaves.etag)", "now is None"),),
+        "conditional_writes='off': a driver decides over a decision that it could have read",
+    ),
+    Hand(
+        "the record of an unreadable read-back", RECORDS, "_read_back",
+        (("except StoreError:", "except Unanswered:"),),
+        "I10: the swap may have won, and PermissionDenied is raised",
+    ),
+)  # fmt: skip
+
+_THE_MARKER = (
+    Hand(
+        "record read before the marker", MARKER, "write_marker",
+        ((
+            "marker = read_marker(runtime, key)\nseen = records.read(runtime, record_key)",
+            "seen = records.read(runtime, record_key)\nmarker = read_marker(runtime, key)",
+        ),),
+        "I8: what the record says does not hold for the marker that is read afterwards",
+    ),
+    Hand(
+        "marker without If-Match", MARKER, "write_marker",
+        (("runtime.store.put(key, body, if_match=etag)", "runtime.store.put(key, body)"),),
+        "I8: a late PUT overwrites the marker of a job that ran after ours",
+    ),
+    Hand(
+        "marker without If-None-Match", MARKER, "write_marker",
+        (("runtime.store.put(key, body, if_none_match=True)", "runtime.store.put(key, body)"),),
+        "I8: a late PUT overwrites the marker of a job that ran after ours",
+    ),
+    Hand(
+        "any marker may be replaced", MARKER, "may_replace",
+        (("return marker.completed < completed", "return True"),),
+        "I8: the marker of a job that completed later is overwritten",
+    ),
+    Hand(
+        "the named marker is not known", MARKER, "may_replace",
+        (("named is not None and same_etag(named.etag, marker.etag)", "False"),),
+        "I8: of two jobs in one second the marker that was there before stays",
+    ),
+    Hand(
+        "a foreign marker is old", MARKER, "read_marker",
+        (("Marker(info.etag, '', info.last_modified)", "Marker(info.etag, '', 0.0)"),),
+        "I8: a marker of Hadoop's that came later is overwritten", times=2,
+    ),
+    Hand(
+        "marked in any state", MARKER, "write_marker",
+        (("seen is None or seen.record.state is not State.COMPLETED", "seen is None"),),
+        "I8: a job that somebody else has finished marks once more, days later",
+    ),
+    Hand(
+        "completed by our clock", MARKER, "write_marker",
+        (("repr(seen.last_modified)", "repr(runtime.clock.now())"),),
+        "I8: a machine whose clock is ahead keeps all others from marking",
+    ),
+)  # fmt: skip
+
+_THE_FENCE = (
+    Hand(
+        "a read covers what came after it", FENCE, "Fence._check",
+        (("self._covered = max(self._covered, covering)", "self._covered = self._answered"),),
+        "I4: a Create answered while the record was read is never covered",
+    ),
+    Hand(
+        "an unreadable fence stands", FENCE, "Fence._read",
+        (("return State.ABSENT, '', f' (it cannot be read: {error.message})'", "return None"),),
+        "I4: an attempt that may not read the record goes on without a fence",
+    ),
+    Hand(
+        "forbidden means late", FENCE, "Fence._read",
+        (("if second:\n    raise", "pass"),),
+        "I2: an attempt that a driver has accepted undoes itself because of a 403",
+    ),
+    Hand(
+        "hands on while committing", FENCE, "Fence.must_undo",
+        (("found[0] in HANDS_OFF", "found[0] is State.RUNNING"),),
+        "I2: a decided job loses an upload",
+    ),
+    Hand(
+        "the fence of another run", FENCE, "Fence._read",
+        (("seen is None or seen.record.uuid != self._job.uuid", "seen is None"),),
+        "I4: a zombie takes another run's record of the same id for its own",
+    ),
+    Hand(
+        "no second read", ATTEMPT, "Attempt._store",
+        (("late = self._fence.must_undo()", "late = None"),),
+        "I4: the pendingset that is stored after the sweep stays, and its uploads",
+    ),
+    Hand(
+        "no first read", ATTEMPT, "Attempt._store", (("self._fence.check()", "pass"),),
+        "I4: a zombie stores what it has",
+    ),
+    Hand(
+        "no read after a .pending", ATTEMPT, "Attempt._closed",
+        (("if self._shared:\n    self._undo_if_late(marker_key, pending_key)", "pass"),),
+        "I4: a .pending that lands after the sweep stays",
+    ),
+)  # fmt: skip
+
+_ATTEMPTS = (
+    Hand(
+        "the twin by its key's prefix", ATTEMPT, "Attempt._abort_retried_creates",
+        (("upload.key == key", "upload.key.startswith(key)"),
+         ("self._runtime.store.abort_upload(key, upload.upload_id)",
+          "self._runtime.store.abort_upload(upload.key, upload.upload_id)")),
+        "I6: the upload of another file, whose name begins alike, is aborted",
+    ),
+    Hand(
+        "the twin of any name", ATTEMPT, "Attempt._abort_retried_creates",
+        (("if uuid_in_name(key) != self.job.uuid:\n    continue", "pass"),),
+        "I6: an upload of a name that anybody may write is aborted",
+    ),
+    Hand(
+        "the twin while committing", ATTEMPT, "Attempt._abort_retried_creates",
+        (("late is None or late.state == State.COMMITTING", "late is None"),),
+        "I2: the twin that the plan names is aborted",
+    ),
+    Hand(
+        "open files are left out", ATTEMPT, "Attempt._refuse_lost_files",
+        (("if still_open:\n    raise FileStillOpen(\n"
+          "        f'attempt {self.attempt!r}: not closed: {name_some(still_open)}',\n"
+          "        job_id=self.job.id,\n"
+          "        hint='Close each file, best by `with task.open(...) as f`',\n    )", "pass"),),
+        "I2: a task commits without a file that it has not closed",
+    ),
+    Hand(
+        "failed files are left out", ATTEMPT, "Attempt._refuse_lost_files",
+        (("f.stream.state is FileState.FAILED", "False"),),
+        "I2: a task commits without a file that failed",
+    ),
+    Hand(
+        "closed files that are gone", ATTEMPT, "Attempt._gather",
+        (("names(own) <= names(pendings)", "True"),),
+        "I2: a task commits without a file whose .pending somebody deleted",
+    ),
+    Hand(
+        "the tree goes with its failures", ATTEMPT, "Attempt.abort",
+        (("not self._in_memory and not failures", "not self._in_memory"),),
+        "I4: what names an upload that could not be aborted is deleted",
+    ),
+    Hand(
+        "a pendingset over another", SET, "AttemptSet.put",
+        (("self._runtime.store.put(self.key, body, metadata=self.metadata,"
+          " content_type='application/json', if_none_match=True)",
+          "self._runtime.store.put(self.key, body, metadata=self.metadata,"
+          " content_type='application/json')"),),
+        "I2: a second attempt of the same name replaces what a driver has accepted",
+    ),
+    Hand(
+        "a set with other files", SET, "AttemptSet.earlier",
+        (("if not names(pendings) <= names(before):\n    return None", "pass"),),
+        "I2: a task is told committed with the files of another attempt",
+    ),
+    Hand(
+        "a set of another run", SET, "AttemptSet.earlier",
+        (("if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid:\n    return None",
+          "pass"),),
+        "I2: what a zombie of another run stored counts as this attempt's",
+    ),
+    Hand(
+        "sent and undone", SET, "may_undo",
+        (("return phase is not Phase.SENT and not stored", "return not stored"),),
+        "I2: the PUT is unanswered, the attempt is undone, the PUT lands, a driver accepts it",
+    ),
+    Hand(
+        "committed and undone", SET, "may_undo",
+        (("if phase is Phase.COMMITTED:\n    return False", "pass"),),
+        "I2: a committed attempt is undone",
+    ),
+    Hand(
+        "marker after .pending", TREE, "AttemptTree._load",
+        (("(stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not"
+          " upload.token.startswith(f'{self._job.uuid}.{self._attempt}.')", "False"),),
+        "I2: what another run's zombie left in the tree is committed with the attempt",
+    ),
+    Hand(
+        "the sign stays", ALIVE, "SignOfLife.give",
+        (("self._take_back()\nreturn False", "return False"),),
+        "I4: a driver that was paused leaves its sign after the sweep",
+    ),
+)  # fmt: skip
+
+_DECIDING = (
+    Hand(
+        "plans looked at never", DECIDE, "Deciding._commit_running",
+        (("refuse_overlapping_plans(self._runtime, self._job, self._dest, plan)", "pass"),),
+        "two jobs of one partition both commit",
+    ),
+    Hand(
+        "results of another job", DECIDE, "Deciding._wanted",
+        (("result.job_uuid != self._job.uuid", "False"),),
+        "I2: a result of another run is committed",
+    ),
+    Hand(
+        "two results of one task", DECIDE, "Deciding._wanted",
+        (("result.task in tasks", "False"),),
+        "I2: two attempts of one task are committed",
+    ),
+    Hand(
+        "a job of results from a listing", DECIDE, "Deciding._wanted",
+        (("self._job.terms.accept == 'results'", "False"),),
+        "I9: an attempt whose input was cut is committed",
+    ),
+    Hand(
+        "any version of the set", DECIDE, "Deciding._load",
+        (("SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes)",
+          "SetRef(r.key, '', r.task, r.attempt, r.pendingset_bytes)"),),
+        "I2: not what the task's message says is committed, but what lies there",
+    ),
+    Hand(
+        "any number of files", DECIDE, "Deciding._load",
+        (("(one.files, one.bytes) != (result.files, result.bytes)", "False"),),
+        "I2: a result that tells of other files is committed",
+    ),
+    Hand(
+        "a set from anywhere", DECIDE, "Deciding._load",
+        (("result.key != self._paths.pendingset(result.attempt)", "False"),),
+        "I2: a result may name any object",
+    ),
+    Hand(
+        "refused though decided", DECIDE, "Deciding._refuse",
+        (("if not swapped.won:\n    return self._follower.obey(swapped.now)", "pass"),),
+        "I10: a check that another's work made fail is raised, of a job that committed",
+    ),
+    Hand(
+        "the plan of a swap that may have won", DECIDE, "Deciding._decide",
+        (("swapped.now is None or not _names(swapped.now, plan.key)", "True"),),
+        "I5: the plan of a decided job is deleted",
+    ),
+    Hand(
+        "an adopted job is refused for good", DECIDE, "Deciding._commit_running",
+        (("problems and self._job.adopted", "False"),),
+        "a Hadoop job that cannot be run again is aborted because one upload is gone",
+    ),
+    Hand(
+        "rewritten and deleted", DECIDE, "Deciding._deletes",
+        (("info.key not in rewritten", "True"),),
+        "I7: a file that the job has rewritten in place is deleted",
+    ),
+    Hand(
+        "revert whatever the state", FOLLOW, "Follower.abort",
+        (("seen.record.state is State.COMMITTING and revert",
+          "seen.record.state is State.COMMITTING"),),
+        "I2: abort() undoes a decided job",
+    ),
+    Hand(
+        "a given id goes", FOLLOW, "Follower.may_remove",
+        (("self.job.undisturbed and not self.job.given_id", "self.job.undisturbed"),),
+        "I10: a second run of the id cannot be told from the first",
+    ),
+    Hand(
+        "a missing set is fine", FOLLOW, "Follower._execute_stored",
+        (("StoredSource(self.runtime, self.paths, plan, missing_is_fine=completed)",
+          "StoredSource(self.runtime, self.paths, plan, missing_is_fine=True)"),),
+        "I2: a decided job is told committed without the files of a set that is gone",
+    ),
+    Hand(
+        "the last sweep does not look", FOLLOW, "Follower._execute_stored",
+        (("self._sweep(look_first=True)", "self._sweep(look_first=False)"),),
+        "I2: a completed upload is aborted, which costs the object on some stores",
+    ),
+    Hand(
+        "absent and aborted", FOLLOW, "Follower.abort", (("self.without_record()", "pass"),),
+        "I10: abort() of a job without record is told that it committed",
+    ),
+    Hand(
+        "a setup sent twice simply goes", SETUP, "_withdraw",
+        (("job.undisturbed and not job.given_id", "not job.given_id"),),
+        "I4: the record's late PUT brings a job back that nobody drives",
+    ),
+    Hand(
+        "a used directory", SETUP, "setup_job",
+        (("_refuse_used_directory(runtime, paths)", "pass"),),
+        "I2: a given id is used in a directory where a zombie's work lies",
+    ),
+    Hand(
+        "a proof that may land late", SETUP, "setup_job",
+        (("if isinstance(error, Unanswered):\n    job = replace(job, undisturbed=False)", "pass"),),
+        "I4: a setup whose proof was not answered is withdrawn as if nothing could land",
+    ),
+)  # fmt: skip
+
+_EXECUTING = (
+    Hand(
+        "accept swallows what is unfinished", EXECUTE, "Execution._complete_all",
+        (("completion is not Completion.UNFINISHED and outcome.item.key in self.accept",
+          "outcome.item.key in self.accept"),),
+        "I2: a file whose upload is still open is called accepted, and swept",
+    ),
+    Hand(
+        "accept swallows nothing", EXECUTE, "Execution._complete_all",
+        (("completion is not Completion.UNFINISHED and outcome.item.key in self.accept", "False"),),
+        "what the operator accepts stays unresolved for ever",
+    ),
+    Hand(
+        "fail overwrites", EXECUTE, "Execution._complete_all",
+        (("self.job.terms.mode in FAILING", "False"),),
+        "I6: mode fail completes over a neighbour's object",
+    ),
+    Hand(
+        "the sweep after failed deletes", EXECUTE, "Execution._after_completed",
+        (("if not self._delete_replaced():\n    return State.COMPLETED, Swept()",
+          "self._delete_replaced()"),),
+        "what could not be deleted is forgotten with the plan",
+    ),
+    Hand(
+        "the sweep after no marker", EXECUTE, "Execution._after_completed",
+        (("self.job.terms.mark_success and not self._mark(seen)",
+          "self.job.terms.mark_success and self._mark(seen) is None"),),
+        "I8: the job is finished without its marker, and nobody writes it",
+    ),
+    Hand(
+        "the plan's uploads are not spared", EXECUTE, "Execution._after_completed",
+        (("self.names.__contains__", "lambda name: False"),),
+        "I2: the sweep aborts what the plan names, which costs the object on some stores",
+    ),
+    Hand(
+        "complete whatever the record says", EXECUTE, "Execution.run",
+        (("not swapped.won or swapped.now is None", "swapped.now is None"),),
+        "I7: old data is deleted after a revert",
+    ),
+    Hand(
+        "no look at what completed", COMPLETE, "_settle",
+        (("if is_there(runtime, upload):\n    return Completion.DONE, None\n"
+          "if isinstance(error, PreconditionFailed | WriteConflict):\n"
+          "    return Completion.CONFLICT, error",
+          "if isinstance(error, PreconditionFailed | WriteConflict):\n"
+          "    return Completion.CONFLICT, error"),),
+        "I5: a second executor takes its own success for a conflict, and reverts the job",
+    ),
+    Hand(
+        "no second look at what completed", COMPLETE, "_settle",
+        (("if _maybe_open(runtime, upload):\n    return Completion.UNFINISHED, error\n"
+          "if is_there(runtime, upload):\n    return Completion.DONE, None",
+          "if _maybe_open(runtime, upload):\n    return Completion.UNFINISHED, error"),),
+        "I5: an upload that another executor completed in between is called unresolved",
+    ),
+    Hand(
+        "any stored part", COMPLETE, "same_parts",
+        (("ours.number != theirs.number or not same_bytes", "ours.number != theirs.number"),),
+        "I2: a part of other bytes under the same upload is completed",
+    ),
+    Hand(
+        "any number of parts", COMPLETE, "same_parts",
+        (("not isinstance(stored, list | tuple) or len(stored) != len(upload.parts)", "False"),
+         ("zip(upload.parts, stored, strict=True)", "zip(upload.parts, stored)")),
+        "I2: an upload with fewer parts than were sent is completed",
+    ),
+    Hand(
+        "any object with metadata", COMPLETE, "became",
+        (("(info.metadata or {}).get(TOKEN_METADATA) == upload.token",
+          "TOKEN_METADATA in (info.metadata or {})"),),
+        "I2: another job's object under the same key counts as ours",
+    ),
+    Hand(
+        "forbidden means open", COMPLETE, "_settle",
+        (("except StoreError:", "except Unanswered:"),),
+        "I10: a HEAD that is forbidden ends the commit with an error that claims nothing decided",
+    ),
+    Hand(
+        "revert deletes without ETag", UNDO, "_each",
+        (("delete_if_same(runtime, info.key, info.etag, info.version_id)",
+          "runtime.store.delete_one(info.key)"),),
+        "I6: a neighbour writes the key between the look and the delete, and loses it",
+    ),
+    Hand(
+        "revert deletes whatever is there", UNDO, "_each",
+        (("became(upload, info)", "True"),),
+        "I6: a neighbour's object is deleted",
+    ),
+    Hand(
+        "look, then abort", UNDO, "_each",
+        ((
+            "runtime.store.abort_upload(upload.key, upload.upload_id)\n"
+            "try:\n    info = runtime.store.head(upload.key)\nexcept NotFound:\n    return",
+            "try:\n    info = runtime.store.head(upload.key)\nexcept NotFound:\n"
+            "    runtime.store.abort_upload(upload.key, upload.upload_id)\n    return\n"
+            "runtime.store.abort_upload(upload.key, upload.upload_id)",
+        ),),
+        "I3: a Complete between the look and the abort stays visible",
+    ),
+    Hand(
+        "reverted in spite of failures", UNDO, "undo", (("failure is None", "True"),),
+        "I3: a file of a reverted job stays visible",
+    ),
+    Hand(
+        "deleted without If-Match", DELETES, "delete_if_same",
+        (("runtime.store.delete_one(key, if_match=etag)", "runtime.store.delete_one(key)"),),
+        "I6: what a neighbour writes between HEAD and DELETE is lost",
+    ),
+    Hand(
+        "deleted without HEAD", DELETES, "delete_if_same",
+        (("if not same_etag(runtime.store.head(key).etag, etag):\n    return False", "pass"),),
+        "I6: a store that ignores the condition deletes a neighbour's object",
+    ),
+    Hand(
+        "a conflict means deleted", DELETES, "delete_if_same",
+        (("except (PreconditionFailed, WriteConflict):", "except PreconditionFailed:"),
+         ("except NotFound:", "except (NotFound, WriteConflict):")),
+        "I7: an object that could not be deleted is told to be gone",
+    ),
+    Hand(
+        "a set of any version", LOAD, "_parse",
+        (("ref.etag and not same_etag(info.etag, ref.etag)", "False"),),
+        "I2: a pendingset that was overwritten after the plan is executed",
+    ),
+    Hand(
+        "a set of another bucket", LOAD, "_parse", (("pending.bucket != bucket", "False"),),
+        "I6: an upload id of another bucket is completed here",
+    ),
+    Hand(
+        "a set of another job", LOAD, "_parse",
+        (("pendingset.job_id not in ('', job_id)", "False"),),
+        "I2: another job's pendingset is committed",
+    ),
+    Hand(
+        "a plan of any version", PLAN, "load_plan",
+        (("not same_etag(stored.info.etag, ref.etag)", "False"),),
+        "I2: two plans are mixed",
+    ),
+)  # fmt: skip
+
+_CHECKING = (
+    Hand(
+        "the newest by its name", CHECK, "_age",
+        (("return (loaded.last_modified, loaded.ref.key)", "return (0.0, loaded.ref.key)"),),
+        "I2: not the newest attempt is committed",
+    ),
+    Hand(
+        "another run's attempts", CHECK, "choose", (("candidate.uuid != uuid", "False"),),
+        "I2: a zombie's pendingset of another run of the id is committed",
+    ),
+    Hand(
+        "two files of one name", CHECK, "_wrong", (("not destinations.add(upload.key)", "False"),),
+        "I2: one of two files is lost, without a word",
+    ),
+    Hand(
+        "any token", CHECK, "check_upload",
+        (("upload.token.startswith(f'{job.uuid}.') or (job.adopted and not upload.token)",
+          "True"),),
+        "I2: another job's upload is completed",
+    ),
+    Hand(
+        "outside the destination", CHECK, "check_upload",
+        (("not dest.contains(upload.key)", "False"),),
+        "I6: a file is published outside the destination",
+    ),
+    Hand(
+        "control objects as files", CHECK, "check_upload",
+        (("check_name(dest.relative(upload.key))", "pass"),),
+        "I6: a job publishes into a committer's directory",
+    ),
+    Hand(
+        "the listing is the truth", CHECK, "missing_uploads",
+        (("runtime.store.list_parts(upload.key, upload.upload_id)", "raise NotFound('')"),),
+        "a job is refused because a listing does not show its upload yet",
+    ),
+    Hand(
+        "uploads are open", CHECK, "check_uploads", (("not checked.problems", "False"),),
+        "a job is decided whose upload was aborted: it can never be finished",
+    ),
+    Hand(
+        "accept is for all", CHECK, "check_uploads",
+        (("upload.key in taken_as_is", "taken_as_is"),),
+        "I2: the operator accepts one key, and all are taken",
+    ),
+    Hand(
+        "other jobs that only run", CONFLICT, "_live_others",
+        (("seen.record.state is not State.CLOSED", "seen.record.state is State.RUNNING"),),
+        "I6: a replace begins while another commits",
+    ),
+    Hand(
+        "given ids are tidied", CONFLICT, "_is_old",
+        (("age > CLOSED_SECONDS and not seen.record.given_id", "age > CLOSED_SECONDS"),),
+        "a job id is used once: a driver that still asks finds another run's record",
+    ),
+    Hand(
+        "young records are tidied", CONFLICT, "_is_old",
+        (("age > CLOSED_SECONDS and not seen.record.given_id", "not seen.record.given_id"),),
+        "I10: a driver that asks what became of its job is told that nobody knows",
+    ),
+    Hand(
+        "partitions never meet", CONFLICT, "refuse_overlapping_plans", (("if shared:\n    raise"
+          " _conflict(job, other, f\", and writes {sorted(shared)[0] or 'its root'} too\")",
+          "pass"),),
+        "two jobs of one partition both commit",
+    ),
+    Hand(
+        "partitions exclude none", CONFLICT, "refuse_other_jobs",
+        (("{job.terms.mode, other.record.terms.mode} <= BY_PARTITION",
+          "bool({job.terms.mode, other.record.terms.mode} & BY_PARTITION)"),),
+        "a replace of the whole and one by partition both commit",
+    ),
+)  # fmt: skip
+
+_ONE_QUESTION = (
+    Hand(
+        "forbidden means gone", STATE, "upload_state",
+        (("except NotFound:", "except (NotFound, PermissionDenied):"),),
+        "I2: an open upload whose parts may not be listed is called gone, and its file is lost",
+        imports="from magic_committer.errors import PermissionDenied",
+    ),
+    Hand(
+        "forbidden means nothing there", STATE, "_object",
+        (("except NotFound:", "except (NotFound, PermissionDenied):"),),
+        "I2: an upload that became its object, which may not be read, is called gone",
+        imports="from magic_committer.errors import PermissionDenied",
+    ),
+    Hand(
+        "no second look", STATE, "upload_state",
+        (("there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
+          "    return UploadLook(UploadState.VISIBLE, there=there)\n"
+          "try:\n    runtime.store.list_parts(upload.key, upload.upload_id)\n"
+          "except NotFound:\n    pass\nelse:\n"
+          "    return UploadLook(UploadState.OPEN, there=there)\n"
+          "there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
+          "    return UploadLook(UploadState.VISIBLE, there=there)",
+          "there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
+          "    return UploadLook(UploadState.VISIBLE, there=there)\n"
+          "try:\n    runtime.store.list_parts(upload.key, upload.upload_id)\n"
+          "except NotFound:\n    pass\nelse:\n"
+          "    return UploadLook(UploadState.OPEN, there=there)"),),
+        "I5: an upload that was completed between the two looks is called gone",
+    ),
+    Hand(
+        "nobody can tell means gone", STATE, "upload_state",
+        (("UploadLook(UploadState.UNKNOWN, error)", "UploadLook(UploadState.GONE)"),),
+        "I2: a store that does not answer makes an upload gone",
+    ),
+    Hand(
+        "an abort without a look", STATE, "UploadRemover.remove",
+        (("self._look_first", "False"),),
+        "I2: a completed upload is aborted, which costs the object on some stores",
+    ),
+    Hand(
+        "an abort that is believed", STATE, "UploadRemover.remove",
+        (("self._is_gone(upload)", "True"),),
+        "I4: parts in flight outlive an abort",
+    ),
+    Hand(
+        "aborted though nobody can tell", STATE, "UploadRemover.remove",
+        (("look.error is not None", "False"),),
+        "I2: an upload that may have been completed is aborted",
+    ),
+    Hand(
+        "any token is ours", STATE, "became",
+        (("(info.metadata or {}).get(TOKEN_METADATA) == upload.token",
+          "TOKEN_METADATA in (info.metadata or {})"),),
+        "I2: another job's object under the same key counts as ours",
+    ),
+)  # fmt: skip
+
+_SWEEPING = (
+    Hand(
+        "exclusive: records first", SWEEP, "_Sweep._list_mine",
+        (("unattributed = 0", "unattributed = 0\nalone = self._is_alone()"),
+         ("others and self._is_alone()", "others and alone")),
+        "I6: a job that is set up between the two looks loses its uploads",
+    ),
+    Hand(
+        "exclusive beside who commits", SWEEP, "_Sweep._is_alone",
+        (("seen is not None and seen.record.state is not State.CLOSED",
+          "seen is not None and seen.record.state is State.RUNNING"),),
+        "I6: a decided job loses its uploads",
+    ),
+    Hand(
+        "exclusive beside who cannot be read", SWEEP, "_Sweep._is_alone",
+        (("self.swept.warnings.append(f'not swept exclusively: {error}')\nreturn False",
+          "continue"),),
+        "I6: a job whose record cannot be read loses its uploads",
+    ),
+    Hand(
+        "everybody's uploads", SWEEP, "_Sweep._list_mine",
+        (("uuid == self.job.uuid", "uuid is not None"),),
+        "I6: a neighbour's uploads are aborted",
+    ),
+    Hand(
+        "pendingsets before plans", SWEEP, "_Sweep.delete",
+        (("(plans, others)", "(others, plans)"),),
+        "I5: a plan is left whose pendingsets are gone",
+    ),
+    Hand(
+        "what names uploads goes", SWEEP, "sweep",
+        (("not swept.left and not run.unread", "True"),),
+        "I4: an upload that could not be aborted is named by nothing any more",
+    ),
+    Hand(
+        "one listing is enough", SWEEP, "", (("SWEEP_ROUNDS_MAX = 5", "SWEEP_ROUNDS_MAX = 1"),),
+        "I4: parts in flight outlive an abort",
+    ),
+    Hand(
+        "litter that names others' files", SWEEP, "_Sweep._read_named",
+        (("not self.dest.contains(pending.destination_key)", "False"),),
+        "I6: an upload outside the destination is aborted",
+    ),
+    Hand(
+        "another run's leftovers", SWEEP, "_Sweep._read_named",
+        (("if not self.job.owns(stored.info.metadata):\n    return []", "pass"),),
+        "I6: the uploads of another run of the id are aborted",
+    ),
+    Hand(
+        "the record goes with the litter", SWEEP, "_Sweep.control_objects",
+        (("info.key != self.paths.record", "True"),),
+        "I10: the record of a given id does not stay closed",
+    ),
+    Hand(
+        "what the plan names", SWEEP, "_Sweep.abort_all",
+        (("not self.spared(upload_name(u.key, u.upload_id))", "True"),),
+        "I2: an upload that the plan names is aborted",
+    ),
+    Hand(
+        "swept without a look", SWEEP, "_Sweep._abort",
+        (("self.look_first", "False"),),
+        "I2: a completed upload is aborted, which costs the object on some stores",
+    ),
+)  # fmt: skip
+
+_RECOVERING = (
+    Hand(
+        "ages without the second of grain", VALUES, "age_of",
+        (("max(0.0, seen_at - since - GRAIN_SECONDS)", "max(0.0, seen_at - since)"),),
+        "a job that says every second that it lives is taken for dead after one",
+    ),
+    Hand(
+        "a young job is recovered", FINISH, "_refuse_young", (("age >= older_than", "True"),),
+        "I6: a live job is aborted",
+    ),
+    Hand(
+        "recovery is exclusive", FINISH, "committer_of",
+        (("replace(job.terms, exclusive=False)", "job.terms"),),
+        "I6: a recovery takes every upload under the destination",
+    ),
+    Hand(
+        "absent and committed", FINISH, "_absent",
+        (("committed_by_marker(runtime, job)", "True"),),
+        "I10: a job that nobody knows is told committed",
+    ),
+    Hand(
+        "adopted beside our tokens", ADOPTION, "_look",
+        (("measured.ours or with_token(runtime, directory)", "''"),),
+        "I1: what a zombie of ours writes late is published",
+    ),
+    Hand(
+        "adopted at any age", ADOPTION, "_look", (("listing.age < older_than", "False"),),
+        "a Hadoop job is adopted while its JVM writes",
+    ),
+    Hand(
+        "the oldest attempt of Hadoop's", ADOPTION, "_choose",
+        (("sorted(directories, reverse=True)", "sorted(directories)"),),
+        "I2: the files of an attempt that Hadoop had given up are published",
+    ),
+    Hand(
+        "records of the directory only", OWNERS, "Places.around",
+        (("at_and_above(directory)", "[directory]"),),
+        "I6: the uploads of a live job whose destination lies above are aborted",
+    ),
+    Hand(
+        "cannot tell means over", OWNERS, "Places.is_over",
+        (("return True if certain else None", "return True"),),
+        "I6: where a record cannot be read its job's uploads are aborted",
+    ),
+    Hand(
+        "decided means over", OWNERS, "Places.is_over",
+        (("seen.record.state is State.CLOSED", "seen.record.state is not State.RUNNING"),),
+        "I2: the uploads of a decided job are aborted by cleanup",
+    ),
+    Hand(
+        "litter of any age", TIDY, "Cleaning._old",
+        (("age_of(info.seen_at, info.last_modified) >= self._limits.leftover", "True"),),
+        "cleanup takes what was written a second ago",
+    ),
+    Hand(
+        "litter without a token", TIDY, "Cleaning._take",
+        (("not token or (known_over and token != known_over) or not self._old(now)",
+          "bool(token and known_over and token != known_over) or not self._old(now)"),),
+        "I6: cleanup deletes objects of Hadoop's and of others",
+    ),
+    Hand(
+        "uploads of no age", TIDY, "Cleaning._abort_named",
+        (("is_over and age is not None and age >= self._limits.leftover", "is_over"),),
+        "cleanup aborts an upload that began a second ago",
+    ),
+    Hand(
+        "given ids are forgotten", TIDY, "Cleaning._forget",
+        (("seen.record.given_id and not self._limits.forget_given", "False"),),
+        "I2: a given id is used again while a process of its first run may live",
+    ),
+    Hand(
+        "litter of a job that lives again", TIDY, "Cleaning._is_over_here",
+        (("seen is not None and seen.record.uuid == token", "False"),),
+        "I6: what a running job has written is deleted as litter",
+    ),
+    Hand(
+        "a dry run aborts", TIDY, "Cleaning._abort_pendings", (("not self._dry_run", "True"),),
+        "a look changes something",
+    ),
+    Hand(
+        "a dead job that lives", CLEARING, "Clearing._abort_job",
+        (("seen.record.state is State.RUNNING and age < self._survey.dead_after", "False"),),
+        "I6: a job that said since that it lives is aborted",
+    ),
+    Hand(
+        "a decided job is aborted", CLEARING, "Clearing._abort_job",
+        (("seen.record.state not in UNDECIDED_OR_UNDONE", "False"),),
+        "I2: a job that committed meanwhile loses its uploads, or is told aborted",
+    ),
+    Hand(
+        "a job in part", CLEARING, "Clearing._drop_partial",
+        (("whole and len(job.chosen) == job.seen", "whole"),),
+        "I2: a job is aborted though the filters leave out some of its uploads",
+    ),
+    Hand(
+        "an abort is believed", CLEARING, "Clearing._clear",
+        (("if self._is_gone(found):\n    return Cleared(found, 'aborted')",
+          "return Cleared(found, 'aborted')"),),
+        "I4: parts in flight outlive an abort",
+    ),
+    Hand(
+        "a listing is enough", CLEARING, "Clearing._clear",
+        (("self._became_visible(found)", "False"),),
+        "I2: a completed upload is aborted, which costs the object on some stores",
+    ),
+    Hand(
+        "foreign uploads go", UPLOADS, "_by_class",
+        (("not rules.foreign", "False"),),
+        "I6: what nobody has claimed is aborted without the operator's word",
+    ),
+    Hand(
+        "near a live job", UPLOADS, "_by_class",
+        (("found.near and not rules.near_live_jobs", "False"),),
+        "I6: an upload that may be a live job's is aborted as foreign",
+    ),
+    Hand(
+        "unknown age is old", UPLOADS, "deed",
+        (("if age is None:\n    return 'leave', 'leave it: its age is not known'",
+          "if age is None:\n    return does, why"),),
+        "an upload that began a second ago is aborted",
+    ),
+)  # fmt: skip
+
+HAND_MADE = (
+    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_EXECUTING, *_CHECKING,
+    *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
+)  # fmt: skip
+"""All of them."""

@@ -1,0 +1,146 @@
+"""What becomes of a mutant: the test that killed it last time, then the promises, then units and
+commands, then the simulator."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.children import Schedules, TestRun
+from tests.mutants.forks import Forks, Steps
+from tests.mutants.reach import SUITES, Reach, test_files
+from tests.mutants.source import Mutant
+
+KILLERS = Path(__file__).with_name("killers.json")
+OPERATORS = "recovery/"
+"""What the commands call, and their tests hold."""
+SEEDS = 1500
+SEEDS_OF_A_FOCUS = 250
+
+Killer = Mapping[str, Any]
+"""``{"test": node id}``, or ``{"focus": name, "seed": number}``."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant.
+
+    Attributes:
+        by: what killed it, in words; "" for a survivor.
+        killer: the same, to be tried first the next time.
+        ran: how many tests and schedules it met.
+        broken: why there is no verdict: the fault is the suite's own.
+    """
+
+    mutant: Mutant
+    by: str
+    killer: Killer
+    ran: int
+    seconds: float
+    broken: str = ""
+
+    @property
+    def killed(self) -> bool:
+        """Whether something failed."""
+        return bool(self.by)
+
+
+def known_killers() -> dict[str, Killer]:
+    """What killed each mutant the last time: only a guess what to try first."""
+    return dict(json.loads(KILLERS.read_text())) if KILLERS.exists() else {}
+
+
+def keep_killers(verdicts: Iterable[Verdict], names: set[str]) -> None:
+    """Note what killed mutants, and forget those that are gone."""
+    kept = {name: killer for name, killer in known_killers().items() if name in names}
+    for verdict in verdicts:
+        if verdict.killer:
+            kept[verdict.mutant.id] = verdict.killer
+        elif not verdict.killed:
+            kept.pop(verdict.mutant.id, None)
+    body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kept[name])}" for name in sorted(kept))
+    KILLERS.write_text(f"{{\n{body}\n}}\n")
+
+
+def judge(
+    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool = True
+) -> Steps[Verdict]:
+    """Try a mutant on all that may kill it.
+
+    Args:
+        schedules: the simulator too.
+        reach: which tests see it; None: not measured, all are tried, the likeliest modules first.
+    """
+    began = time.monotonic()
+    ran = 0
+    for work in _works(mutant, reach, killer, schedules):
+        answer = yield mutant, work
+        ran += answer.ran
+        broken = answer.broken
+        if answer.extra and not broken:  # see that the same schedule is green without the mutant
+            seed = (answer.extra["focus"], answer.extra["seed"], 1)
+            without = yield None, Schedules((seed,), "the same schedule, unchanged")
+            if without.killed or without.broken:
+                broken = f"without the mutant: {without.by}{without.broken}"
+        if answer.killed or broken:
+            found = answer.extra or ({"test": answer.by} if "::" in answer.by else {})
+            by = "" if broken else answer.by
+            seconds = time.monotonic() - began
+            return Verdict(mutant, by, {} if broken else found, ran, seconds, broken)
+    return Verdict(mutant, "", {}, ran, time.monotonic() - began)
+
+
+def _works(
+    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool
+) -> Iterator[TestRun | Schedules]:
+    if killer and "test" in killer:
+        yield TestRun((killer["test"],), "its killer")
+    elif killer:
+        yield Schedules(((killer["focus"], killer["seed"], 1),), "its killer")
+    first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:2]
+    if reach is None:
+        yield TestRun(tuple(_of(first, mutant)), "promises", whole_files=True)
+        yield TestRun(tuple(_of(rest, mutant)), "units and commands", whole_files=True)
+    else:
+        if seen := reach.order(mutant, first):
+            yield TestRun(tuple(seen), "promises")
+        if seen := reach.order(mutant, rest):
+            yield TestRun(tuple(seen), "units and commands")
+    if schedules:
+        yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
+
+
+FOCI = (
+    "plan of one try †", "hands off †", "retried Create †", "set up, then look †",
+    "delete If-Match †", "fail by If-None-Match", "abort, HEAD, delete †",
+    "withdraw by aborting", "a young job is left", "uploads, then records", "ours by token",
+)  # fmt: skip
+"""Rules of the simulation whose focus is tried after everything; unknown names are passed over."""
+
+
+def _of(suites: tuple[str, ...], mutant: Mutant) -> list[str]:
+    """Test modules, those whose names share a word with the mutant's module first."""
+    words = set(mutant.path.removesuffix(".py").replace("/", "_").split("_"))
+    files = [file for file in test_files() if file.split("/")[1] in suites]
+    return sorted(files, key=lambda f: not words & set(Path(f).stem.split("_")))
+
+
+def unchanged(killers: Iterable[Killer]) -> Steps[str]:
+    """See that what killed mutants is green without any; else what failed."""
+    tests = tuple(sorted({killer["test"] for killer in killers if "test" in killer}))
+    if not tests:
+        return ""
+    answer = yield None, TestRun(tests, "the killers, unchanged", cpu_seconds=600)
+    return answer.broken or answer.by
+
+
+def all_verdicts(
+    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float, schedules: bool
+) -> Iterator[Verdict]:
+    """Verdicts as they come."""
+    killers = known_killers()
+    return forks.run((judge(m, reach, killers.get(m.id), schedules) for m in mutants), until)

@@ -1,0 +1,78 @@
+"""Which mutants there are: the hand-made, and a draw of those that the operators make.
+
+The draw is by the hash of each name, so that it stays the same for all code that stays the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.mutants.by_hand import HAND_MADE
+from tests.mutants.loading import is_whole
+from tests.mutants.operators import drawn_from
+from tests.mutants.source import GoneError, Mutant, files
+
+SHARES = {"commit/": 0.16, "committers/": 0.11, "recovery/": 0.05}
+"""Of the operators' mutants of a folder: how many are drawn."""
+SAMPLE = 20
+"""Drawn mutants that CI tries beside the hand-made."""
+
+
+def rank(mutant: Mutant) -> float:
+    """A mutant's place in every draw, from 0 to 1; it depends on its name only."""
+    found = hashlib.blake2b(mutant.id.encode(), digest_size=8).digest()
+    return int.from_bytes(found, "big") / 2**64
+
+
+def hand_made() -> list[Mutant]:
+    """The hand-made ones.
+
+    Raises:
+        GoneError: the code of one has changed: the message names them all.
+    """
+    made, gone = [], []
+    for one in HAND_MADE:
+        try:
+            mutant = one.mutant()
+            mutant.tree()
+            made.append(mutant)
+        except GoneError as error:
+            gone.append(str(error))
+    if gone:
+        raise GoneError("\n".join(gone))
+    return made
+
+
+def operated(path: str) -> list[Mutant]:
+    """All that the operators make of a module, but for what is no program."""
+    return [mutant for mutant in drawn_from(path) if is_whole(mutant.tree())]
+
+
+def names() -> set[str]:
+    """The ids of all mutants that there are, drawn or not."""
+    made = {f"hand:{one.name}" for one in HAND_MADE}
+    return made | {mutant.id for path in files() for mutant in drawn_from(path)}
+
+
+def share(path: str) -> float:
+    """Of a module's mutants."""
+    return next(part for folder, part in SHARES.items() if path.startswith(folder))
+
+
+def whole() -> list[Mutant]:
+    """What `make mutants` tries."""
+    drawn = [
+        mutant
+        for path in files()
+        for mutant in drawn_from(path)
+        if rank(mutant) < share(path) and is_whole(mutant.tree())
+    ]
+    return [*hand_made(), *drawn]
+
+
+def sample(mutants: list[Mutant], explained: set[str]) -> list[Mutant]:
+    """What CI tries: the hand-made, and some of the others; no survivors that are explained, for
+    they take long."""
+    left = [mutant for mutant in mutants if mutant.id not in explained]
+    drawn = sorted((m for m in left if not m.by_hand), key=rank)
+    return [*(m for m in left if m.by_hand), *drawn[:SAMPLE]]

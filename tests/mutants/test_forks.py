@@ -1,0 +1,145 @@
+"""Children of the mutation suite: what they find is told, and none outlives its time or parent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.children import Answer
+from tests.mutants.forks import Forks, Steps
+from tests.mutants.source import PACKAGE, ROOT
+
+WAIT_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Does:
+    """Work for a child: starts a process of its own, notes both, then does what is asked."""
+
+    what: str
+    notes: str
+    name: str = "some work"
+    wall_seconds: float = 60.0
+    cpu_seconds: int = 20
+
+    def done(self, scratch: Path) -> Answer:
+        """Do it."""
+        sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        notes = Path(self.notes)
+        notes.with_suffix(".part").write_text(f"{os.getpid()} {sleeper.pid}")
+        notes.with_suffix(".part").rename(notes)
+        while self.what == "sleeps":
+            time.sleep(1)
+        while self.what == "turns":
+            pass
+        if self.what == "dies":
+            os._exit(3)
+        return Answer(True, "it was seen", 1)
+
+
+def one(work: Does) -> Steps[Answer]:
+    """One child."""
+    answer = yield None, work
+    return answer
+
+
+def answer_of(work: Does) -> Answer:
+    """What one child says."""
+    with Forks(1) as forks:
+        (answer,) = forks.run([one(work)])
+    return answer
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process ends soon, if it has not ended."""
+    until = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if _is_zombie(pid):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _is_zombie(pid: int) -> bool:
+    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return told.stdout.strip().startswith("Z") or not told.stdout.strip()
+
+
+def pids(notes: Path) -> list[int]:
+    """The processes that a child has noted."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not notes.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    return [int(word) for word in notes.read_text().split()]
+
+
+def test_a_child_tells_what_it_found_and_leaves_nothing(tmp_path: Path) -> None:
+    """The answer of a child arrives, and what the child started has ended with it."""
+    notes = tmp_path / "notes"
+    assert answer_of(Does("answers", str(notes))) == Answer(True, "it was seen", 1)
+    assert all(is_gone(pid) for pid in pids(notes))
+
+
+def test_a_child_that_waits_for_ever_is_a_kill(tmp_path: Path) -> None:
+    """A child past its time is killed with all that it started, and the mutant with it."""
+    notes = tmp_path / "notes"
+    answer = answer_of(Does("sleeps", str(notes), wall_seconds=3.0))
+    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
+    assert all(is_gone(pid) for pid in pids(notes))
+
+
+def test_a_child_that_turns_for_ever_is_a_kill(tmp_path: Path) -> None:
+    """A child that has used up its processor time is ended, however long it may still wait."""
+    answer = answer_of(Does("turns", str(tmp_path / "notes"), cpu_seconds=2))
+    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
+
+
+def test_a_child_that_dies_is_no_kill(tmp_path: Path) -> None:
+    """A child that ends without an answer is told as a fault of the suite, not as a kill."""
+    answer = answer_of(Does("dies", str(tmp_path / "notes")))
+    assert not answer.killed
+    assert answer.broken.startswith("a child ended with 3")
+
+
+def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """When the suite is killed with -9 its children end, and what they have started."""
+    notes = tmp_path / "notes"
+    program = (
+        "from tests.mutants.test_forks import Does, answer_of\n"
+        f"answer_of(Does('sleeps', {str(notes)!r}))"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    found = pids(notes)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert len(found) == 2
+    assert all(is_gone(pid) for pid in found)
+
+
+def test_the_suite_kills_a_mutant_and_touches_no_file() -> None:
+    """A whole run on one mutant names the test that killed it, and no source file has changed."""
+    before = _state()
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.mutants", "--only", "hand:any marker may be replaced"],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 mutants (1 by hand): 1 killed, 0 survived" in ran.stdout
+    assert _state() == before
+
+
+def _state() -> str:
+    seen = hashlib.blake2b()
+    for file in sorted((ROOT / PACKAGE).rglob("*.py")):
+        seen.update(file.read_bytes())
+    return seen.hexdigest()

@@ -1,0 +1,157 @@
+"""I2, I5: after the decision: what is called committed is there, and what is not is named."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, At, committed_task, control, visible
+
+
+class Stopped(BaseException):
+    """The process is gone."""
+
+
+def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
+    """A decided job of two files, whose driver died before it completed any, or all but one."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"b.csv": b"22"})
+
+    def dies(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key != visible:
+            while visible and visible not in s3.keys():
+                time.sleep(0.01)  # the other thread's Complete is on its way
+            raise Stopped
+
+    s3.before = dies
+    with pytest.raises(Stopped):
+        job.commit()
+    s3.before = None
+    return job
+
+
+def completing(key: str, request: Request) -> bool:
+    """The Complete of one upload."""
+    return (request.verb, request.key) == ("complete_upload", key)
+
+
+def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
+    """I2: a key that the operator accepts is not taken as it is while its upload only could not be
+    completed yet: it stays unfinished, and is completed by the next call."""
+    job = decided(s3)
+
+    def fail(request: Request) -> None:
+        if completing("t/a.csv", request):
+            raise Unanswered("not now")
+
+    s3.before = fail
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        mc.recover(DEST, job.id, accept=["t/a.csv"])
+    assert raised.value.unfinished == ("t/a.csv",)
+    s3.before = None
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"22"}
+
+
+def test_accept_takes_the_keys_it_names_and_no_other(s3: MemoryStore) -> None:
+    """I2: of two uploads that somebody aborted the operator accepts one: the other is still
+    unresolved."""
+    job = decided(s3)
+    for upload in s3.open_uploads():
+        s3.drop_upload(upload.upload_id)
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        mc.recover(DEST, job.id, accept=["t/a.csv"])
+    assert raised.value.unresolved == ("t/b.csv",)
+
+
+def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) -> None:
+    """I2: a decided job of which a pendingset was deleted is never called committed."""
+    job = decided(s3)
+    for key in control(s3):
+        if key.endswith(".pendingset"):
+            s3.delete_one(key)
+            break
+    with pytest.raises(mc.CommitIncomplete):
+        mc.recover(DEST, job.id)
+    assert mc.attach(DEST, job.id).state == "committing"
+
+
+@pytest.mark.parametrize("mode", ["append", "fail"])
+def test_a_complete_that_meets_its_own_object_is_done(s3: MemoryStore, mode: Any) -> None:
+    """I5: a Complete that was sent twice below is told 412 by the second try: the object is ours,
+    so it is done, and nothing is reverted."""
+    job = mc.start(DEST, mode=mode)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def twice() -> None:
+        raise PreconditionFailed("there is an object")
+
+    at = At(s3, lambda r: completing("t/a.csv", r), twice, after=True)
+    assert job.commit().outcome == "committed"
+    assert at.done
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_another_jobs_object_is_not_ours() -> None:
+    """I2: another job has overwritten our file before our Complete was known to have succeeded: its
+    token tells, and the key is unresolved."""
+    with memory_store(forgetful_complete=True) as s3:
+        job = decided(s3, visible="t/a.csv")
+        assert "t/a.csv" in s3.keys()
+        with mc.write(DEST, mark_success=False) as other, other.open("a.csv", unique=False) as f:
+            f.write(b"!")
+        with pytest.raises(mc.CommitIncomplete) as raised:
+            mc.recover(DEST, job.id)
+        assert raised.value.unresolved == ("t/a.csv",)
+        assert s3.body("t/a.csv") == b"!"
+
+
+def test_an_object_that_may_not_be_looked_at_leaves_the_job_incomplete(s3: MemoryStore) -> None:
+    """I10: Complete fails and HEAD is forbidden: the job is decided, and that is what is said."""
+    job = decided(s3)
+
+    def fail(request: Request) -> None:
+        if completing("t/a.csv", request):
+            raise PermissionDenied("no Complete")
+        if (request.verb, request.key) == ("head", "t/a.csv"):
+            raise PermissionDenied("no HEAD")
+
+    s3.before = fail
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        mc.recover(DEST, job.id)
+    assert raised.value.unfinished == ("t/a.csv",)
+    s3.before = None
+    assert mc.recover(DEST, job.id).outcome == "committed"
+
+
+def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
+    """I2: a listing still shows an upload that was completed, by a name that is ours: no abort is
+    sent for it, for there are stores where that takes the object."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {f"a-mcj{job.uuid}.csv": b"1"})
+    (listed,) = s3.open_uploads()
+    aborted: list[str] = []
+
+    def late(request: Request, reply: Any) -> Any:
+        if request.verb != "list_uploads" or isinstance(reply, Exception):
+            return None
+        page, bound = reply
+        return replace(page, uploads=(listed,)), bound
+
+    def note(request: Request) -> None:
+        if request.verb == "abort_upload":
+            aborted.append(request.key)
+
+    s3.before, s3.after = note, late
+    job.commit()
+    s3.before = s3.after = None
+    assert aborted == []
+    assert visible(s3) == {listed.key: b"1"}

@@ -1,0 +1,202 @@
+"""I8: `_SUCCESS` is ours to write or it is not, whatever happens between the looks and the PUT."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from magic_committer.commit import records
+from magic_committer.commit.marker import marker_ref, write_marker
+from magic_committer.errors import Unanswered, WriteConflict
+from magic_committer.formats import new_success
+from magic_committer.job import JobRecord, State, Terms
+from magic_committer.memory import Request
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import Runtime
+from tests.promises.hands import At
+from tests.promises.machine import Machine
+
+MARKER = "t/_SUCCESS"
+RECORD = "t/__magic_job-j/job.json"
+FOREIGN = b"not ours"
+
+
+class Finishing:
+    """A job whose record says ``completed``, about to mark its destination."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.s3 = machine.s3
+        self.machine = machine
+        self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+        record = JobRecord(
+            id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
+            given_id=False, started=0.0,
+        )  # fmt: skip
+        self.seen = records.create(self.runtime, RECORD, record).seen
+        self.swap(State.COMMITTING)
+        ref = marker_ref(self.runtime, MARKER)
+        self.swap(State.COMPLETED, marker=ref)
+
+    def swap(self, state: State, **changes: Any) -> None:
+        """Move the record on."""
+        record = replace(self.seen.record, state=state, nonce=self.runtime.ids(), **changes)
+        now = records.swap(self.runtime, self.seen, record).now
+        assert now is not None
+        self.seen = now
+
+    def mark(self) -> str:
+        """Write the marker, or be told why not."""
+        success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
+        return write_marker(self.runtime, MARKER, RECORD, success)
+
+    def is_ours(self) -> bool:
+        """Whether the marker that is there is this job's."""
+        try:
+            return bool(json.loads(self.s3.body(MARKER))["jobId"] == "j")
+        except (KeyError, ValueError):
+            return False
+
+
+@pytest.fixture
+def job(machine: Machine) -> Finishing:
+    """A job about to mark a destination without a marker."""
+    return Finishing(machine)
+
+
+@pytest.fixture
+def after_another(machine: Machine) -> Finishing:
+    """A job about to mark a destination that had a marker when it completed."""
+    machine.s3.put_object(MARKER, b"older")
+    return Finishing(machine)
+
+
+def put(request: Request) -> bool:
+    """The PUT of the marker."""
+    return (request.verb, request.key) == ("put", MARKER)
+
+
+def test_a_marker_that_comes_between_look_and_put_stays(job: Finishing) -> None:
+    """I8: a later job marks after we saw no marker: our PUT fails, and its marker stays."""
+    job.machine.later(10)
+    At(job.s3, put, partial(job.s3.put_object, MARKER, FOREIGN))
+    assert "completed later" in job.mark()
+    assert job.s3.body(MARKER) == FOREIGN
+
+
+def test_a_marker_that_changes_between_look_and_put_stays(after_another: Finishing) -> None:
+    """I8: a later job replaces the marker that we looked at: our PUT fails, its marker stays."""
+    job = after_another
+    job.machine.later(10)
+    At(job.s3, put, partial(job.s3.put_object, MARKER, FOREIGN))
+    assert "completed later" in job.mark()
+    assert job.s3.body(MARKER) == FOREIGN
+
+
+def test_a_foreign_marker_of_after_our_completion_stays(job: Finishing) -> None:
+    """I8: a marker of another program counts by its own time: later than ours, it stays."""
+    job.machine.later(10)
+    job.s3.put_object(MARKER, FOREIGN)
+    assert "completed later" in job.mark()
+    assert job.s3.body(MARKER) == FOREIGN
+
+
+def test_a_foreign_marker_of_before_our_completion_goes(after_another: Finishing) -> None:
+    """I8: the marker that our record names is replaced."""
+    assert after_another.mark() == ""
+    assert after_another.is_ours()
+
+
+def test_a_job_that_another_finished_marks_no_more(job: Finishing) -> None:
+    """I8: who finds its job closed leaves the destination without a marker, for whoever deleted
+    the marker since has begun a job of its own."""
+    job.swap(State.CLOSED, outcome="committed")
+    assert "finished by somebody else" in job.mark()
+    assert MARKER not in job.s3.keys()
+
+
+def test_a_job_that_another_finishes_between_the_looks_marks_no_more(job: Finishing) -> None:
+    """I8: the marker is read first, the record second: a job that was finished in between, and
+    whose marker a `replace` beside it has deleted, does not mark again."""
+    reads: list[str] = []
+
+    def after_the_first_look(request: Request, reply: object) -> None:
+        if request.verb == "get" and not reads:
+            reads.append(request.key)
+            job.swap(State.CLOSED, outcome="committed")
+
+    job.s3.after = after_the_first_look
+    assert "finished by somebody else" in job.mark()
+    assert MARKER not in job.s3.keys()
+
+
+def test_a_record_that_is_gone_marks_no_more(job: Finishing) -> None:
+    """I8: without a record nobody knows when the job completed: it does not mark."""
+    job.s3.delete_one(RECORD)
+    assert "finished by somebody else" in job.mark()
+    assert MARKER not in job.s3.keys()
+
+
+def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
+    """I8: the marker says when its job completed by the store's clock, not by this machine's."""
+    runtime = replace(job.runtime, clock=Ahead())
+    success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
+    write_marker(runtime, MARKER, RECORD, success)
+    told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
+    assert float(told) == job.s3.head(RECORD).last_modified
+
+
+class Ahead:
+    """A clock that is a day ahead."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return 4e9
+
+    def monotonic(self) -> float:
+        """The same."""
+        return 4e9
+
+    def sleep(self, seconds: float) -> None:
+        """Nobody waits."""
+
+
+@pytest.mark.parametrize("error", [WriteConflict, Unanswered])
+def test_a_put_that_is_not_answered_clearly_is_sent_again(
+    job: Finishing, error: type[Unanswered]
+) -> None:
+    """I8: after a 409 or no answer it is looked again, and written."""
+
+    def fail() -> None:
+        raise error("")
+
+    At(job.s3, put, fail)
+    assert job.mark() == ""
+    assert job.is_ours()
+
+
+def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
+    """I8: a marker of our UUID is ours: it is not written twice."""
+
+    def fail() -> None:
+        raise Unanswered("")
+
+    At(job.s3, put, fail, after=True)
+    job.s3.requests.clear()
+    assert job.mark() == ""
+    assert job.s3.requests["put"] == 1
+
+
+def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
+    """I8: after some tries the store's error is raised: the record stays for whoever finishes."""
+
+    def fail(request: Request) -> None:
+        if put(request):
+            raise Unanswered("down")
+
+    job.s3.before = fail
+    with pytest.raises(Unanswered, match="down"):
+        job.mark()

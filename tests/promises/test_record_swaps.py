@@ -1,0 +1,223 @@
+"""I5, I10: the job record is decided once: what each answer to a swap means, and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from magic_committer.commit import records
+from magic_committer.errors import (
+    JobExists,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import JobRecord, ObjectRef, State, Terms
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import ConditionalWrites
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import Runtime
+from magic_committer.testing import PatientClock
+from tests.promises.hands import At
+
+KEY = "t/__magic_job-j/job.json"
+
+
+@pytest.fixture
+def runtime(s3: MemoryStore) -> Runtime:
+    """One process."""
+    return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+
+
+def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
+    """A record that says ``running``."""
+    record = JobRecord(
+        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
+        terms=Terms(conditional_writes=conditional_writes), given_id=False, started=0.0,
+    )  # fmt: skip
+    return records.create(runtime, KEY, record).seen
+
+
+def to(runtime: Runtime, seen: records.Seen, state: State = State.ABORTING) -> records.Swapped:
+    """Decide a running job."""
+    plan = ObjectRef("t/plan.json", '"0"') if state is State.COMMITTING else None
+    return records.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
+
+
+def its_put(request: Request) -> bool:
+    """A PUT of the record."""
+    return (request.verb, request.key) == ("put", KEY)
+
+
+def stored(runtime: Runtime) -> records.Seen:
+    """The record as it is stored."""
+    seen = records.read(runtime, KEY)
+    assert seen is not None
+    return seen
+
+
+def test_who_is_slower_has_lost_also_to_one_who_decides_the_same(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I10: of two who swap to the same state one has won: the other's nonce is not stored."""
+    seen = running(runtime)
+    At(s3, its_put, lambda: to(runtime, seen))
+    mine = to(runtime, seen)
+    assert not mine.won
+    assert mine.now == stored(runtime)
+
+
+@pytest.mark.parametrize("answer", [WriteConflict, PreconditionFailed, Unanswered])
+def test_an_error_behind_which_another_has_decided_is_a_lost_swap(
+    s3: MemoryStore, runtime: Runtime, answer: type[WriteConflict]
+) -> None:
+    """I3, I10: after 409, 412 or no answer the stored record tells who has won."""
+    seen = running(runtime)
+
+    def rival_is_faster() -> None:
+        to(runtime, seen, State.COMMITTING)
+        raise answer("")
+
+    At(s3, its_put, rival_is_faster)
+    mine = to(runtime, seen)
+    assert not mine.won
+    assert mine.now is not None
+    assert mine.now.record.state is State.COMMITTING
+
+
+def test_a_conflict_with_nobody_is_sent_again(s3: MemoryStore, runtime: Runtime) -> None:
+    """I10: a 409 while the old state is there decides nothing: the swap is sent again, and wins."""
+    seen = running(runtime)
+
+    def conflict() -> None:
+        raise WriteConflict("try again")
+
+    At(s3, its_put, conflict)
+    assert to(runtime, seen).won
+    assert stored(runtime).record.state is State.ABORTING
+
+
+def test_a_store_that_wants_etags_without_quotes_is_understood(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """A 412 with the record unchanged: the ETag is sent in the other quoting (Ceph RGW)."""
+    seen = running(runtime)
+
+    def refuse_quotes(request: Request) -> None:
+        if (request.if_match or "").startswith('"'):
+            raise PreconditionFailed("it compares with the quotes")
+
+    s3.before = refuse_quotes
+    assert to(runtime, seen).won
+    assert records.remove(runtime, stored(runtime))
+    assert records.read(runtime, KEY) is None
+
+
+def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I10: a swap was not answered, and the record may not be read: it may have won."""
+    seen = running(runtime)
+
+    def fail(request: Request) -> None:
+        if its_put(request):
+            raise Unanswered("")
+        raise PermissionDenied("the token has expired")
+
+    s3.before = fail
+    with pytest.raises(OutcomeUnknown, match=r"attach\(\.\.\., 'j'\)"):
+        to(runtime, seen)
+
+
+def test_a_record_that_moved_on_is_not_removed(s3: MemoryStore, runtime: Runtime) -> None:
+    """I5: the record is removed as it was seen; one that another has moved on stays, and it is told
+    that it stays."""
+    seen = running(runtime)
+    to(runtime, seen)
+    assert records.remove(runtime, seen) is False
+    assert stored(runtime).record.state is State.ABORTING
+
+
+def test_a_record_that_moves_on_at_the_last_moment_is_not_removed(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I5: another swaps the record right before the DELETE arrives: it stays."""
+    seen = running(runtime)
+    At(s3, lambda r: r.verb == "delete_one", lambda: to(runtime, seen))
+    assert records.remove(runtime, seen) is False
+    assert stored(runtime).record.state is State.ABORTING
+
+
+def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> None:
+    """I5: removing is repeatable."""
+    seen = running(runtime)
+    assert records.remove(runtime, seen) is True
+    assert records.remove(runtime, seen) is True
+
+
+def test_without_conditions_a_decision_that_can_be_read_is_obeyed(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """With ``conditional_writes="off"`` a driver reads before it decides: who decided is obeyed."""
+    seen = running(runtime, "off")
+    to(runtime, seen, State.COMMITTING)
+    mine = to(runtime, seen)
+    assert not mine.won
+    assert stored(runtime).record.state is State.COMMITTING
+
+
+def test_without_conditions_a_lost_reply_is_recognised(s3: MemoryStore, runtime: Runtime) -> None:
+    """With ``conditional_writes="off"`` too one's own nonce in the record is one's own success."""
+    seen = running(runtime, "off")
+
+    def lose() -> None:
+        raise Unanswered("")
+
+    At(s3, its_put, lose, after=True)
+    assert to(runtime, seen).won
+
+
+def test_without_conditions_a_swap_that_did_not_land_is_unknown(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """With ``conditional_writes="off"`` a swap without answer and without trace may still land."""
+    seen = running(runtime, "off")
+
+    def lose() -> None:
+        raise Unanswered("")
+
+    At(s3, its_put, lose)
+    with pytest.raises(OutcomeUnknown):
+        to(runtime, seen)
+
+
+def test_two_who_create_one_record_are_told_apart(s3: MemoryStore, runtime: Runtime) -> None:
+    """A job id is used once: of two creates the slower raises, also where its reply was lost."""
+    running(runtime)
+
+    def lose(request: Request, reply: object) -> None:
+        if its_put(request):
+            raise Unanswered("")
+
+    s3.after = lose
+    with pytest.raises(JobExists):
+        running(runtime)
+
+
+def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I10: a create that was sent twice may land again: its record is never simply deleted."""
+
+    def lose() -> None:
+        raise Unanswered("")
+
+    At(s3, its_put, lose, after=True)
+    record = JobRecord(
+        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(), terms=Terms(),
+        given_id=False, started=0.0,
+    )  # fmt: skip
+    created = records.create(runtime, KEY, record)
+    assert created.seen.record == record
+    assert created.undisturbed is False
