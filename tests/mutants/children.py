@@ -229,8 +229,8 @@ def run_pytest(order: Sequence[str], scratch: Path, *plugins: object, stop: bool
 
 def foci() -> Mapping[str, Any]:
     """What schedules may go for, by a name that stays: everything, and each focus of a rule."""
+    from tests.simulation.drawing import EVERYTHING
     from tests.simulation.rules import RULES
-    from tests.simulation.schedule import EVERYTHING
 
     by_name = {"": EVERYTHING}
     for rule in RULES:

@@ -26,7 +26,6 @@ from magic_committer.errors import JobTooYoung, NotFound
 from magic_committer.job import JOB_METADATA, JobRecord, State
 from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish, owners, tidy
-from magic_committer.recovery.owners import directory_of
 from tests.simulation.drawing import EVERYTHING, Focus
 
 Replacement = tuple[Any, str, Any]
