@@ -24,15 +24,15 @@ earlier one has published. Listing first lets a job slip through that begins and
 listing and the look: it leaves neither plan nor record, and both sets of files stay.
 
 ``append`` may run beside all. What it adds after a ``replace`` is planned stays; of what it adds
-while the ``replace`` is being planned either all stays or all goes: **list, then look**. A live job
-that is decided keeps its files; one that has ended in the meantime has written `_SUCCESS`, and then
-the data is listed again. (Not seen is one without `_SUCCESS` that begins and ends within it.)
+while the ``replace`` is being planned either all stays or all goes: **list, look, list again**. A
+live job that is decided keeps its files. One that has ended meanwhile leaves no record: what the
+second listing shows that the first did not is its work, and then all is done once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -54,8 +54,8 @@ from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, ObjectPage
 
 LISTINGS_MAX = 5
-"""How often a ``replace`` lists the data while other jobs keep publishing into it. After that the
-last listing counts."""
+"""How often a ``replace`` begins to list the data while other jobs keep publishing into it. After
+that the last listing counts."""
 CLOSED_TIDIED_MAX = 100
 """Who reads all records anyway deletes so many old closed ones."""
 
@@ -154,51 +154,67 @@ def replaced(
     Args:
         rewritten: keys of the job's own files: each goes at its own Complete.
     """
-    marker = marker_ref(runtime, dest.success_key)
     for _ in range(LISTINGS_MAX):
         there = {
             info.key: ObjectRef(info.key, info.etag, info.last_modified)
             for info in existing(runtime, dest, partitions, in_flight)
             if info.key not in rewritten
         }
-        ending = _spare_the_decided(runtime, job, dest, there, in_flight)
-        before, marker = marker, marker_ref(runtime, dest.success_key)
-        if not ending and marker == before:
+        theirs, kept = _of_decided_jobs(runtime, job, dest, there, in_flight)
+        if not _anything_new(runtime, dest, partitions, in_flight, there, (rewritten, theirs)):
             break
-    return Replaced(tuple(there.values()), marker if marker.etag else None)
+    marker = marker_ref(runtime, dest.success_key)
+    deletes = tuple(ref for ref in there.values() if ref.key not in kept)
+    return Replaced(deletes, marker if marker.etag else None)
 
 
-def _spare_the_decided(
+def _anything_new(
+    runtime: Runtime,
+    dest: Destination,
+    partitions: Sequence[str] | None,
+    in_flight: int,
+    there: Mapping[str, ObjectRef],
+    passed_over: Sequence[KeySet],
+) -> bool:
+    """Whether a second listing shows what the first one does not. Then a job has published while
+    the data was listed, and has perhaps ended: the first may hold a part of its files only."""
+    with closing(existing(runtime, dest, partitions, in_flight)) as found:
+        for info in found:
+            known = there.get(info.key)
+            if known is not None and known.is_same(info.etag, info.last_modified):
+                continue
+            if not any(info.key in keys for keys in passed_over):
+                return True
+    return False
+
+
+def _of_decided_jobs(
     runtime: Runtime,
     job: StartedJob,
     dest: Destination,
-    there: dict[str, ObjectRef],
+    there: Mapping[str, ObjectRef],
     in_flight: int,
-) -> bool:
-    """Take out of a listing the files of other live jobs that are decided: they were not there
-    when the listing began, or it did not see all of them. Whether one of these jobs is just ending,
-    so that what it has published cannot be told: list again.
+) -> tuple[KeySet, set[str]]:
+    """The keys of other live jobs that are decided; and those of them in a listing whose object is
+    the job's. A key alone does not tell: the job may be about to rewrite an object that is to go.
 
-    A key alone does not tell: the job may rewrite an object that is to go. So each key that both
-    name is looked at.
+    One whose plan or sets are gone has completed: all of it shows in the second listing.
     """
-    ending = False
+    theirs, kept = KeySet(), set[str]()
     for other in _live_others(runtime, job, dest, tidy=False):
         record = other.record
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
         their = StartedJob.attached(record, dest.url, other.etag)
-        try:
+        with suppress(NotFound):
             plan = load_plan(runtime, their, record.plan)
             for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
+                for upload in uploads:
+                    theirs.add(upload.key)
                 shared = [upload for upload in uploads if upload.key in there]
                 with closing(_each(runtime, _is_visible(runtime), shared, in_flight)) as outcomes:
-                    for outcome in outcomes:
-                        if outcome.unwrap():
-                            there.pop(outcome.item.key, None)
-        except NotFound:
-            ending = True
-    return ending
+                    kept.update(outcome.item.key for outcome in outcomes if outcome.unwrap())
+    return theirs, kept
 
 
 def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.conflict import LISTINGS_MAX
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
 from magic_committer.testing import PatientClock, memory_store
@@ -161,24 +162,29 @@ def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemorySt
     assert visible(s3) == {"t/a.csv": b"appended", "t/new.csv": b"new"}
 
 
+@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("listing", range(4))
 def test_an_append_that_ends_while_a_replace_lists_is_replaced_whole_or_not_at_all(
-    s3: MemoryStore,
+    s3: MemoryStore, listing: int, marks: bool
 ) -> None:
-    """I2: what an append publishes between two pages of the listing is never deleted in part."""
+    """I2: what an append publishes within a listing is never deleted in part, marker or none."""
     for n in range(3):
         s3.put_object(f"t/d={n}/old.csv", b"old")
-    append = mc.start(DEST)
+    append = mc.start(DEST, mark_success=marks)
     committed_task(append, "1", {f"d={n}/new-{n}.csv": b"a" for n in range(3)})
     replace = mc.start(DEST, mode="replace")
     committed_task(replace, "1", {"r.csv": b"r"})
 
+    seen = iter(range(100))
+
     def at_listing(request: Request, reply: object) -> None:
-        if request.verb == "list" and request.key == "t/d=1/":
+        if request.verb == "list" and "/d=" in request.key and next(seen) == listing:
             s3.after = None
             append.commit()
 
     s3.after = at_listing
     replace.commit()
+    assert s3.after is None
     left = {key for key in visible(s3) if "/new-" in key}
     assert len(left) in (0, 3), left
     assert "t/r.csv" in visible(s3)
@@ -204,4 +210,4 @@ def test_a_replace_beside_appends_that_never_end_still_commits() -> None:
         assert replace.commit().outcome == "committed"
         s3.before = None
         assert "t/old.csv" not in visible(s3)
-        assert next(count) == 5
+        assert next(count) == 2 * LISTINGS_MAX
