@@ -140,16 +140,16 @@ def told(mutants: Sequence[Mutant], verdicts: Sequence[Verdict], gone: Sequence[
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Mutants by module, and what killed them."""
-    columns = ("promises", "unit", "cli", "simulation", "hangs", "survived")
+    columns = ("promises", "unit", "fuzz", "cli", "simulation", "hangs", "survived")
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         counts.setdefault(verdict.mutant.path, Counter())[_column(verdict)] += 1
-    rows = [f"{'module':<34}" + "".join(f"{name:>12}" for name in columns)]
+    rows = [f"{'module':<34}" + "".join(f"{name:>11}" for name in columns)]
     for path in sorted(counts):
-        cells = "".join(f"{counts[path][name]:>12}" for name in columns)
+        cells = "".join(f"{counts[path][name]:>11}" for name in columns)
         rows.append(f"{path:<34}{cells}")
     total: Counter[str] = sum(counts.values(), Counter())
-    rows.append(f"{'all':<34}" + "".join(f"{total[name]:>12}" for name in columns))
+    rows.append(f"{'all':<34}" + "".join(f"{total[name]:>11}" for name in columns))
     return "\n".join(rows)
 
 
