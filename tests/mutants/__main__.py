@@ -44,6 +44,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no more after so long")
     parser.add_argument("--keep", action="store_true", help="note the killers in killers.json")
+    parser.add_argument("--unknown", action="store_true", help="only those without a known killer")
     parser.add_argument("--no-schedules", action="store_true", help="tests only: a quick look")
     options = parser.parse_args()
     try:
@@ -52,6 +53,9 @@ def main() -> int:
             print("\n\n".join(f"{m.id}\n{m.diff()}" for m in mutants if options.show in m.id))
             return 0
         chosen = selection.sample(mutants, set(EXPLAINED)) if options.sample else mutants
+        if options.unknown:
+            known = judge.known_killers()
+            chosen = [mutant for mutant in chosen if mutant.id not in known]
         seconds = options.seconds or WHOLE_SECONDS
         until = time.monotonic() + seconds
         verdicts = run(chosen, options.jobs, until, not options.no_schedules)
@@ -63,7 +67,7 @@ def main() -> int:
         return 1
     if options.keep:
         judge.keep_killers(verdicts, selection.names())
-    complete = not (options.sample or options.only or options.all)
+    complete = not (options.sample or options.only or options.all or options.unknown)
     failures = told(chosen, verdicts, gone=_gone(mutants) if complete else ())
     return 1 if failures else 0
 
@@ -140,16 +144,16 @@ def told(mutants: Sequence[Mutant], verdicts: Sequence[Verdict], gone: Sequence[
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Mutants by module, and what killed them."""
-    columns = ("promises", "unit", "cli", "simulation", "hangs", "survived")
+    columns = ("promises", "unit", "fuzz", "cli", "simulation", "hangs", "survived")
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         counts.setdefault(verdict.mutant.path, Counter())[_column(verdict)] += 1
-    rows = [f"{'module':<34}" + "".join(f"{name:>12}" for name in columns)]
+    rows = [f"{'module':<34}" + "".join(f"{name:>11}" for name in columns)]
     for path in sorted(counts):
-        cells = "".join(f"{counts[path][name]:>12}" for name in columns)
+        cells = "".join(f"{counts[path][name]:>11}" for name in columns)
         rows.append(f"{path:<34}{cells}")
     total: Counter[str] = sum(counts.values(), Counter())
-    rows.append(f"{'all':<34}" + "".join(f"{total[name]:>12}" for name in columns))
+    rows.append(f"{'all':<34}" + "".join(f"{total[name]:>11}" for name in columns))
     return "\n".join(rows)
 
 

@@ -233,7 +233,7 @@ _ATTEMPTS = (
         "I2: a committed attempt is undone",
     ),
     Hand(
-        "marker after .pending", TREE, "AttemptTree._load",
+        "a .pending of another run", TREE, "AttemptTree._load",
         (("(stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not"
           " upload.token.startswith(f'{self._job.uuid}.{self._attempt}.')", "False"),),
         "I2: what another run's zombie left in the tree is committed with the attempt",

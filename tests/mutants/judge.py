@@ -101,7 +101,7 @@ def _works(
         yield TestRun((killer["test"],), "its killer")
     elif killer:
         yield Schedules(((killer["focus"], killer["seed"], 1),), "its killer")
-    first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:2]
+    first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
     if reach is None:
         yield TestRun(tuple(_of(first, mutant)), "promises", whole_files=True)
         yield TestRun(tuple(_of(rest, mutant)), "units and commands", whole_files=True)

@@ -20,7 +20,7 @@ from tests.mutants.source import FOLDERS, PACKAGE, ROOT, Mutant
 KEPT = ROOT / ".mutants"
 FORM = b"1"
 """Of the file that is kept: another one, where what is in it changes."""
-SUITES = ("promises", "unit", "cli")
+SUITES = ("promises", "unit", "fuzz", "cli")
 """Folders of tests that may kill a mutant, the first of them first."""
 ELSEWHERE = (
     "cli/test_readme.py", "cli/test_demo.py", "cli/test_manners.py", "promises/test_processes.py",

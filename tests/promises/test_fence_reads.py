@@ -1,0 +1,80 @@
+"""I4: what one read of the fence covers, and whose record it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from magic_committer.commit import records
+from magic_committer.committers.magic.fence import Fence
+from magic_committer.job import JobRecord, StartedJob, State, Terms
+from magic_committer.memory import MemoryStore
+from magic_committer.paths import Destination, JobPaths
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import Runtime
+from magic_committer.testing import PatientClock
+from tests.promises.hands import DEST, At
+
+PATHS = JobPaths(Destination.parse(DEST), "j")
+
+
+class Fenced:
+    """An attempt's fence, and the record that it reads."""
+
+    def __init__(self, s3: MemoryStore) -> None:
+        self.s3 = s3
+        self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+        record = JobRecord(
+            id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
+            given_id=True, started=0.0,
+        )  # fmt: skip
+        self.seen = records.create(self.runtime, PATHS.record, record).seen
+        job = StartedJob.attached(record, DEST, self.seen.etag)
+        self.fence = Fence(self.runtime, job, PATHS)
+
+    def of_another_run(self) -> None:
+        """The id is used again: the record is another run's."""
+        records.remove(self.runtime, self.seen)
+        record = replace(self.seen.record, uuid="1" * 32, nonce=self.runtime.ids())
+        records.create(self.runtime, PATHS.record, record)
+
+
+@pytest.fixture
+def fenced(s3: MemoryStore) -> Fenced:
+    """A running job."""
+    return Fenced(s3)
+
+
+def heads(fenced: Fenced) -> int:
+    """Reads of the fence so far."""
+    return fenced.s3.requests["head"]
+
+
+def test_a_create_that_is_answered_during_a_read_is_not_covered(fenced: Fenced) -> None:
+    """I4: a read covers the Creates that were answered before it was sent: one that is answered
+    while it is on its way needs another."""
+    fenced.fence.created()
+    At(fenced.s3, lambda r: r.verb == "head", fenced.fence.created, after=True)
+    fenced.fence.check()
+    assert heads(fenced) == 1
+    fenced.fence.check()
+    assert heads(fenced) == 2
+
+
+def test_creates_that_are_covered_cost_no_more_reads(fenced: Fenced) -> None:
+    """Two Creates before a read are covered by it."""
+    fenced.fence.created()
+    fenced.fence.created()
+    fenced.fence.check()
+    fenced.fence.check()
+    assert heads(fenced) == 1
+
+
+def test_another_runs_record_does_not_let_a_zombie_live(fenced: Fenced) -> None:
+    """I4: the record of the id is another run's by now: what this attempt has stored must go."""
+    assert fenced.fence.must_undo() is None
+    fenced.of_another_run()
+    late = fenced.fence.must_undo()
+    assert late is not None
+    assert late.state == "absent"

@@ -1,0 +1,127 @@
+"""I6: who takes away what is over looks whether it still is, at the last moment before it acts."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import Request
+from magic_committer.options import Options
+from magic_committer.pool import ThreadPool
+from magic_committer.recovery.clearing import Clearing
+from magic_committer.recovery.owners import Places
+from magic_committer.recovery.uploads import Filters, Rules, Scope, Survey
+from magic_committer.runtime import Runtime
+from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.machine import DAY, STATES, Machine
+
+
+def runtime(machine: Machine) -> Runtime:
+    """An operator's process."""
+    return Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
+    """I2: a job in any other state may need its uploads, or is swept by whoever recovers it."""
+    job = machine.job(state)
+    places = Places(runtime(machine), in_flight=1)
+    assert places.is_over("t/", job.uuid) is (state == "closed")
+
+
+def test_a_job_without_record_is_over(machine: Machine) -> None:
+    """A UUID that no record at or above the directory holds is of a job that is over."""
+    assert Places(runtime(machine), in_flight=1).is_over("t/dt=1/", "0" * 32) is True
+
+
+def test_a_record_above_the_upload_counts(machine: Machine) -> None:
+    """I6: a job's uploads lie in directories below its destination: its record is found there."""
+    job = machine.job("running")
+    assert Places(runtime(machine), in_flight=1).is_over("t/dt=1/hour=2/", job.uuid) is False
+
+
+def test_a_young_closed_record_is_not_tidied(machine: Machine) -> None:
+    """I10: a driver that still asks what became of its job finds its closed record: the next
+    excluding job leaves it for a day."""
+    job = machine.job("closed")
+    machine.later(DAY - 60)
+    mc.start(DEST, mode="fail").abort()
+    assert mc.attach(DEST, job.id).state == "closed"
+
+
+def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machine: Machine) -> None:
+    """I6: cleanup finds a directory without a record; a job of that id is set up there before its
+    objects are deleted: what carries that job's token stays."""
+    s3 = machine.s3
+    litter = "t/__magic_job-given/left.txt"
+    s3.put(litter, b"", metadata={JOB_METADATA: "e" * 32})
+    started: list[tuple[mc.Job, mc.TaskCommit]] = []
+
+    def set_up(request: Request, reply: object) -> None:
+        if request.verb == "get" and request.key.endswith("given/job.json") and not started:
+            s3.after = None
+            s3.delete_one(litter)
+            job = mc.start(DEST, job_id="given")
+            started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
+
+    s3.after = set_up
+    mc.cleanup(DEST, leftover_older_than=0)
+    ((job, result),) = started
+    assert job.commit([result]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+class Dead:
+    """A dead job with open uploads, and an operator who is about to abort them."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.job = machine.job("running")
+        machine.later(2 * DAY)
+        survey = Survey(runtime(machine), Scope.parse(DEST), in_flight=1)
+        self.clearing = Clearing(survey, Filters(), Rules(), options=Options())
+        self.plan = self.clearing.plan()
+        assert self.plan.uploads == 3
+        assert list(self.plan.jobs) == [self.job.uuid]
+
+    def run(self) -> set[tuple[str, str]]:
+        """What was done, and why."""
+        return {(one.action, one.why.partition(":")[0]) for one in self.clearing.run(self.plan)}
+
+
+def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine) -> None:
+    """A job of which nothing changed for a day is aborted as a whole."""
+    dead = Dead(machine)
+    assert {action for action, _ in dead.run()} == {"aborted"}
+    assert machine.s3.open_uploads() == ()
+    assert mc.attach(DEST, dead.job.id).state == "closed"
+
+
+def test_a_job_that_says_meanwhile_that_it_lives_is_left(machine: Machine) -> None:
+    """I6: a job that was taken for dead changes something between plan and deed: it is left, and so
+    are its uploads."""
+    dead = Dead(machine)
+    directory = f"t/__magic_job-{dead.job.id}/"
+    machine.s3.put(f"{directory}alive.json", b"{}", metadata={JOB_METADATA: dead.job.uuid})
+    assert dead.run() == {("left", "its job lives")}
+    assert mc.attach(DEST, dead.job.id).state == "running"
+    assert len(machine.s3.open_uploads()) == 3
+
+
+def test_a_job_that_is_decided_meanwhile_is_left(machine: Machine) -> None:
+    """I2: a job that was taken for dead is decided between plan and deed: it is left to recover,
+    and none of its files is lost."""
+    dead = Dead(machine)
+
+    def dies(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise mc.StoreError("not now")
+
+    machine.s3.before = dies
+    with pytest.raises(mc.CommitIncomplete):
+        dead.job.commit()
+    machine.s3.before = None
+    assert dead.run() == {("left", "its job is committing")}
+    assert mc.recover(DEST, dead.job.id).outcome == "committed"
+    assert set(visible(machine.s3)) == {"t/1.csv", "t/2.csv"}

@@ -1,0 +1,111 @@
+"""I2: a pendingset, and the `.pending`s that become one, are those of this attempt of this run."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, committed_task, control, visible
+
+
+def write(task: mc.Task, name: str) -> None:
+    """One closed file."""
+    with task.open(name) as file:
+        file.write(b"1")
+
+
+def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore) -> None:
+    """I2: a second handle of an attempt's name, with another file, is not told that it committed:
+    its file is in no pendingset."""
+    job = mc.start(DEST)
+    first, second = job.task("1", attempt="a"), job.task("1", attempt="a")
+    write(first, "a.csv")
+    first.commit()
+    write(second, "b.csv")
+    with pytest.raises(mc.TaskFailed, match="with other files"):
+        second.commit()
+
+
+def test_a_pending_of_another_run_fails_the_attempt(s3: MemoryStore) -> None:
+    """I2: what carries another run's token in the attempt's tree is not committed with it."""
+    job = mc.start(DEST, job_id="given")
+    task = job.task("1", attempt="a")
+    write(task, "a.csv")
+    (pending,) = (key for key in control(s3) if key.endswith(".pending"))
+    s3.put(pending, s3.body(pending), metadata={"magic-committer-job": "f" * 32})
+    with pytest.raises(mc.TaskFailed, match="not of this attempt"):
+        task.commit()
+
+
+def test_a_pending_of_another_attempt_fails_the_attempt(s3: MemoryStore) -> None:
+    """I2: an upload whose token names another attempt is not committed with this one."""
+    job = mc.start(DEST)
+    one, other = job.task("1", attempt="a"), job.task("1", attempt="b")
+    write(one, "a.csv")
+    write(other, "b.csv")
+    (theirs,) = (key for key in control(s3) if key.endswith("b.csv.pending"))
+    stored = s3.get(theirs, max_bytes=10**6)
+    moved = theirs.replace("/tasks/b/", "/tasks/a/")
+    assert moved != theirs
+    s3.put(moved, stored.body, metadata=stored.info.metadata)
+    with pytest.raises(mc.TaskFailed, match="not of this attempt"):
+        one.commit()
+
+
+def test_a_set_of_another_run_is_not_this_attempts(s3: MemoryStore) -> None:
+    """I2: where another run's pendingset lies under the attempt's name, the attempt is not called
+    committed."""
+    job = mc.start(DEST, job_id="given")
+    task = job.task("1", attempt="a")
+    write(task, "a.csv")
+    kept: list[tuple[str, bytes]] = []
+
+    def another_was_faster(request: Request) -> None:
+        if request.verb == "put" and request.key.endswith(".pendingset") and not kept:
+            kept.append((request.key, b""))
+            request.effect()
+            s3.put(request.key, s3.body(request.key), metadata={"magic-committer-job": "f" * 32})
+
+    s3.before = another_was_faster
+    with pytest.raises(mc.MagicError):
+        task.commit()
+    assert task.committed is False
+
+
+def test_a_listing_that_does_not_show_an_upload_is_only_a_hint(s3: MemoryStore) -> None:
+    """An upload that no listing shows yet is asked for by itself: the job commits."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def hide(request: Request, reply: object) -> object:
+        if request.verb != "list_uploads" or isinstance(reply, mc.StoreError):
+            return None
+        page, bound = reply  # type: ignore[misc]
+        return type(page)((), page.seen_at), bound  # type: ignore[has-type]
+
+    s3.after = hide
+    assert job.commit().outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("state", ["running", "committing"])
+def test_a_replace_waits_for_an_excluding_job_of_any_live_state(
+    s3: MemoryStore, state: str
+) -> None:
+    """I6: a replace that is already decided excludes the next one as one that runs does."""
+    first = mc.start(DEST, mode="replace")
+    committed_task(first, "1", {"a.csv": b"1"})
+    if state == "committing":
+
+        def fail(request: Request) -> None:
+            if request.verb == "complete_upload":
+                raise mc.StoreError("not now")
+
+        s3.before = fail
+        with pytest.raises(mc.CommitIncomplete):
+            first.commit()
+        s3.before = None
+    assert mc.attach(DEST, first.id).state == state
+    with pytest.raises(mc.ConflictingJob, match=first.id):
+        mc.start(DEST, mode="replace")

@@ -1,0 +1,108 @@
+"""I4, I6: what the sweep reads from leftovers: whose they are, what they name, and in which order
+they go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import magic_committer as mc
+from magic_committer.errors import Unanswered
+from magic_committer.formats import decode_pendingset, encode_pendingset
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, committed_task, control, visible
+
+
+def leave_set(
+    s3: MemoryStore, job: mc.Job, result: mc.TaskCommit, uuid: str, **changes: Any
+) -> None:
+    """Put a changed copy of a pendingset beside it."""
+    pendingset = decode_pendingset(s3.body(result.key), result.key)
+    changed = replace(pendingset, commits=(replace(pendingset.commits[0], **changes),))
+    key = result.key.replace(".pendingset", "-copy.pendingset")
+    s3.put(key, encode_pendingset(changed, "objects", source=key), metadata={JOB_METADATA: uuid})
+
+
+def open_ids(s3: MemoryStore) -> list[str]:
+    """The ids of all open uploads."""
+    return [upload.upload_id for upload in s3.open_uploads()]
+
+
+def test_a_leftover_that_names_a_key_outside_names_nothing(s3: MemoryStore) -> None:
+    """I6: a pendingset of ours that names an upload outside the destination costs nobody that
+    upload, and the report says so."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    outside = s3.start_upload("elsewhere/b.csv")
+    leave_set(s3, job, result, job.uuid, destination_key="elsewhere/b.csv", upload_id=outside)
+    report = job.abort()
+    assert open_ids(s3) == [outside]
+    assert "lies outside the destination" in report.warnings[0]
+
+
+def test_a_leftover_of_another_run_names_nothing(s3: MemoryStore) -> None:
+    """I6: what another run of a given id left in its directory is not ours: the uploads that it
+    names stay."""
+    job = mc.start(DEST, job_id="given")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    theirs = s3.start_upload("t/b.csv")
+    leave_set(s3, job, result, "f" * 32, destination_key="t/b.csv", upload_id=theirs)
+    job.abort()
+    assert open_ids(s3) == [theirs]
+
+
+def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore) -> None:
+    """I2: a `.pending` that its attempt could not delete names an upload of the plan: no abort is
+    sent for it, for there are stores where that takes the completed object."""
+    job = mc.start(DEST)
+    aborted: list[str] = []
+
+    def watch(request: Request) -> None:
+        if request.verb == "delete" and any(key.endswith(".pending") for key in request.keys):
+            raise Unanswered("not now")
+        if request.verb == "abort_upload":
+            aborted.append(request.key)
+
+    s3.before = watch
+    committed_task(job, "1", {"a.csv": b"1"})
+    assert any(key.endswith(".pending") for key in control(s3))
+    job.commit()
+    s3.before = None
+    assert aborted == []
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_the_plan_goes_before_the_sets_that_it_names(s3: MemoryStore) -> None:
+    """I5: while a plan is there all its pendingsets are: the plan is deleted first."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    gone: list[str] = []
+
+    def watch(request: Request) -> None:
+        gone.extend(request.keys)
+
+    s3.before = watch
+    job.commit()
+    kinds = ["plan" if "/plan-" in key else "set" for key in gone if not key.endswith(".pending")]
+    assert kinds[0] == "plan"
+    assert "set" in kinds
+
+
+def test_what_names_an_upload_that_stays_stays_too(s3: MemoryStore) -> None:
+    """I4: an upload that could not be aborted is still named by its pendingset, and the next sweep
+    aborts it."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+
+    def refuse(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise Unanswered("not now")
+
+    s3.before = refuse
+    report = job.abort()
+    s3.before = None
+    assert result.key in s3.keys()
+    assert report.left_open
+    mc.recover(DEST, job.id)
+    assert open_ids(s3) == []
