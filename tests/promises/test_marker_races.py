@@ -13,7 +13,7 @@ from magic_committer.commit import records
 from magic_committer.commit.marker import marker_ref, write_marker
 from magic_committer.errors import Unanswered, WriteConflict
 from magic_committer.formats import new_success
-from magic_committer.job import JobRecord, State, Terms
+from magic_committer.job import JobRecord, ObjectRef, State, Terms
 from magic_committer.memory import Request
 from magic_committer.pool import ThreadPool
 from magic_committer.runtime import Runtime
@@ -34,10 +34,10 @@ class Finishing:
         self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
         record = JobRecord(
             id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
-            given_id=False, started=0.0,
+            given_id=True, started=0.0,
         )  # fmt: skip
         self.seen = records.create(self.runtime, RECORD, record).seen
-        self.swap(State.COMMITTING)
+        self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
         self.swap(State.COMPLETED, marker=ref)
 

@@ -34,14 +34,14 @@ def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> r
     """A record that says ``running``."""
     record = JobRecord(
         id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
-        terms=Terms(conditional_writes=conditional_writes), given_id=False, started=0.0,
+        terms=Terms(conditional_writes=conditional_writes), given_id=True, started=0.0,
     )  # fmt: skip
     return records.create(runtime, KEY, record).seen
 
 
 def to(runtime: Runtime, seen: records.Seen, state: State = State.ABORTING) -> records.Swapped:
     """Decide a running job."""
-    plan = ObjectRef("t/plan.json", '"0"') if state is State.COMMITTING else None
+    plan = ObjectRef("t/__magic_job-j/plan-0.json", '"0"') if state is State.COMMITTING else None
     return records.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
 
 
@@ -216,7 +216,7 @@ def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
     At(s3, its_put, lose, after=True)
     record = JobRecord(
         id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(), terms=Terms(),
-        given_id=False, started=0.0,
+        given_id=True, started=0.0,
     )  # fmt: skip
     created = records.create(runtime, KEY, record)
     assert created.seen.record == record

@@ -17,14 +17,14 @@ def write(task: mc.Task, name: str) -> None:
 
 def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore) -> None:
     """I2: a second handle of an attempt's name, with another file, is not told that it committed:
-    its file is in no pendingset."""
+    its file is in no pendingset, and is told so when it is closed."""
     job = mc.start(DEST)
     first, second = job.task("1", attempt="a"), job.task("1", attempt="a")
     write(first, "a.csv")
     first.commit()
-    write(second, "b.csv")
-    with pytest.raises(mc.TaskFailed, match="with other files"):
-        second.commit()
+    with pytest.raises(mc.TaskFailed, match="not part of it"):
+        write(second, "b.csv")
+    assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
 
 
 def test_a_pending_of_another_run_fails_the_attempt(s3: MemoryStore) -> None:
