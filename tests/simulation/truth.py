@@ -43,6 +43,8 @@ class AttemptTruth:
     told: bool = False
     closed: dict[str, int] = field(default_factory=dict)
     """Files whose close was told to have done well, and when that began."""
+    unsure: set[str] = field(default_factory=set)
+    """Those whose writer may not have been able to ask whether the attempt is committed."""
     undone: bool = False
     """Its own task gave it up."""
     stored_step: int = 0
