@@ -112,6 +112,8 @@ class JobTruth:
     plan_since: int = 0
     """When the call began that stored it. Whatever was there before that is in it."""
     partitions: tuple[str, ...] = ()
+    tasks: int = 0
+    """How many tasks the decided plan accepts; each may have no files."""
     conflicted: bool = False
     """A Complete of its met an object of somebody else's."""
     nothing_said: bool = False
@@ -169,6 +171,8 @@ class Truth:
         """When the call on a job began that a process is in."""
         self.plans: dict[str, tuple[int, int]] = {}
         """Of each plan: when the call began that stored it, and when it was stored."""
+        self.plans_gone: dict[str, int] = {}
+        """When plans were deleted."""
         self.unmarked_by = ""
         """The job that deleted the marker last."""
         self.looked: dict[tuple[str, str], float] = {}
@@ -264,6 +268,8 @@ class Truth:
     def note_gone(self, key: str) -> ObjectTruth | None:
         """An object was deleted; returns what was there."""
         gone = self.objects.pop(key, None)
+        if gone is not None and object_of(key) == "plan":
+            self.plans_gone[key] = self.step
         if gone is not None and gone.upload:
             self.meddled.add(key)
         return gone
@@ -315,7 +321,7 @@ class Truth:
             key = job.plan_key = plan["key"]
             document = orjson.loads(self.store.body(key))
             job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
-            job.partitions = tuple(document["partitions"])
+            job.partitions, job.tasks = tuple(document["partitions"]), len(document["sets"])
             marker = [document["marker"]] if document["marker"] is not None else []
             for name, etag, *modified in (*document["deletes"], *marker):
                 job.deletes[name] = etag
@@ -358,6 +364,12 @@ class Truth:
             (etag, modified) == (there.etag, there.modified) and step <= job.plan_step
             for etag, modified, step in self.versions[key]
         )
+
+    def was_over(self, job: JobTruth, step: int) -> bool:
+        """Whether a committed job was at its end then: its record closed or gone, or its plan swept,
+        so that nothing but its record was left."""
+        ends = (job.ended_step, self.plans_gone.get(job.plan_key, 0))
+        return any(0 < end <= step for end in ends)
 
     def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
         """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
