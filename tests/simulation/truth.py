@@ -366,8 +366,8 @@ class Truth:
         )
 
     def was_over(self, job: JobTruth, step: int) -> bool:
-        """Whether a committed job was at its end then: its record closed or gone, or its plan swept,
-        so that nothing but its record was left."""
+        """Whether a committed job was at its end then: its record closed or gone, or its plan
+        swept, so that nothing but the record was left."""
         ends = (job.ended_step, self.plans_gone.get(job.plan_key, 0))
         return any(0 < end <= step for end in ends)
 
