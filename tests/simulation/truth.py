@@ -105,6 +105,8 @@ class JobTruth:
     set_up_step: int = 0
     ended_step: int = 0
     """When its record was closed, or went; 0 before."""
+    swept_step: int = 0
+    """When the first plan or pendingset was deleted of it that was completed; 0 before."""
     adopted: bool = False
     plan_key: str = ""
     plan_step: int = 0
@@ -171,8 +173,6 @@ class Truth:
         """When the call on a job began that a process is in."""
         self.plans: dict[str, tuple[int, int]] = {}
         """Of each plan: when the call began that stored it, and when it was stored."""
-        self.plans_gone: dict[str, int] = {}
-        """When plans were deleted."""
         self.unmarked_by = ""
         """The job that deleted the marker last."""
         self.looked: dict[tuple[str, str], float] = {}
@@ -268,8 +268,10 @@ class Truth:
     def note_gone(self, key: str) -> ObjectTruth | None:
         """An object was deleted; returns what was there."""
         gone = self.objects.pop(key, None)
-        if gone is not None and object_of(key) == "plan":
-            self.plans_gone[key] = self.step
+        if gone is not None and object_of(key) in ("plan", "pendingset"):
+            for job in self.jobs.values():
+                if job.state == "completed" and key.startswith(job.directory):
+                    job.swept_step = job.swept_step or self.step
         if gone is not None and gone.upload:
             self.meddled.add(key)
         return gone
@@ -366,10 +368,9 @@ class Truth:
         )
 
     def was_over(self, job: JobTruth, step: int) -> bool:
-        """Whether a committed job was at its end then: its record closed or gone, or its plan
-        swept, so that nothing but the record was left."""
-        ends = (job.ended_step, self.plans_gone.get(job.plan_key, 0))
-        return any(0 < end <= step for end in ends)
+        """Whether a committed job was at its end then: its record closed or gone; or completed,
+        and its sweep had begun to delete what it was planned by."""
+        return any(0 < end <= step for end in (job.ended_step, job.swept_step))
 
     def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
         """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
