@@ -138,6 +138,8 @@ def write_file(
         world.watch.met("closed late")
     stream.close()
     known.closed[stream.key] = began
+    if world.actor.hurt:
+        known.unsure.add(stream.key)
 
 
 def by_path(

@@ -76,8 +76,7 @@ class Beside(Effects):
         mode = owner.terms["mode"]
         if mode in EXCLUDING:
             return f"job {owner.id} ({mode})" if owner.decision == "committed" else ""
-        live = owner.ended_step == 0 or owner.ended_step > job.plan_since
-        spared = live and job.terms["mode"] not in FAILING
+        spared = not self.truth.was_over(owner, job.plan_since) and job.terms["mode"] not in FAILING
         if there.step < job.plan_since and not spared and owner.decision == "committed":
             return f"job {owner.id} ({mode})"
         return ""

@@ -11,7 +11,7 @@ from magic_committer.job import Terms
 from magic_committer.options import Mode
 from magic_committer.recovery.tidy import Limits
 from tests.simulation import actors, callers, operators
-from tests.simulation.faults import SIGNATURE_SECONDS, Fault, draw_faults
+from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
 from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE
 from tests.simulation.litter import HADOOP, hadoop_job, leave_litter
 from tests.simulation.scheduler import Actor, Signal
@@ -139,7 +139,9 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     serving(world, focus, litter, hadoop)
     faults = draw_faults(chance, _expected(world))
     if focus.fault:
-        faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() * 4)))
+        faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() ** 2 * 4)))
+        if focus.target in LEADS_TO:
+            faults.append(leading_to(focus.target, chance))
     world.injector.faults = list(faults)
     return _shape(world, faults), litter
 

@@ -163,7 +163,7 @@ class Effects(Judge):
             self.broken("I7", f"{key} was deleted, what replaces it is not visible: {missing}")
         if own is None or own is job or own.terms["mode"] != "append":
             return
-        if own.decision == "committed" and not 0 < own.ended_step <= job.plan_step:
+        if own.decision == "committed" and not self.truth.was_over(own, job.plan_step):
             self.broken(
                 "I2", f"{key} of job {own.id}, which had not ended when job {job.id} was planned,"
                 " was deleted by it"

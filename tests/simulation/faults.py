@@ -407,8 +407,13 @@ def draw_faults(chance: random.Random, expected: Sequence[str] = ()) -> list[Fau
 def _go_for(faults: list[Fault], chance: random.Random, target: str, nth: int) -> None:
     faults.append(Fault(chance.choice(FAULTS_OF[target]), target, nth))
     if target in LEADS_TO and len(faults) < FAULTS_MAX:
-        before, kind = LEADS_TO[target]
-        faults.append(Fault(chance.choice(before), kind, 1 + (kind == "swap record")))
+        faults.append(leading_to(target, chance))
+
+
+def leading_to(target: str, chance: random.Random) -> Fault:
+    """A fault after which a request of a rare kind is sent."""
+    before, kind = LEADS_TO[target]
+    return Fault(chance.choice(before), kind, 1 + (kind == "swap record"))
 
 
 def _refused(request: Request, attempts: int = 1) -> StoreError:

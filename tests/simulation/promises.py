@@ -18,7 +18,7 @@ What the protocol words as weaker promises is excused here and in these modules,
 * I6, I8: an object of the same bytes that came between the look at one and its DELETE or PUT by
   ETag; and one that ETag and Last-Modified do not tell from it.
 * I2: a file that is closed by one process while another commits its attempt; one whose close began
-  when the attempt was committed is no such file.
+  when the attempt was committed is no such file, unless a fault struck who closes it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Watch(Telling):
             if attempt is None:
                 continue
             for key, began in attempt.closed.items():
-                if not 0 < attempt.stored_step < began:
+                if key in attempt.unsure or not 0 < attempt.stored_step < began:
                     continue
                 if key not in accepted:
                     self.broken(

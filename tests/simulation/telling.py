@@ -123,9 +123,10 @@ class Telling(Beside):
         self._nothing(job, asked)
 
     def _nothing(self, job: JobTruth, asked: str) -> None:
-        """Nothing was published, and nobody said that there is nothing: though tasks had written
-        files; or though a task was at work, and the old data goes."""
-        if job.accepted or job.nothing_said or job.nothing_told:
+        """No task was accepted, and nobody said that there is none: though tasks had written files;
+        or though a task was at work, and the old data goes. A task that was committed without files
+        is somebody's word."""
+        if job.tasks or job.nothing_said or job.nothing_told:
             return
         job.nothing_told = True
         at_work = [a for a in self.truth.attempts.values() if a.job == job.uuid]

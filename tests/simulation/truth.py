@@ -43,6 +43,8 @@ class AttemptTruth:
     told: bool = False
     closed: dict[str, int] = field(default_factory=dict)
     """Files whose close was told to have done well, and when that began."""
+    unsure: set[str] = field(default_factory=set)
+    """Those whose writer may not have been able to ask whether the attempt is committed."""
     undone: bool = False
     """Its own task gave it up."""
     stored_step: int = 0
@@ -103,6 +105,8 @@ class JobTruth:
     set_up_step: int = 0
     ended_step: int = 0
     """When its record was closed, or went; 0 before."""
+    swept_step: int = 0
+    """When the first plan or pendingset was deleted of it that was completed; 0 before."""
     adopted: bool = False
     plan_key: str = ""
     plan_step: int = 0
@@ -110,6 +114,8 @@ class JobTruth:
     plan_since: int = 0
     """When the call began that stored it. Whatever was there before that is in it."""
     partitions: tuple[str, ...] = ()
+    tasks: int = 0
+    """How many tasks the decided plan accepts; each may have no files."""
     conflicted: bool = False
     """A Complete of its met an object of somebody else's."""
     nothing_said: bool = False
@@ -262,6 +268,10 @@ class Truth:
     def note_gone(self, key: str) -> ObjectTruth | None:
         """An object was deleted; returns what was there."""
         gone = self.objects.pop(key, None)
+        if gone is not None and object_of(key) in ("plan", "pendingset"):
+            for job in self.jobs.values():
+                if job.state == "completed" and key.startswith(job.directory):
+                    job.swept_step = job.swept_step or self.step
         if gone is not None and gone.upload:
             self.meddled.add(key)
         return gone
@@ -313,7 +323,7 @@ class Truth:
             key = job.plan_key = plan["key"]
             document = orjson.loads(self.store.body(key))
             job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
-            job.partitions = tuple(document["partitions"])
+            job.partitions, job.tasks = tuple(document["partitions"]), len(document["sets"])
             marker = [document["marker"]] if document["marker"] is not None else []
             for name, etag, *modified in (*document["deletes"], *marker):
                 job.deletes[name] = etag
@@ -356,6 +366,11 @@ class Truth:
             (etag, modified) == (there.etag, there.modified) and step <= job.plan_step
             for etag, modified, step in self.versions[key]
         )
+
+    def was_over(self, job: JobTruth, step: int) -> bool:
+        """Whether a committed job was at its end then: its record closed or gone; or completed,
+        and its sweep had begun to delete what it was planned by."""
+        return any(0 < end <= step for end in (job.ended_step, job.swept_step))
 
     def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
         """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
