@@ -50,14 +50,14 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission(GET, "records, what tasks left", ROLES),
     Permission(DELETE, "control objects; what a job replaces", ROLES),
     Permission(ABORT, "files that are not committed", ROLES),
-    Permission(PARTS, "whether uploads are there", _NO_TASK),
+    Permission(PARTS, "whether uploads are there, or gone", ROLES),
     Permission(LIST, "what tasks left, jobs, data to replace", ROLES),
     Permission(LIST_UPLOADS, "uploads of killed tasks", _NO_TASK),
     Permission(LIFECYCLE, "the rule that is the backstop", ("cleaner",)),
 )
 """Every action that the library uses, but for ``lifecycle ensure``."""
 
-OF_THE_MEMORY_TRACK = frozenset({PUT, GET, ABORT})
+OF_THE_MEMORY_TRACK = frozenset({PUT, GET, ABORT, PARTS})
 """All that a task with ``track="memory"`` does: nothing of it lies on the store before it ends."""
 
 _ON_OBJECTS = (PUT, GET, DELETE, ABORT, PARTS)

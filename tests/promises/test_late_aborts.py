@@ -488,3 +488,21 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
         f.write(b"2")
     mc.attach(DEST, "1").task("1", attempt="a_0").commit()
     assert job.commit().files == 1
+
+
+def test_a_task_that_may_not_see_its_parts_aborts_well(s3: MemoryStore) -> None:
+    """I4: the store took the abort, and nobody lets the task see that the parts are gone: that is
+    no error of the task."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+
+    def forbid(request: Request) -> None:
+        if request.verb in ("list_parts", "list_uploads"):
+            raise PermissionDenied("forbidden", status=403)
+
+    s3.before = forbid
+    task.abort()
+    s3.before = None
+    assert s3.open_uploads() == ()

@@ -110,13 +110,14 @@ def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseExce
 
 
 def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> None:
-    """Remove one upload, unless it has ended.
+    """Remove one upload, unless it has ended. Where the store has taken the abort, and the task may
+    not see whether the parts are gone, that must do: the job's sweep proves it.
 
     Raises:
         StoreError: it is, or may be, still open.
     """
     left = remover.remove(upload)
-    if left.removal is Removal.LEFT:
+    if left.removal is Removal.LEFT and not left.sent:
         raise left.error or Unanswered(
             f"the upload {upload.upload_id} of {upload.key} could not be aborted: {left.why}",
             operation="abort_upload",
