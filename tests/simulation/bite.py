@@ -6,7 +6,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from tests.simulation.promises import Violation
-from tests.simulation.rules import NOT_SEEN_HERE, RULES, Rule
+from tests.simulation.rule import Rule
+from tests.simulation.rules import NOT_SEEN_HERE, RULES
 from tests.simulation.tally import quietly
 
 

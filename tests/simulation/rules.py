@@ -8,9 +8,8 @@ search of the protocol's model (tests/model) is for those.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -22,39 +21,14 @@ from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import attempt, decide, fence, follow, pendingset, setup
+from magic_committer.committers.magic.undo import RetriedCreates
 from magic_committer.errors import JobTooYoung, NotFound
 from magic_committer.job import JOB_METADATA, JobRecord, State
 from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish, owners, tidy
-from tests.simulation.drawing import EVERYTHING, Focus
-
-Replacement = tuple[Any, str, Any]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rule.
-
-    Attributes:
-        words: as protocol.md says it. promises: one of them breaks, within ``seeds_max`` seeds.
-        focus: what the schedules go for, where those of all kinds show it too rarely.
-    """
-
-    name: str
-    words: str
-    promises: tuple[str, ...]
-    seeds_max: int
-    replacements: Callable[[], list[Replacement]]
-    focus: Focus = EVERYTHING
-
-    @contextmanager
-    def removed(self) -> Iterator[None]:
-        """The library without the rule."""
-        with ExitStack() as stack:
-            for target, name, value in self.replacements():
-                put: AbstractContextManager[Any] = patch.object(target, name, value)
-                stack.enter_context(put)
-            yield
+from tests.simulation.drawing import Focus
+from tests.simulation.looks import RULES_OF_LOOKS
+from tests.simulation.rule import Replacement, Rule
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -110,7 +84,7 @@ def _take_all(self: Any) -> list[Any]:
     return [u for page in pages for u in page.uploads if not self.spared(f"{u.key}\0{u.upload_id}")]
 
 
-def _delete_by_name(runtime: Any, key: str, etag: str, version_id: Any = None) -> bool:
+def _delete_by_name(runtime: Any, key: str, *_: Any, **__: Any) -> bool:
     runtime.store.delete_one(key)
     return True
 
@@ -254,7 +228,7 @@ RULES = (
     Rule("hands off †", "the second read leaves what a driver may have accepted",
          ("I2", "I5"), 3000, _hands_on(State.COMMITTING), LATE_READ),
     Rule("retried Create †", "fenced after a retried Create: list the key, abort what is ours",
-         ("I4",), 3000, lambda: [(attempt.Attempt, "_abort_retried_creates", _nothing)], TWICE),
+         ("I4",), 3000, lambda: [(RetriedCreates, "abort_if_late", _nothing)], TWICE),
     Rule("repeatable Complete", "a final error is settled by the object's token",
          ("I5", "I2"), 2000, lambda: [(complete, "_settle", _not_repeatable)]),
     Rule("recovery by the plan", "recovery executes the plan, it does not list",
@@ -296,6 +270,7 @@ RULES = (
          ("I2",), 3000, lambda: _aborts_what_ended(sweep)),
     Rule("cleanup spares it, too", "cleanup aborts no completed upload that litter names",
          ("I2",), 6000, lambda: _aborts_what_ended(tidy), CLEANED),
+    *RULES_OF_LOOKS,
 )  # fmt: skip
 
 NOT_SEEN_HERE = {

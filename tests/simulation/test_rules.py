@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.bite import bite
-from tests.simulation.rules import RULES, Rule
+from tests.simulation.rule import Rule
+from tests.simulation.rules import RULES
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

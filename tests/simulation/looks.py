@@ -1,0 +1,169 @@
+"""Rules that hold because somebody looks once more, at the right moment, at the right thing: at
+others' plans, at the data, at an upload, at what an unanswered request has come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from magic_committer.commit import complete, conflict, execute, records, sweep
+from magic_committer.commit.check import expected
+from magic_committer.commit.complete import Completion
+from magic_committer.commit.upload_state import (
+    UploadLook,
+    UploadRemover,
+    UploadState,
+    upload_state,
+)
+from magic_committer.committers.magic import attempt, decide, pendingset, undo
+from magic_committer.errors import (
+    CommitIncomplete,
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.job import ObjectRef
+from magic_committer.store import same_etag
+from tests.simulation.drawing import Focus
+from tests.simulation.rule import Replacement, Rule
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _list_first() -> list[Replacement]:
+    """The data is listed before the partitions are announced."""
+    early: dict[int, list[Any]] = {}
+    real_announce, real_existing = decide.Deciding._announce, conflict.existing
+
+    def announce(self: Any, partitions: Any) -> str:
+        found = real_existing(self._runtime, self._dest, partitions, self._in_flight)
+        early[id(self._runtime)] = list(found)
+        return real_announce(self, partitions)
+
+    def existing(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
+        if id(runtime) in early:
+            yield from early.pop(id(runtime))
+        else:
+            yield from real_existing(runtime, dest, partitions, in_flight)
+
+    return [(decide.Deciding, "_announce", announce), (conflict, "existing", existing)]
+
+
+def _blind(module: Any) -> list[Replacement]:
+    def blind(runtime: Any, *, look_first: bool = True) -> UploadRemover:
+        return UploadRemover(runtime, look_first=False)
+
+    return [(module, "UploadRemover", blind)]
+
+
+def _refused_is_gone() -> list[Replacement]:
+    def state(runtime: Any, upload: Any) -> UploadLook:
+        look = upload_state(runtime, upload)
+        if look.state is UploadState.UNKNOWN and isinstance(look.error, PermissionDenied):
+            return UploadLook(UploadState.GONE)
+        return look
+
+    return [(complete, "upload_state", state)]
+
+
+def _by_etag_alone() -> list[Replacement]:
+    def is_same(self: ObjectRef, etag: str, modified: float) -> bool:
+        return same_etag(self.etag, etag)
+
+    return [(ObjectRef, "is_same", is_same)]
+
+
+def _deletes_as_it_can() -> list[Replacement]:
+    real = execute.Execution._delete_replaced
+
+    def delete(self: Any) -> None:
+        try:
+            real(self)
+        except CommitIncomplete as error:
+            self.warnings.append(str(error))
+
+    return [(execute.Execution, "_delete_replaced", delete)]
+
+
+def _never_asked() -> list[Replacement]:
+    def unless_none(job_id: str, tasks: Any, expect: Any) -> None:
+        if expect is not None:
+            expected(job_id, tasks, expect)
+
+    return [(decide, "expected", unless_none)]
+
+
+def _keyless() -> list[Replacement]:
+    real = decide.Deciding._wanted
+
+    def wanted(self: Any, results: Any) -> Any:
+        if results is None:
+            return real(self, None)
+        return real(self, [r if r.key else replace(r, files=0, bytes=0) for r in results])
+
+    return [(decide.Deciding, "_wanted", wanted)]
+
+
+def _any_conflict() -> list[Replacement]:
+    real = complete._settle
+
+    def settle(runtime: Any, upload: Any, error: Any, conflicting: bool) -> Any:
+        settled = real(runtime, upload, error, conflicting)
+        refused = isinstance(error, PreconditionFailed | WriteConflict)
+        return (Completion.CONFLICT, error) if refused and settled[1] is not None else settled
+
+    return [(complete, "_settle", settle)]
+
+
+BY_PARTITION = Focus(
+    modes=("replace_partitions", "fail_partitions"), others=("neighbour", "writer")
+)
+BESIDE_APPEND = Focus(modes=("replace", "replace_partitions"), others=("neighbour", "writer"))
+TWINS = Focus(modes=("append",))
+REFUSED = Focus(fault="refused again", target="swap record")
+FORBIDDEN = Focus(modes=("append",), fault="refused", target="list_parts")
+ALIKE = Focus(modes=("replace",), deeds=("mark alike", "same"))
+NOT_DELETED = Focus(modes=("replace",), fault="refused", target="delete_one data")
+IN_CONFLICT = Focus(modes=("append",), fault="conflict", target="complete_upload")
+HADOOPS = Focus(others=("Hadoop",))
+
+RULES_OF_LOOKS = (
+    Rule("announce", "by partition: a plan of the partitions first, then the look at others'",
+         ("I6", "I2"), 3000, lambda: [(decide.Deciding, "_announce", lambda *_: "")],
+         BY_PARTITION),
+    Rule("look at others' plans", "by partition: who has announced one of them is given way to",
+         ("I6", "I2"), 3000, lambda: [(decide, "refuse_overlapping_plans", _nothing)],
+         BY_PARTITION),
+    Rule("then list", "by partition: the data is listed after the look at others' plans",
+         ("I6", "I2"), 6000, _list_first, BY_PARTITION),
+    Rule("spare the decided", "a replace spares what a decided live job has published",
+         ("I2",), 3000, lambda: [(conflict, "_spare_the_decided", lambda *_: False)],
+         BESIDE_APPEND),
+    Rule("claim the key", "who may not be alone claims the pendingset's key before he aborts",
+         ("I2", "I5"), 12000,
+         lambda: [(pendingset.AttemptSet, "claim", pendingset.AttemptSet.read)], TWINS),
+    Rule("late, but looks", "a late attempt aborts nothing that has become visible",
+         ("I2",), 6000, lambda: _blind(undo)),
+    Rule("a refused retry is unknown", "once any try was unanswered, the record is read back",
+         ("I10", "I4"), 6000,
+         lambda: [(records, "may_still_land", lambda e: isinstance(e, Unanswered))], REFUSED),
+    Rule("refused is not gone", "an upload that nobody may look at is unfinished, not unresolved",
+         ("I10", "I2", "I5"), 6000, _refused_is_gone, FORBIDDEN),
+    Rule("Last-Modified, too", "an object is recognised by its ETag and its Last-Modified",
+         ("I6", "I8"), 6000, _by_etag_alone, ALIKE),
+    Rule("gone, then told", "\"committed\" is told when what is replaced is gone",
+         ("I2",), 3000, _deletes_as_it_can, NOT_DELETED),
+    Rule("nothing is asked for", "a commit of no task takes expect=0",
+         ("I2", "I7"), 3000, _never_asked),
+    Rule("a result names its set", "a result with files names the pendingset that holds them",
+         ("I2",), 3000, _keyless),
+    Rule("only a condition conflicts", "409 and 412 undo a job only where If-None-Match was sent",
+         ("I2",), 3000, _any_conflict, IN_CONFLICT),
+    Rule("exclusive yields", "an exclusive job takes nothing while another's job is there",
+         ("I6",), 3000, lambda: [(sweep, "somebody_else", lambda *_: "")], HADOOPS),
+    Rule("closed too late", "who closes a file of an attempt that is committed is told",
+         ("I2",), 6000, lambda: [(attempt.Attempt, "_undo_if_too_late", _nothing)]),
+)  # fmt: skip
