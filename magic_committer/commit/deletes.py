@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magic_committer.commit import probe
 from magic_committer.commit.records import other_quoting
 from magic_committer.errors import (
     InvalidRequest,
@@ -30,8 +31,11 @@ def delete_if_same(
 ) -> bool:
     """Delete an object if it is still that one. Repeatable.
 
-    A refused condition (412) or a conflict (409) is no answer yet: the object is looked at again.
-    If it is still that one, the delete is sent again.
+    A refused condition (412), a conflict (409) or a request that the store finds wrong (400, 501)
+    is no answer yet: the object is looked at again. If it is still that one, the delete is sent
+    again. Only a store that is known not to keep the condition, or that finds it wrong each time,
+    gets a plain DELETE: what a neighbour writes between HEAD and DELETE is lost there
+    (docs/stores.md).
 
     Args:
         version_id: in a versioned bucket: that very version is deleted, whatever came after.
@@ -47,28 +51,29 @@ def delete_if_same(
         runtime.store.delete_one(key, version_id=version_id)
         return True
     ref = ObjectRef(key, etag, modified)
-    last: StoreError | None = None
+    keeps = probe.known(runtime.store.identity).conditional_delete
+    answers: list[StoreError] = []
     for number in range(DELETE_TRIES_MAX):
         if number:
             runtime.clock.sleep(DELETE_PAUSE_SECONDS * 2 ** (number - 1))
+        # HEAD first also where the store knows the condition: one that ignores it deletes anyway,
+        # and no condition tells objects of identical bytes apart.
         try:
-            # HEAD first also where the store knows the condition: one that ignores it deletes
-            # anyway, and no condition tells objects of identical bytes apart.
             info = runtime.store.head(key)
-            if not ref.is_same(info.etag, info.last_modified):
-                return False
-            runtime.store.delete_one(key, if_match=etag)
         except NotFound:
             return True
-        except PreconditionFailed as error:
-            last, etag = error, other_quoting(etag)  # perhaps the quoting (Ceph RGW)
-            continue
-        except WriteConflict as error:
-            last = error
-            continue
-        except (InvalidRequest, NotSupported):
-            # No conditional DELETE: what a neighbour writes between HEAD and DELETE is lost.
+        if not ref.is_same(info.etag, info.last_modified):
+            return False
+        wrong = [a for a in answers if isinstance(a, InvalidRequest | NotSupported)]
+        if keeps is False or (keeps is None and len(wrong) == DELETE_TRIES_MAX - 1):
             runtime.store.delete_one(key)
-        return True
-    assert last is not None
-    raise last
+            return True
+        try:
+            runtime.store.delete_one(key, if_match=etag)
+            return True
+        except PreconditionFailed as error:
+            answers.append(error)
+            etag = other_quoting(etag)  # perhaps the quoting (Ceph RGW)
+        except (WriteConflict, InvalidRequest, NotSupported) as error:
+            answers.append(error)
+    raise answers[-1]

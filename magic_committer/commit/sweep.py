@@ -349,10 +349,12 @@ class _Sweep:
 
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
-        mine = found if not self.job.given_id else self._of_this_run(found, accepted)
+        mine, unknown = (found, []) if not self.job.given_id else self._of_this_run(found, accepted)
         prefix = f"{self.paths.directory}plan-"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]
+        if any(key.startswith(prefix) for key in unknown):
+            others = []  # a plan stays: what it names stays with it
         for keys in (plans, others):
             if not keys:
                 continue
@@ -368,10 +370,13 @@ class _Sweep:
                 )
                 return
 
-    def _of_this_run(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[ObjectInfo]:
+    def _of_this_run(
+        self, found: Iterable[ObjectInfo], accepted: Set[str]
+    ) -> tuple[list[ObjectInfo], list[str]]:
         """Of a directory that a given id names, the job's own objects: a directory of that name may
-        hold what a zombie of an earlier run left."""
+        hold what a zombie of an earlier run left. And the keys of those that could not be told."""
         mine: list[ObjectInfo] = []
+        unknown: list[str] = []
 
         def owned(info: ObjectInfo) -> bool:
             if info.key in accepted:
@@ -385,9 +390,10 @@ class _Sweep:
             for outcome in outcomes:
                 if isinstance(outcome.error, StoreError):
                     self.swept.failed(f"left: {outcome.item.key}: {outcome.error}")
+                    unknown.append(outcome.item.key)
                 elif outcome.unwrap():
                     mine.append(outcome.item)
-        return mine
+        return mine, unknown
 
     def _each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
         return self.runtime.pool.each(function, items, in_flight=self.in_flight)

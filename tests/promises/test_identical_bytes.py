@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import orjson
 import pytest
 
 import magic_committer as mc
 from magic_committer.commit.plan import Plan
+from magic_committer.errors import InvalidRequest, PermissionDenied, PreconditionFailed
 from magic_committer.job import JobRecord, ObjectRef
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.store import same_time
@@ -142,3 +144,69 @@ def test_a_record_without_a_marker_reads_as_before(s3: MemoryStore) -> None:
 def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> None:
     """Some stores give fractions in listings and none in headers."""
     assert same_time(a, b) is same
+
+
+# A delete whose condition is answered oddly -------------------------------------------------------
+
+
+def test_a_look_that_is_refused_deletes_nothing(s3: MemoryStore) -> None:
+    """I6: one 400 at the HEAD is no word on conditional deletes: nothing is deleted by its name."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def before(request: Request) -> None:
+        if request.verb == "head" and request.key == "t/old.csv":
+            s3.put_object("t/old.csv", b"theirs")
+            raise InvalidRequest("bad request", status=400)
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit()
+    s3.before = None
+    mc.recover(DEST, job.id)
+    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
+
+
+def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:
+    """I6: a store that keeps the condition answers 400 once: the delete stays conditional."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"a.csv": b"1"})
+    sent: list[str | None] = []
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == "t/old.csv":
+            sent.append(request.if_match)
+            if len(sent) == 1:
+                s3.put_object("t/old.csv", b"theirs")
+                raise InvalidRequest("bad request", status=400)
+
+    s3.before = before
+    job.commit()
+    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
+    assert None not in sent
+
+
+def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> None:
+    """I4: the proof of the store sends the record once more; unanswered, then refused, it may land
+    after the setup was taken back: the record is closed, not deleted."""
+    late: list[Request] = []
+    creates = 0
+
+    def before(request: Request) -> None:
+        nonlocal creates
+        if request.verb == "put" and request.key.endswith("job.json") and request.if_none_match:
+            creates += 1
+            if creates == 2:
+                late.append(request)
+                raise PermissionDenied("the token is expired", status=403, attempts=2)
+
+    s3.before = before
+    with pytest.raises(PermissionDenied):
+        mc.start(DEST)
+    s3.before = None
+    with suppress(PreconditionFailed):
+        late[0].effect()
+    (found,) = mc.inspect(DEST)
+    assert found.state == "closed"

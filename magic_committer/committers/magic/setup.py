@@ -26,7 +26,7 @@ from magic_committer.errors import (
     JobExists,
     MagicError,
     PathError,
-    Unanswered,
+    StoreError,
 )
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
 from magic_committer.options import EXCLUDING, REPLACING
@@ -86,12 +86,19 @@ def setup_job(
         if terms.mode == "fail":
             refuse_existing_data(runtime, job, dest, in_flight)
     except BaseException as error:
-        if isinstance(error, Unanswered):  # a PUT of the proof may land late
+        if _may_have_sent(error):  # a PUT of the proof may land late
             job = replace(job, undisturbed=False)
         _withdraw(runtime, job, created.seen, in_flight, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
     return job
+
+
+def _may_have_sent(error: BaseException) -> bool:
+    """Whether what ended a setup may have left a request under way. Pure."""
+    if isinstance(error, StoreError):
+        return records.may_still_land(error)
+    return not isinstance(error, MagicError)  # Ctrl-C in the middle of one
 
 
 def _check_lengths(paths: JobPaths) -> None:
