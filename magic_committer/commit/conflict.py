@@ -161,7 +161,7 @@ def replaced(
             if info.key not in rewritten
         }
         theirs, kept = _of_decided_jobs(runtime, job, dest, there, in_flight)
-        if not _anything_new(runtime, dest, partitions, in_flight, there, (rewritten, theirs)):
+        if not _anything_new(runtime, dest, partitions, in_flight, there, (rewritten, *theirs)):
             break
     marker = marker_ref(runtime, dest.success_key)
     deletes = tuple(ref for ref in there.values() if ref.key not in kept)
@@ -194,26 +194,34 @@ def _of_decided_jobs(
     dest: Destination,
     there: Mapping[str, ObjectRef],
     in_flight: int,
-) -> tuple[KeySet, set[str]]:
-    """The keys of other live jobs that are decided; and those of them in a listing whose object is
+) -> tuple[list[KeySet], set[str]]:
+    """The keys of live appends that are decided; and those of them in a listing whose object is
     the job's. A key alone does not tell: the job may be about to rewrite an object that is to go.
 
-    One whose plan or sets are gone has completed: all of it shows in the second listing.
+    One whose plan or sets are gone has completed: all of it shows in the second listing, and what
+    was read of it until then does not count, or a part of it would be kept.
     """
-    theirs, kept = KeySet(), set[str]()
+    theirs, kept = list[KeySet](), set[str]()
     for other in _live_others(runtime, job, dest, tidy=False):
         record = other.record
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
+        if record.terms.mode in EXCLUDING:
+            # Its plan was not there at the look at the plans: it has come to its sweep, and all of
+            # it was visible before the listing. A late PUT may bring its plan back.
+            continue
         their = StartedJob.attached(record, dest.url, other.etag)
+        keys, visible = KeySet(), set[str]()
         with suppress(NotFound):
             plan = load_plan(runtime, their, record.plan)
             for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
-                    theirs.add(upload.key)
+                    keys.add(upload.key)
                 shared = [upload for upload in uploads if upload.key in there]
                 with closing(_each(runtime, _is_visible(runtime), shared, in_flight)) as outcomes:
-                    kept.update(outcome.item.key for outcome in outcomes if outcome.unwrap())
+                    visible.update(outcome.item.key for outcome in outcomes if outcome.unwrap())
+            theirs.append(keys)
+            kept |= visible
     return theirs, kept
 
 

@@ -222,7 +222,7 @@ def two_handles(without: Without) -> Configuration:
         "two handles",
         (
             actor("driver", job, partial(commit, job, "driver", ())),
-            actor("commits", job, partial(committing, job, "a0", "t", file)),
+            actor("commits", job, partial(committing, job, "a0", "t", (file,))),
             actor("aborts", job, partial(aborting, job, "a0", "t")),
             *in_the_end(job),
         ),

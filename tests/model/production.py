@@ -6,21 +6,24 @@ each request that the model yields must be the next of the trace, and the trace'
 model's words, is what the generator is sent. So the order of requests *and* what follows from each
 answer are held against the model. A trace may end early (a crash, or an error that was raised).
 
-What is not held against it, because no order of requests depends on it (`_is_left_out`): parts of
-uploads; the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; a
-recovery's look how old the job is (`looks`). Requests that a pool sends side by side, about
-different uploads or pendingsets, may come in any order (`may_wait`); those about the record, plans
-and `_SUCCESS` may not.
+What is not held against it, because no promise can depend on it (`is_left_out`): parts of uploads;
+the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
+under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
+of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
+are over. A walk through the directories of a destination is one listing
+(`_walked`), for the model has no directories there. Requests that a pool sends side by side, about
+different uploads, pendingsets or partitions, may come in any order (`may_wait`); those about
+records, plans and `_SUCCESS` may not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from magic_committer.commit.plan import Plan as StoredPlan
-from magic_committer.commit.ready import from_pending
+from magic_committer.commit.ready import from_pending, is_tombstone
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -34,13 +37,23 @@ from magic_committer.job import (
     TOKEN_METADATA,
     JobRecord,
     StartedJob,
+    State,
     TaskCommit,
 )
-from magic_committer.paths import PENDINGSET_SUFFIX, Destination, JobPaths, uuid_in_name
+from magic_committer.options import BY_PARTITION
+from magic_committer.paths import (
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    Destination,
+    JobPaths,
+    is_hidden,
+    uuid_in_name,
+)
 from magic_committer.store import ObjectStore
-from tests.model.actors import driver, others, task
+from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.store import (
+    DENIED,
     NOT_FOUND,
     OK,
     REFUSED,
@@ -49,7 +62,6 @@ from tests.model.store import (
     Abort,
     Complete,
     Create,
-    Data,
     Delete,
     File,
     Found,
@@ -126,12 +138,6 @@ class Recorder:
         )
 
 
-NOT_YET = frozenset({"look first"})
-"""Rules of the model that production does not keep: its traces are held against a model without."""
-
-EXTRA_ABORTED = "magic-committer.aborted"
-"""Marks a pendingset as the tombstone of an attempt."""
-
 # Accepting ----------------------------------------------------------------------------------------
 
 _SIDE_BY_SIDE = ("complete_upload", "abort_upload", "list_parts", "head", "get", "create_upload")
@@ -148,12 +154,18 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
 
     Args:
         kind: ``setup``, ``attempt`` (track="memory"), ``commit``, ``abort``, ``recovery`` or
-            ``operator`` (an abort with revert).
-        known: of ``attempt``: ``name``; of ``commit``: ``results``, its `TaskCommit`s (None: it
-            lists).
+            ``operator`` (an abort with revert); of attempts with track="s3" ``close`` (one file),
+            ``commit attempt`` and ``abort attempt``.
+        known: of attempts: ``name``; of the last two also ``of_task`` and ``closed``, the trace by
+            which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None:
+            it lists).
     """
+    trace = _walked(trace, job)
+    stutters = Stutters(trace, job)
+    if stutters.problem:
+        return stutters.problem
     translator = _Translator(job, trace)
-    steps = [step for step in trace if not translator.is_left_out(step)]
+    steps = [step for step in trace if not stutters.has(step) and not translator.is_left_out(step)]
     if kind in ("recovery", "operator"):
         steps = steps[translator.looks(steps) :]
     model = translator.program(kind, **known)
@@ -163,7 +175,11 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
             step = _next(steps, translator, request)
             if step is None:
                 return f"the model sends {request}, production sent {steps[0]}"
-            request = model.send(translator.answer(request, step, steps))
+            before, request = request, model.send(translator.answer(request, step, steps))
+            if translator.lists_data(before) and not translator.lists_data(request):
+                # It has seen enough: other listings were under way.
+                while steps and steps[0].verb == "list" and translator.is_of_data(steps[0].key):
+                    steps.pop(0)
     except StopIteration as end:
         return f"the model has ended ({end.value}), production sent {steps[0]}" if steps else ""
     return ""
@@ -177,6 +193,124 @@ def _next(steps: list[Sent], translator: _Translator, request: Any) -> Sent | No
         if not translator.may_wait(step, request):
             return None
     return None
+
+
+def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:
+    """The trace with each walk through the destination's directories as one listing."""
+    dest = Destination.parse(job.dest)
+    if job.terms.mode in BY_PARTITION:
+        return list(trace)
+    walked: list[Sent] = []
+    for step in trace:
+        last = walked[-1] if walked else None
+        below = step.key.startswith(dest.prefix) and step.key != dest.prefix
+        below = below and not step.key.startswith(dest.jobs_prefix) and step.verb == "list"
+        walks = last is not None and last.verb == "list" and last.key == dest.prefix
+        if last is not None and walks and below and not isinstance(step.answer, StoreError):
+            walked[-1] = replace(last, answer=[*last.answer, *step.answer])
+        else:
+            walked.append(step)
+    return walked
+
+
+class Stutters:
+    """Requests of a trace that the model does not send, for no promise can depend on them.
+
+    * ListParts behind each abort, and HEAD of its key if it was looked at before: they prove what
+      the model's abort is by itself, and change nothing but a count. That they are there is held
+      against production, here.
+    * Closed records of drawn ids: who leaves one looks at others, who reads records takes old ones
+      along. "Closed" and "absent" are the same answer to every other job ("It is over").
+
+    Attributes:
+        problem: an abort without a proof, a delete of what is not closed; "" if there is none.
+    """
+
+    def __init__(self, trace: Sequence[Sent], job: StartedJob) -> None:
+        self._ids: set[int] = set()
+        self.problem = ""
+        self._dest = Destination.parse(job.dest)
+        self._own = JobPaths(self._dest, job.id).record
+        self._closed: set[str] = set()  # records of other jobs, as they were read last
+        self._tidies = self._has_closed = False
+        for index, step in enumerate(trace):
+            if step.verb == "abort_upload" and not isinstance(step.answer, Unanswered):
+                self._prove(trace, index)
+            else:
+                self._tidy(step)
+
+    def has(self, step: Sent) -> bool:
+        """Whether a step is one of them."""
+        return id(step) in self._ids
+
+    def _prove(self, trace: Sequence[Sent], index: int) -> None:
+        aborted = trace[index]
+        behind = trace[index + 1 :]
+        proof = next((s for s in behind if s.upload_id == aborted.upload_id), None)
+        if proof is None:  # it was killed before that; others may have been under way
+            if any(step.verb not in _SIDE_BY_SIDE for step in behind):
+                self.problem = f"production did not prove {aborted}"
+            return
+        if proof.verb != "list_parts" or not isinstance(proof.answer, NotFound):
+            self.problem = f"production took for a proof of {aborted}: {proof}"
+            return
+        self._ids.add(id(proof))
+        if self._was_recognised(trace[:index], aborted):
+            behind = behind[behind.index(proof) + 1 :]
+            about = (s for s in behind if s.key == aborted.key and s.verb == "head")
+            if (ended := next(about, None)) is not None:
+                self._ids.add(id(ended))
+
+    def _was_recognised(self, ahead: Sequence[Sent], aborted: Sent) -> bool:
+        """Whether an upload was looked at before its abort, its object too."""
+        looked = False
+        for step in reversed(ahead):
+            if step.verb == "put" and step.key == self._own:
+                return False  # that look was for something else
+            if step.verb == "list_parts" and step.upload_id == aborted.upload_id:
+                looked = True
+            elif looked and step.key == aborted.key:
+                return step.verb == "head"
+        return False
+
+    def _tidy(self, step: Sent) -> None:
+        answered = not isinstance(step.answer, StoreError)
+        if step.verb == "put" and step.key == self._own and answered:
+            self._has_closed = JobRecord.decode(step.body, step.key).state is State.CLOSED
+        if step.verb == "list" and step.key == self._dest.jobs_prefix:
+            self._tidies = self._has_closed and "start_after" in step.options
+            if self._tidies:
+                self._ids.add(id(step))
+        if step.key == self._own or not step.key.endswith("/job.json"):
+            return
+        if step.verb == "get":
+            self._closed.discard(step.key)
+            if answered:
+                record = JobRecord.decode(step.answer.body, step.key)
+                if record.state is State.CLOSED and not record.given_id:
+                    self._closed.add(step.key)
+            if self._tidies:
+                self._ids.add(id(step))
+        elif step.verb == "delete_one":
+            self._ids.add(id(step))
+            if step.key not in self._closed or step.options.get("if_match") is None:
+                self.problem = f"production deleted another job's record: {step}"
+
+
+class _Version(NamedTuple):
+    """An object of data as a store shows it; of two looks the same if the ETag is."""
+
+    etag: str
+    token: tuple[str, str] = ("", "")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Version) and self.etag == other.etag
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.etag)
 
 
 class _Translator:
@@ -196,24 +330,30 @@ class _Translator:
             given=job.given_id,
             named=False,
             marks=terms.mark_success,
-            without=NOT_YET,
         )
         self._own: dict[str, Record] = {}  # by production's nonce
-        self._seen: dict[str, str] = {}  # ETags by key, while nothing else was sent about the key
         self._written: set[bytes] = set()  # records whose PUT took effect
-        self._own_plan = next(
-            (s.key for s in trace if s.verb == "put" and self._is_plan(s.key)), ""
-        )
+        plans = [s.key for s in trace if s.verb == "put" and self._is_plan(s.key)]
+        plans = list(dict.fromkeys(plans))
+        announces = terms.mode in BY_PARTITION
+        self._own_announcement = plans[0] if plans and announces else ""
+        self._own_plan = next(iter(plans[announces:]), "")
         self._by_etag: dict[str, Any] = {}  # bodies of plans and pendingsets
         read = [s for s in trace if s.verb == "get" and not isinstance(s.answer, StoreError)]
-        for wanted in (PendingSet, Plan):  # a plan names pendingsets
+        for wanted in (Marker, PendingSet, Plan):  # a plan names pendingsets
             for step in read:
                 body = self._body(step.key, step.answer.body)
                 if isinstance(body, wanted):
                     self._by_etag[step.answer.info.etag] = body
 
     def program(
-        self, kind: str, *, name: str = "", results: Iterable[TaskCommit] | None = None
+        self,
+        kind: str,
+        *,
+        name: str = "",
+        of_task: str = "",
+        closed: Sequence[Sent] = (),
+        results: Iterable[TaskCommit] | None = None,
     ) -> Steps:
         """The model's generator of a kind of process."""
         removes = self._job.undisturbed and not self._job.given_id
@@ -236,26 +376,69 @@ class _Translator:
                 return others.recovery(self.model, "me")
             case "operator":
                 return others.operator(self.model, "me")
+            case "close":
+                (file,) = (self.key(s.key) for s in self._trace if s.verb == "create_upload")
+                return task.closer(self.model, name, file)
+            case "commit attempt":
+                return shared.committing(self.model, name, of_task, self._own_files(closed))
+            case "abort attempt":
+                return shared.aborting(self.model, name, of_task, self._own_files(closed))
         raise ValueError(f"no actor {kind!r}")
 
     # Requests -------------------------------------------------------------------------------------
 
+    def _own_files(self, closed: Sequence[Sent]) -> tuple[File, ...]:
+        """The files that were saved in a trace."""
+        saved = (s for s in closed if s.verb == "put" and s.key.endswith(PENDING_SUFFIX))
+        return tuple(self._file(decode_pending(step.body, step.key)) for step in saved)
+
     def key(self, key: str) -> str:
-        """A key in the model's words."""
-        if key == self._paths.record:
-            return self.model.record
-        if self._is_plan(key):
-            return self.model.plan("me" if key == self._own_plan else key)
-        attempt = self._paths.attempt_of_pendingset(key)
-        if attempt is not None:
-            return self.model.set(attempt)
-        if key.startswith(self._paths.directory):
-            return self.model.tree + key.removeprefix(self._paths.directory)
+        """A key, or a prefix, in the model's words."""
+        if key.startswith(self._dest.jobs_prefix) and key != self._dest.jobs_prefix:
+            return self._control_key(key)
         if key == self._dest.success_key:
             return SUCCESS
+        if not self._dest.contains(key):
+            return ""
         name = self._dest.relative(key)
         uuid = uuid_in_name(name)
         return f"{name}-{uuid}" if uuid else name
+
+    def _control_key(self, key: str) -> str:
+        job_id = key.removeprefix(self._dest.jobs_prefix).partition("/")[0]
+        paths, model = JobPaths(self._dest, job_id), replace(self.model, id=job_id)
+        if key == paths.record:
+            return model.record
+        if key == self._own_plan:
+            return model.plan("me")
+        if key == self._own_announcement:
+            return model.plan("me-announced")
+        if key.startswith(f"{paths.directory}plan-"):
+            return f"{model.directory}{key.removeprefix(paths.directory)}"
+        attempt = paths.attempt_of_pendingset(key)
+        if attempt is not None:
+            return model.set(attempt)
+        if key.startswith(paths.task_attempts):
+            name, _, rest = key.removeprefix(paths.task_attempts).partition("/")
+            base, _, file = rest.partition("/")
+            if not base:
+                return f"{model.tree}{name}/"
+            file = self.key(f"{self._dest.prefix}{file.removesuffix(PENDING_SUFFIX)}")
+            return f"{model.tree}{name}/{file}.pending"
+        return model.tree + key.removeprefix(paths.directory)
+
+    def is_of_data(self, key: str) -> bool:
+        """Whether a key, or a prefix, is of data."""
+        return not key.startswith(self._dest.jobs_prefix)
+
+    @staticmethod
+    def lists_data(request: Any) -> bool:
+        """Whether a request of the model's is a listing of data."""
+        return isinstance(request, List) and not request.prefix.startswith("_")
+
+    def _is_magic_marker(self, key: str) -> bool:
+        """Whether it is the zero-byte object under a magic path: nobody reads it."""
+        return key.startswith(self._paths.task_attempts) and not key.endswith(PENDING_SUFFIX)
 
     def is_left_out(self, step: Sent) -> bool:
         """Whether a request is none of the model's."""
@@ -267,21 +450,20 @@ class _Translator:
             if answered:
                 self._written.add(step.body)
             return again  # the proof of the store: what was written once is sent again
-        if step.verb != "head" or not answered:
-            self._seen.pop(step.key, None)
-            return False
-        if step.key == self._paths.record:
+        if step.verb == "put" and self._is_magic_marker(step.key):
+            return True
+        if step.verb == "head" and answered and step.key == self._paths.record:
             return bool(step.answer.etag != self._job.fence_etag)
-        # A second look at the same version, before it is deleted, tells nothing new.
-        again = bool(self._seen.get(step.key) == step.answer.etag)
-        self._seen[step.key] = step.answer.etag
-        return again
+        return False
 
     def may_wait(self, step: Sent, request: Any) -> bool:
         """Whether a step may have been sent beside the model's request, which comes later in the
         trace: of a revert, the deletes too."""
-        key = self.key(step.key) if step.key else ""
-        if not (is_data(key) or key.startswith(self.model.sets)):
+        key = self.key(step.key)
+        if step.verb == "list":
+            return self.lists_data(request) and self.is_of_data(step.key)
+        beside = ("/sets/", "/tree/")
+        if not ((key and is_data(key)) or any(name in key for name in beside)):
             return False
         undoing = isinstance(request, Abort | Get | Delete)
         return step.verb in _SIDE_BY_SIDE or (step.verb == "delete_one" and undoing)
@@ -311,6 +493,7 @@ class _Translator:
                 )
             case Delete(keys, if_match):
                 gone = step.keys if step.verb == "delete" else (step.key,)
+                gone = tuple(key for key in gone if not self._is_magic_marker(key))
                 return (
                     step.verb in ("delete", "delete_one")
                     and {self.key(key) for key in gone} == set(keys)
@@ -340,10 +523,13 @@ class _Translator:
             return self.model.directory
         if prefix == self._paths.job_attempt:
             return self.model.sets
-        return "_" if prefix == self._dest.jobs_prefix else self._dest.relative(prefix)
+        if prefix.startswith(self._dest.jobs_prefix):
+            return self._control_key(prefix) if prefix != self._dest.jobs_prefix else "_"
+        return prefix.removeprefix(self._dest.prefix)
 
     def _is_plan(self, key: str) -> bool:
-        return key.startswith(f"{self._paths.directory}plan-")
+        directory, _, name = key.rpartition("/")
+        return name.startswith("plan-") and directory.startswith(self._dest.jobs_prefix)
 
     # Answers --------------------------------------------------------------------------------------
 
@@ -361,6 +547,8 @@ class _Translator:
             return OK if step.verb == "abort_upload" else NOT_FOUND
         if isinstance(answer, PreconditionFailed | WriteConflict):
             return REFUSED
+        if isinstance(answer, StoreError) and answer.attempts > 1 and _writes_the_record(request):
+            return DENIED
         if isinstance(answer, StoreError):
             raise AssertionError(f"the model's store never answers {answer!r}")
         match request:
@@ -382,10 +570,13 @@ class _Translator:
         metadata = info.metadata or {}
         if step.key == self._paths.record:
             return self.model.first, int(info.last_modified)
-        if self._paths.attempt_of_pendingset(step.key) is not None or self._is_plan(step.key):
+        if step.key == self._dest.success_key:
+            return self._by_etag.get(info.etag), int(info.last_modified)
+        if step.key.startswith(self._dest.jobs_prefix):
             return PendingSet(metadata.get(JOB_METADATA, ""), "", "", ()), 0
         uuid, _, rest = metadata.get(TOKEN_METADATA, "").partition(".")
-        return Data(uuid, rest.partition(".")[0], info.etag), int(info.last_modified)
+        token = uuid, rest.partition(".")[0]
+        return _Version(info.etag, token), int(info.last_modified)
 
     def _listed(self, step: Sent) -> Iterator[tuple[str, Any]]:
         infos = [info for page in step.answer for info in page.objects]
@@ -393,34 +584,48 @@ class _Translator:
             # The model takes the last of a task, production the newest: the same, in this order.
             infos = [info for info in infos if info.key.endswith(PENDINGSET_SUFFIX)]
             infos.sort(key=lambda info: (info.last_modified, info.key))
+        data = self.is_of_data(step.key)
         for info in infos:
-            yield self.key(info.key), info.etag
-        for page in step.answer:
-            for prefix in page.prefixes:
-                yield f"_{prefix.removeprefix(self._dest.jobs_prefix)}job.json", ""
+            if self._is_magic_marker(info.key) or (data and not self._is_data(info)):
+                continue
+            yield self.key(info.key), _Version(info.etag)
+        if step.key == self._dest.jobs_prefix:
+            for page in step.answer:
+                for prefix in page.prefixes:
+                    yield self._control_key(f"{prefix}job.json"), ""
+
+    def _is_data(self, info: Any) -> bool:
+        if not self._dest.contains(info.key) or is_hidden(self._dest.relative(info.key)):
+            return False
+        return info.size > 0 or not info.key.endswith("/")
 
     def _body(self, key: str, body: bytes) -> Any:
         if key == self._dest.success_key:
+            if not body:
+                return Marker("", 0, "")
             found = decode_success(body, key).diagnostics or {}
             completed = int(float(found.get("magic-committer.completed", 0)))
             nonce = found.get("magic-committer.nonce", "")
             return Marker(found.get("magic-committer.job", ""), completed, nonce)
-        if key == self._paths.record:
+        if key.endswith("/job.json"):
             return self._record(JobRecord.decode(body, key))
         if self._is_plan(key):
             plan = StoredPlan.decode(body, key)
+            whose = JobPaths(self._dest, plan.job_id)
             sets = tuple(
-                (self.model.set(one.attempt), self._by_etag.get(one.etag, one.etag))
+                (self.key(whose.tree + one.name), self._by_etag.get(one.etag, one.etag))
                 for one in plan.sets
             )
-            return Plan(plan.uuid, plan.nonce, sets)
+            deletes = tuple((self.key(ref.key), _Version(ref.etag)) for ref in plan.deletes)
+            marker = self._by_etag.get(plan.marker.etag, "unread") if plan.marker else None
+            return Plan(plan.uuid, plan.nonce, sets, deletes, marker, plan.partitions)
         if key.endswith(PENDINGSET_SUFFIX):
             stored = decode_pendingset(body, key)
             extra = stored.extra_data or {}
             task, attempt = (extra.get(f"magic-committer.{n}", "") for n in ("task", "attempt"))
             uuid = extra.get("magic-committer.job", "")
             files = tuple(self._file(pending) for pending in stored.commits)
-            return PendingSet(uuid, task, attempt, files, extra.get(EXTRA_ABORTED) == "true")
+            return PendingSet(uuid, task, attempt, files, is_tombstone(extra))
         pending = decode_pending(body, key)
         return PendingSet(self._job.uuid, "", "", (self._file(pending),))
 
@@ -437,8 +642,13 @@ class _Translator:
         plan = None
         if record.plan is not None:
             plan = self.key(record.plan.key), self._by_etag.get(record.plan.etag, "")
+        marker = self._by_etag.get(record.marker.etag) if record.marker else None
         mode, outcome = record.terms.mode, record.outcome
-        return Record(record.uuid, str(record.state), record.nonce, mode, plan, None, outcome)
+        return Record(record.uuid, str(record.state), record.nonce, mode, plan, marker, outcome)
+
+
+def _writes_the_record(request: Any) -> bool:
+    return isinstance(request, Put) and isinstance(request.body, Record)
 
 
 def _unread(one: TaskCommit) -> PendingSet:

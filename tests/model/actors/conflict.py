@@ -91,67 +91,108 @@ def is_free(job: Job, partitions: tuple[str, ...]) -> Steps:
 # The data -----------------------------------------------------------------------------------------
 
 
-def existing(partitions: tuple[str, ...]) -> Steps:
-    """The data of the partitions; of the whole destination if there are none."""
+def existing(partitions: tuple[str, ...], *, stops: bool = False) -> Steps:
+    """The data of the partitions; of the whole destination if there are none. ``stops``: at the
+    first directory with data: more need not be known."""
     there: Entries = ()
     prefixes = partitions or ("",)
     for prefix in prefixes:
         listed = yield List(prefix)
         there = (*there, *listed)
+        del listed
+        if stops and there:
+            break
     return there
 
 
-def to_delete(job: Job, files: Files, partitions: tuple[str, ...], there: Entries) -> Steps:
-    """What of the data goes: not what the job rewrites, nor what an append publishes just now.
+LISTINGS = (1, 2, 3, 4, 5)
+"""After so many the last listing counts."""
 
-    An append is spared whole. If it is live when it is looked for, its plan names what is its. If
-    it ended since the data was listed, that listing may show a part of it: the next one shows the
-    rest, and the look begins anew.
+
+def to_delete(
+    job: Job, files: Files, partitions: tuple[str, ...], there: Entries, *, last: bool
+) -> Steps:
+    """What of the data goes: not what the job rewrites, nor what appends publish that are decided
+    and live. One may end between the listing and the look: the listing may show a part of it. The
+    next one shows more, and then all is done once more.
+
+    Args:
+        there, last: the data, if it was listed before the look at the plans.
     """
-    while True:
-        spared = yield from _of_live_appends(job)
-        if not job.keeps("the data is listed again"):
+    mine = tuple(file.key for file in files)
+    for _number in LISTINGS:
+        if last:
+            there = yield from existing(partitions)
+        there = tuple(one for one in there if one[0] not in mine)
+        theirs, kept = yield from _of_the_decided(job, there)
+        again = False
+        if last and job.keeps("the data is listed again"):
+            again = yield from _anything_new(partitions, there, (*mine, *theirs))
+        if not again:
             break
-        again = yield from existing(partitions)
-        new = tuple(one for one in again if one not in there and one[0] not in spared)
-        if not new:
-            break
-        there = again
-    kept = (*spared, *(file.key for file in files))
+        del theirs, again
     return tuple(one for one in there if one[0] not in kept)
 
 
-def _of_live_appends(job: Job) -> Steps:
-    """The keys of decided appends that are not over."""
-    if not job.keeps("the second look at decided appends"):
-        return ()
-    keys: tuple[str, ...] = ()
+def _anything_new(
+    partitions: tuple[str, ...], there: Entries, passed_over: tuple[str, ...]
+) -> Steps:
+    """Whether a second listing shows what the first one does not."""
+    prefixes = partitions or ("",)
+    for prefix in prefixes:
+        listed = yield List(prefix)
+        new = tuple(one for one in listed if one not in there and one[0] not in passed_over)
+        if new:
+            return True
+        del listed, new
+    return False
+
+
+def _of_the_decided(job: Job, there: Entries) -> Steps:
+    """The keys of live appends that are decided; and those of them in a listing whose object is
+    theirs."""
+    theirs: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    if not job.keeps("the look at the decided"):
+        return theirs, kept
     records = yield from _others(job)
     for key in records:
-        more = yield from _published_by(key)
-        keys = (*keys, *more)
-    return keys
-
-
-def _published_by(key: str) -> Steps:
-    """The keys of one job's plan, if it is a live append that is decided. Without its plan, or
-    without a pendingset of it, it has come further: it is looked at again."""
-    while True:
         record = yield from read(key)
-        if record is None or record.mode != "append" or record.plan is None:
-            return ()
-        if record.state not in ("committing", "completed"):
-            return ()
-        plan = yield from read(record.plan[0])
-        names = tuple(name for name, _ in plan.sets) if plan is not None else ()
-        keys: tuple[str, ...] = ()
-        for name in names:
-            found = yield from read(name)
-            if found is None:
-                plan = None
-                break
-            keys = (*keys, *(file.key for file in found.files))
-        if plan is not None:
-            return keys
-        if record.state == "completed":
-            return ()  # it sweeps: all of it is visible
+        if record is None or record.state not in ("committing", "completed"):
+            continue
+        if record.mode in EXCLUDING and job.keeps("only appends are spared"):
+            continue  # it is refused, or it has come to its sweep: all of it is there, and goes
+        more, seen = yield from _published_by(job, record, there)
+        theirs, kept = (*theirs, *more), (*kept, *seen)
+        del more, seen, record
+    return theirs, kept
+
+
+def _published_by(job: Job, record: Record, there: Entries) -> Steps:
+    """The keys of a job's plan, and those of a listing that are what its uploads became: a key
+    alone does not tell, for what is to go may be rewritten by the job. Without its plan, or a
+    pendingset of it, the job has completed: the next listing shows all of it, and no part of it
+    may be kept."""
+    assert record.plan is not None
+    theirs: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    plan = yield from read(record.plan[0])
+    if plan is None:
+        return theirs, kept
+    listed = tuple(key for key, _ in there)
+    for name, _ in plan.sets:
+        found = yield from read(name)
+        if found is None:
+            if job.keeps("spared whole or not at all"):
+                return (), ()
+            break
+        theirs = (*theirs, *(file.key for file in found.files))
+        shared = tuple(file for file in found.files if file.key in listed)
+        del found
+        for file in shared:
+            held = yield from read(file.key)
+            if held is not None and held.token == file.token:
+                kept = (*kept, file.key)
+            del held
+        del shared
+    return theirs, kept

@@ -23,6 +23,7 @@ from tests.model.actors.job import (
     Steps,
     choose,
     create,
+    look_at,
     read,
     sent,
     swap,
@@ -127,11 +128,17 @@ def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) ->
         accepted = yield from choose(job)
         good = True
     else:
+        if not accepted:
+            return "nothing was asked"
         good = yield from _loaded(accepted)
+    if not accepted:  # a job without a task is decided by nobody, unless one was faster
+        return (yield from _unless_decided(job, me, seen))
     files = tuple(file for _, loaded in accepted for file in loaded.files)
     # 2. Check
     if good and files:
-        good = yield from _all_open(files)
+        good = yield from _all_open(job, files)
+    if not good and job.adopted:  # nobody runs it again as it was: a person decides
+        return (yield from _unless_decided(job, me, seen))
     announced = ""
     plan = None
     if good:
@@ -149,9 +156,9 @@ def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) ->
     if won is None:
         return "nothing decided"
     if not won:
-        yield from withdraw(job, announced)
         if drops_plan(job) and (now is None or now.plan != committing.plan):
             yield from sent(Delete((job.plan(me),)))
+        yield from withdraw(job, announced)
         return (yield from obey(job, me, now))
     del announced
     return (yield from execute(job, me, now, plan, files, may_remove=may_remove))
@@ -174,17 +181,26 @@ def _plan(job: Job, me: str, accepted: Accepted, files: Files) -> Steps:
         free = yield from is_free(job, partitions)
         if not free:
             return announced, None
-        if last:
-            there = yield from existing(partitions)
         if job.mode in FAILING:
+            if last:
+                there = yield from existing(partitions, stops=True)
             if there:
                 return announced, None
         else:
-            deletes = yield from to_delete(job, files, partitions, there)
+            deletes = yield from to_delete(job, files, partitions, there, last=last)
+            marker = yield from read(SUCCESS)
         del there
-    if job.mode == "replace":
-        marker = yield from read(SUCCESS)
+    if job.mode != "replace":
+        marker = None
     return announced, Plan(job.uuid, me, accepted, deletes, marker, partitions)
+
+
+def _unless_decided(job: Job, me: str, seen: Record) -> Steps:
+    """Decide nothing; but a driver that was faster may have swept what is missed: it is obeyed."""
+    now = yield from read(job.record)
+    if now != seen:
+        return (yield from obey(job, me, now))
+    return "nothing was asked"
 
 
 def _loaded(accepted: Accepted) -> Steps:
@@ -196,11 +212,17 @@ def _loaded(accepted: Accepted) -> Steps:
     return good
 
 
-def _all_open(files: Files) -> Steps:
-    """Whether every upload is still open. The listing is a hint: what it does not show is asked."""
+def _all_open(job: Job, files: Files) -> Steps:
+    """Whether every upload is still open. The listing is a hint: what it does not show is asked.
+    Hadoop's may have been completed by their own driver before it died."""
     listed = yield ListUploads("")
     unseen = tuple(file for file in files if (file.key, file.upload) not in listed)
     for file in unseen:
+        if job.adopted:
+            state, _ = yield from look_at(file)
+            if state == "gone":
+                return False
+            continue
         reply = yield ListParts(file.key, file.upload)
         if reply is not OK:
             return False

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.model.actors.job import FAILING, LEDGER, Files, Job, Steps, choose, read, sent, swap
+from tests.model.actors.job import (
+    FAILING,
+    LEDGER,
+    Files,
+    Job,
+    Steps,
+    choose,
+    delete_if_same,
+    look_at,
+    read,
+    sent,
+    swap,
+)
 from tests.model.actors.sweep import finish, revert, sweep
 from tests.model.store import (
     NOT_FOUND,
@@ -14,7 +26,6 @@ from tests.model.store import (
     File,
     Get,
     Ledger,
-    ListParts,
     Marker,
     Plan,
     Put,
@@ -51,43 +62,64 @@ def execute(
         plan, files = yield from _stored_plan(job, me, seen)
         if plan is None:
             now = yield from read(job.record)
-            if seen.state == "completed" and now == seen:  # steps 6 and 7 are done
+            if seen.state == "completed":  # steps 6 and 7 are done
                 yield from sweep(job, (), (), looks_first=True)
                 yield from finish(job, me, seen, "committed", may_remove=False)
                 return "committed"
             if now == seen:
                 return "stuck"
+            now = yield from read(job.record)  # it has been moved on: what is it now?
             return (yield from obey(job, me, now))
     assert files is not None
     if not job.keeps("complete before delete"):
         yield from _delete_old(job, plan)
+    knows_all = False
     if seen.state == "committing":
         if plan.marker is not None:
-            yield from sent(Delete((SUCCESS,), if_match=plan.marker))
+            yield from delete_if_same(SUCCESS, plan.marker)
         done = yield from _complete_all(job, files)
-        if done != "done":
-            return (yield from _not_completed(job, me, seen, done))
-        marker = None
-        if job.marks:
-            marker = yield from read(SUCCESS)
-        if job.keeps("a state `completed`"):
-            completed = seen._replace(
-                state="completed",
-                nonce=f"{me} completed",
-                marker=marker if job.keeps("`completed` names the marker") else None,
-            )
-            won, now = yield from swap(job, seen, completed)
-            if not won:
-                return (yield from obey(job, me, now))
-            seen = now
+        if done == "conflict":
+            if job.keeps("a conflict reverts"):
+                return (yield from revert(job, me, seen, files))
+            return "stuck"
+        if done == "done":
+            knows_all = True
+            _, now = yield from _to_completed(job, me, seen)
+        else:
+            now = yield from read(job.record)
+            if now == seen:
+                return done
+            now = yield from read(job.record)  # it has been moved on: what is it now?
+        if now is None:
+            return (yield from without_record(job))
+        if now.state != "completed" and job.keeps("a state `completed`"):
+            return now.outcome if now.state == "closed" else now.state
+        seen = now
+        del now, done
     if job.batch and job.keeps("the ledger before finish"):
         yield from _batch_done(job)
     yield from _delete_old(job, plan)
     if job.marks:
         yield from _mark(job, me, seen.state)
-    yield from sweep(job, files, tuple(key for key, _ in plan.sets))
+    accepted = tuple(key for key, _ in plan.sets)
+    yield from sweep(job, files, accepted, looks_first=not knows_all or job.adopted)
     yield from finish(job, me, seen, "committed", may_remove=may_remove)
     return "committed"
+
+
+def _to_completed(job: Job, me: str, seen: Record) -> Steps:
+    """All of it is visible. As `swap`."""
+    marker = None
+    if job.marks:
+        marker = yield from read(SUCCESS)
+    if not job.keeps("a state `completed`"):
+        return True, seen
+    completed = seen._replace(
+        state="completed",
+        nonce=f"{me} completed",
+        marker=marker if job.keeps("`completed` names the marker") else None,
+    )
+    return (yield from swap(job, seen, completed))
 
 
 def _stored_plan(job: Job, me: str, seen: Record) -> Steps:
@@ -116,58 +148,50 @@ def _complete_all(job: Job, files: Files) -> Steps:
     answer = "done"
     for file in files:
         one = yield from _complete(job, file)
+        if one == "conflict":
+            return one
         if one != "done":
             answer = one
     return answer
 
 
+TRIES = (1, 2, 3)
+"""Of a conditional Complete that the store calls a conflict, with nothing there."""
+
+
 def _complete(job: Job, file: File) -> Steps:
     """ "Completing an upload is repeatable"."""
-    reply = yield Complete(file.key, file.upload, if_none_match=_refuses(job))
-    if reply is OK:
-        return "done"
-    if not job.keeps("completing is repeatable"):
-        return "stuck"
-    ours = yield from _is_there(file)
-    if ours:
-        return "done"
-    if reply is REFUSED:
-        return "conflict"
-    still_open = yield ListParts(file.key, file.upload)
-    if still_open is OK:
-        return "unfinished"
-    ours = yield from _is_there(file)  # another executor may have completed it since
-    return "done" if ours else "unresolved"
+    for number in TRIES:
+        reply = yield Complete(file.key, file.upload, if_none_match=_refuses(job))
+        if reply is OK:
+            return "done"
+        if not job.keeps("completing is repeatable"):
+            return "stuck"
+        state, there = yield from look_at(file)
+        if state == "visible":
+            return "done"
+        conflict = reply is REFUSED
+        if conflict and there:
+            return "conflict"
+        if state == "gone":
+            return "unresolved"
+        if not conflict or number == TRIES[-1]:
+            break
+        del reply, state, there, conflict
+    return "unfinished"
 
 
 def _refuses(job: Job) -> bool:
     return job.mode in FAILING and job.keeps("`fail` never overwrites")
 
 
-def _is_there(file: File) -> Steps:
-    found = yield from read(file.key)
-    return found is not None and found.token == file.token
-
-
-def _not_completed(job: Job, me: str, seen: Record, why: str) -> Steps:
-    now = yield from read(job.record)
-    if now != seen:
-        return (yield from obey(job, me, now))
-    if why == "conflict" and job.keeps("a conflict reverts"):
-        return (yield from revert(job, me, seen))
-    return "stuck" if why == "conflict" else why
-
-
 def _delete_old(job: Job, plan: Plan) -> Steps:
     """Step 6. HEAD, compare, delete by ETag: a neighbour's write since the plan is left."""
     for key, etag in plan.deletes:
-        if not job.keeps("If-Match on deletes"):
+        if job.keeps("If-Match on deletes"):
+            yield from delete_if_same(key, etag)
+        else:
             yield from sent(Delete((key,)))
-            continue
-        found = yield from read(key)
-        if found == etag:
-            yield from sent(Delete((key,), if_match=etag))
-        del found
 
 
 def _mark(job: Job, me: str, state: str) -> Steps:

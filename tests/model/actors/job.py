@@ -12,6 +12,7 @@ from tests.model.store import (
     OK,
     UNANSWERED,
     Abort,
+    Delete,
     File,
     Get,
     List,
@@ -114,17 +115,54 @@ def read(key: str) -> Steps:
     return None if found is NOT_FOUND else found.body
 
 
+def look_at(file: File) -> Steps:
+    """What an upload is: "visible", "open" or "gone"; and whether an object is at its key."""
+    found = yield from read(file.key)
+    if found is not None and found.token == file.token:
+        return "visible", True
+    there = found is not None
+    del found
+    reply = yield ListParts(file.key, file.upload)
+    if reply is OK:
+        return "open", there
+    found = yield from read(file.key)  # another process may have completed it since
+    if found is not None and found.token == file.token:
+        return "visible", True
+    return "gone", found is not None
+
+
 def remove(job: Job, file: File, *, looks: bool) -> Steps:
     """Abort an upload; where it ``looks``, not one that has ended: perhaps it became its object."""
     if looks:
-        found = yield from read(file.key)
-        if found is not None and found.token == file.token:
+        state, _ = yield from look_at(file)
+        if state != "open":
             return
-        del found
-        reply = yield ListParts(file.key, file.upload)
-        if reply is not OK:
-            return  # it became its object meanwhile, or is gone
+        del state, _
     yield from sent(Abort(file.key, file.upload))
+
+
+def remove_listed(key: str, upload: str, *, looks: bool) -> Steps:
+    """The same of an upload that only a listing tells of: what it would become is not known.
+    Returns whether it was aborted."""
+    if looks:
+        reply = yield ListParts(key, upload)
+        if reply is not OK:
+            return False
+    yield from sent(Abort(key, upload))
+    return True
+
+
+def delete_if_same(key: str, etag: Any) -> Steps:
+    """Delete an object if it is still that one. Returns False if it was left. A refused condition
+    is no answer yet: the object is looked at again."""
+    while True:
+        found = yield from read(key)
+        if found != etag:
+            return found is None
+        del found
+        reply = yield from sent(Delete((key,), if_match=etag))
+        if reply is OK:
+            return True
 
 
 def swap(job: Job, leaves: Record, record: Record) -> Steps:

@@ -28,7 +28,7 @@ def recovery(job: Job, me: str, *, may_remove: bool = False) -> Steps:
             if ended in ("stuck", "unresolved", "unfinished"):
                 return ended
         else:
-            yield from sweep(job, (), ())
+            yield from sweep(job, (), (), looks_first=seen.state == "reverted")
             outcome = "reverted" if seen.state == "reverted" else "aborted"
             yield from finish(job, me, seen, outcome, may_remove=may_remove)
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from tests.model.actors.job import Files, Job, Steps, read, remove, sent, swap
-from tests.model.store import OK, Abort, Delete, List, ListUploads, Record
+from tests.model.actors.job import (
+    Files,
+    Job,
+    Steps,
+    delete_if_same,
+    read,
+    remove,
+    remove_listed,
+    sent,
+    swap,
+)
+from tests.model.store import OK, Abort, Delete, File, List, ListUploads, Record
 
 
 def sweep(
@@ -20,7 +30,7 @@ def sweep(
     del listed
     planned = tuple(file.upload for file in spared)
     yield from _abort_left(job, found, planned, accepted, looks=looks)
-    del looks_first, looks
+    del looks_first
     while True:
         open_uploads = yield ListUploads("")
         named = tuple(
@@ -29,10 +39,14 @@ def sweep(
             if upload not in planned and _attributed(job, key)
         )
         del open_uploads
-        if not named:
-            break
+        aborted = False
         for key, upload in named:
-            yield from sent(Abort(key, upload))
+            one = yield from remove_listed(key, upload, looks=looks)
+            aborted = aborted or one
+            del one
+        if not aborted:
+            break  # what the listing shows has ended
+        del aborted
     mine = found
     if job.given:  # the directory may hold another run's
         mine = yield from _of_this_run(job, found, accepted)
@@ -96,46 +110,62 @@ def finish(job: Job, me: str, seen: Record, outcome: str, *, may_remove: bool) -
     yield from swap(job, seen, closed)
 
 
-def revert(job: Job, me: str, seen: Record) -> Steps:
-    """From `committing`, by swap."""
+def revert(job: Job, me: str, seen: Record, files: Files | None = None) -> Steps:
+    """From `committing`, by swap. ``files``: in a driver's memory; None: they are read."""
     if not job.keeps("revert has its own state"):
-        return (yield from undo_plan(job, me, seen))
+        return (yield from undo_plan(job, me, seen, files))
     reverting = seen._replace(state="reverting", nonce=f"{me} reverting")
     won, now = yield from swap(job, seen, reverting)
-    if not won:
+    if not won and (now is None or now.state != "reverting"):
         return "refused" if now is None else now.state
-    return (yield from undo_plan(job, me, now))
+    return (yield from undo_plan(job, me, now, files if won else None))
 
 
-def undo_plan(job: Job, me: str, seen: Record) -> Steps:
+def undo_plan(job: Job, me: str, seen: Record, files: Files | None = None) -> Steps:
     """Abort, then HEAD, then delete; then `reverted`, and only then the sweep."""
-    assert seen.plan is not None
-    plan = yield from read(seen.plan[0])
-    files: Files = ()
-    if plan is not None:
-        for key, _ in plan.sets:
-            found = yield from read(key)
-            if found is None:
-                plan = None
-                break
-            files = (*files, *found.files)
-    if plan is None:
-        now = yield from read(job.record)
-        return "stuck" if now == seen else "moved"
+    if files is None:
+        files = yield from _planned(seen)
+        if files is None:
+            now = yield from read(job.record)
+            return "stuck" if now == seen else "moved"
     for file in files:
         if job.keeps("abort, then HEAD, then delete"):
             yield from sent(Abort(file.key, file.upload))
-        found = yield from read(file.key)
-        if found is not None and found.token == file.token:
-            yield from sent(Delete((file.key,), if_match=found))
+        yield from _take_away(file)
         if not job.keeps("abort, then HEAD, then delete"):
             yield from sent(Abort(file.key, file.upload))
-        del found
     if job.keeps("a state `reverted`") and job.keeps("revert has its own state"):
         reverted = seen._replace(state="reverted", nonce=f"{me} reverted")
         won, seen = yield from swap(job, seen, reverted)
-        if not won:
+        if not won and (seen is None or seen.state != "reverted"):
             return "moved"
-    yield from sweep(job, (), ())
+    yield from sweep(job, (), (), looks_first=True)
     yield from finish(job, me, seen, "reverted", may_remove=False)
     return "reverted"
+
+
+def _planned(seen: Record) -> Steps:
+    """The files of a record's plan; None if something is missing."""
+    assert seen.plan is not None
+    plan = yield from read(seen.plan[0])
+    if plan is None:
+        return None
+    files: Files = ()
+    for key, _ in plan.sets:
+        found = yield from read(key)
+        if found is None:
+            return None
+        files = (*files, *found.files)
+    return files
+
+
+def _take_away(file: File) -> Steps:
+    """Delete the object that an upload has become, in the version that was looked at."""
+    found = yield from read(file.key)
+    if found is None or found.token != file.token:
+        return
+    gone = yield from delete_if_same(file.key, found)
+    if gone:
+        return
+    found = yield from read(file.key)
+    assert found is None or found.token != file.token  # a token is of one upload, and one object

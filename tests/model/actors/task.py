@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.model.actors.job import Files, Job, Steps, hands_off, is_running, read, remove, sent
+from tests.model.actors.job import (
+    HANDS_OFF,
+    Files,
+    Job,
+    Steps,
+    hands_off,
+    is_running,
+    read,
+    remove,
+    remove_listed,
+    sent,
+)
 from tests.model.store import (
     REFUSED,
     UNANSWERED,
-    Abort,
     Create,
     Data,
     Delete,
@@ -78,13 +88,24 @@ def _write(job: Job, name: str, files: tuple[str, ...], content: str) -> Steps:
 def _undo(
     job: Job, name: str, files: Files, retried: tuple[str, ...], record: Any, *, stored: bool
 ) -> Steps:
+    """Abort what is known. ``stored``: its pendingset was, a driver may have accepted it."""
+    found = None
     if stored:
         found = yield from read(job.set(name))
-        if found is not None and job.owns(found):
-            yield from sent(Delete((job.set(name),)))
+        if found is not None and (not job.owns(found) or found.aborted):
+            found = None
+    looks = stored and job.keeps("look first")
     for file in files:
-        yield from remove(job, file, looks=stored and job.keeps("look first"))
-    if record is not None and job.owns(record) and record.state == "committing":
+        yield from remove(job, file, looks=looks)
+    if found is not None:  # last: it names what is to be aborted
+        yield from sent(Delete((job.set(name),)))
+    del found, looks
+    yield from _twins(job, retried, record)
+
+
+def _twins(job: Job, retried: tuple[str, ...], record: Any) -> Steps:
+    """The upload of a lost Create: whose id nobody knows."""
+    if record is not None and job.owns(record) and record.state in HANDS_OFF:
         return  # one of them may be planned
     if not job.keeps("a retried Create looks for its twin"):
         return
@@ -92,7 +113,7 @@ def _undo(
         open_uploads = yield ListUploads(key)
         for key_of, upload in open_uploads:
             if key_of == key:
-                yield from sent(Abort(key_of, upload))
+                yield from remove_listed(key_of, upload, looks=True)
 
 
 def attached(job: Job, name: str) -> Steps:
@@ -103,19 +124,27 @@ def attached(job: Job, name: str) -> Steps:
     return (yield from attempt(job, name))
 
 
-def closer(job: Job, name: str) -> Steps:
-    """A process that opens a path by name, closes the file, and commits nothing."""
-    files, retried = yield from _write(job, name, ("x",), "whole")
-    pending = f"{job.tree}{name}/x.pending"
+def closer(job: Job, name: str, file: str = "x") -> Steps:
+    """A process that opens a path by name, closes the file, and commits nothing. Who commits the
+    attempt may have done so before the file was saved: then it is never published, and says so."""
+    files, retried = yield from _write(job, name, (file,), "whole")
+    pending = f"{job.tree}{name}/{file}.pending"
     yield from sent(Put(pending, PendingSet(job.uuid, "", name, files)))
     if not job.keeps("a read after each .pending"):
         return "closed"
     record = yield from read(job.record)
-    if is_running(job, record) or hands_off(job, record):
-        return "closed"
+    ended = not is_running(job, record) and not hands_off(job, record)
+    if not ended:
+        found = yield from read(job.set(name))
+        ours = found is not None and job.owns(found)
+        if not ours or (not found.aborted and set(files) <= set(found.files)):
+            return "closed"
+        del found, ours
     yield from sent(Delete((pending,)))
-    yield from _undo(job, name, files, retried, record, stored=False)
-    return "late"
+    for one in files:
+        yield from remove(job, one, looks=True)
+    yield from _twins(job, retried, record)
+    return "late" if ended else "failed"
 
 
 def alive(job: Job) -> Steps:

@@ -1,0 +1,87 @@
+"""I2 and I6 of what a replace spares: schedules that the search of tests/model found."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
+from tests.promises.hands import DEST, At, committed_task, visible
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def die() -> None:
+    """Be killed here."""
+    raise Killed
+
+
+@pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
+def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode: Mode) -> None:
+    """I6: the plan of a job by partition is sent twice, and the first lands when the job has swept
+    it. A replace of the partition that has looked at the plans by then takes its file all the
+    same."""
+    earlier = mc.start(DEST, mode=mode)
+    committed_task(earlier, "1", {"p=1/earlier.csv": b"1"})
+    At(s3, lambda r: r.verb == "delete", die)
+    plans: dict[str, bytes] = {}
+
+    def note(request: Request, reply: object) -> None:
+        if request.verb == "put" and "/plan-" in request.key:
+            plans[request.key] = s3.body(request.key)
+
+    s3.after = note
+    with pytest.raises(Killed):
+        earlier.commit()
+    s3.after = None
+    key = list(plans)[-1]
+    metadata = s3.attributes(key).metadata
+    for plan in plans:  # the sweep deletes them first: as if it were killed behind that
+        s3.delete_object(plan)
+    later = mc.start(DEST, mode="replace_partitions")
+    committed_task(later, "1", {"p=1/later.csv": b"2"})
+
+    def lands() -> None:
+        s3.before = None
+        s3.put_object(key, plans[key], metadata=metadata)
+
+    at = At(s3, lambda r: r.verb == "list" and r.key == "t/p=1/", lands)
+    later.commit()
+    assert at.done
+    assert set(visible(s3)) == {"t/p=1/later.csv"}
+
+
+def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: MemoryStore) -> None:
+    """I2: a replace has read one pendingset of an append when the append is finished and swept: of
+    its files either all stay or all go."""
+    append = mc.start(DEST, accept="listing")
+    committed_task(append, "1", {"a.csv": b"a"})
+    committed_task(append, "2", {"b.csv": b"b"})
+    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
+    with pytest.raises(Killed):
+        append.commit()
+    s3.before = None
+    sets = sorted(key for key in s3.keys() if key.endswith(".pendingset"))
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    read = threading.Event()
+
+    def at_first(request: Request, reply: object) -> None:
+        if request.verb == "get" and request.key == sets[0]:
+            read.set()
+
+    def at_second(request: Request) -> None:
+        if request.verb == "get" and request.key == sets[1]:
+            assert read.wait(timeout=30)
+            s3.before = s3.after = None
+            assert mc.recover(DEST, append.id).outcome == "committed"
+
+    s3.before, s3.after = at_second, at_first
+    replace.commit()
+    assert s3.before is None
+    assert set(visible(s3)) in ({"t/r.csv"}, {"t/r.csv", "t/a.csv", "t/b.csv"})
