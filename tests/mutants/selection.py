@@ -12,7 +12,7 @@ from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import GoneError, Mutant, files
 
-SHARES = {"commit/": 0.16, "committers/": 0.11, "recovery/": 0.05}
+SHARES = {"commit/": 0.09, "committers/": 0.07, "recovery/": 0.03}
 """Of the operators' mutants of a folder: how many are drawn."""
 SAMPLE = 20
 """Drawn mutants that CI tries beside the hand-made."""

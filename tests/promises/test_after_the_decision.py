@@ -132,6 +132,25 @@ def test_an_object_that_may_not_be_looked_at_leaves_the_job_incomplete(s3: Memor
     assert mc.recover(DEST, job.id).outcome == "committed"
 
 
+def test_a_file_that_another_executor_completes_between_our_looks_is_done(s3: MemoryStore) -> None:
+    """I5: our Complete fails, the object is not there yet, and another executor completes it before
+    we ask for the upload: a second look sees it, and nothing is called unresolved."""
+    job = decided(s3, visible="t/b.csv")
+    (upload,) = s3.open_uploads()
+    parts = tuple(s3.list_parts(upload.key, upload.upload_id))
+
+    def another_is_faster(request: Request) -> None:
+        if completing("t/a.csv", request):
+            raise PermissionDenied("not you")
+        if (request.verb, request.key) == ("list_parts", "t/a.csv"):
+            s3.before = None
+            s3.complete_upload("t/a.csv", upload.upload_id, parts, length=1, checksum=None)
+
+    s3.before = another_is_faster
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"22"}
+
+
 def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
     """I2: a listing still shows an upload that was completed, by a name that is ours: no abort is
     sent for it, for there are stores where that takes the object."""

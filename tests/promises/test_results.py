@@ -68,7 +68,7 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
     plans: list[str] = []
 
     def rival_completes() -> None:
-        crash = At(s3, lambda r: r.key == "t/_SUCCESS", _stop)
+        crash = At(s3, lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"), _stop)
         with pytest.raises(_Stopped):
             rival.commit()
         assert crash.done

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import magic_committer as mc
+from magic_committer.formats import PendingSet, decode_pendingset, encode_pendingset
 from magic_committer.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, visible
 
@@ -109,3 +112,52 @@ def test_a_replace_waits_for_an_excluding_job_of_any_live_state(
     assert mc.attach(DEST, first.id).state == state
     with pytest.raises(mc.ConflictingJob, match=first.id):
         mc.start(DEST, mode="replace")
+
+
+def rewrite(s3: MemoryStore, key: str, pendingset: PendingSet) -> None:
+    """Put other content in the place of a pendingset, under the same metadata."""
+    metadata = s3.head(key).metadata
+    s3.put(key, encode_pendingset(pendingset, "objects", source=key), metadata=metadata)
+
+
+def test_a_set_that_names_another_bucket_refuses_the_job(s3: MemoryStore) -> None:
+    """I6: an upload id of another bucket is never completed in this one."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    stored = decode_pendingset(s3.body(result.key), result.key)
+    rewrite(s3, result.key, replace(stored, commits=(replace(stored.commits[0], bucket="other"),)))
+    with pytest.raises(mc.CommitRefused, match="bucket"):
+        job.commit()
+    assert visible(s3) == {}
+
+
+def test_a_set_that_names_another_job_refuses_the_job(s3: MemoryStore) -> None:
+    """I2: a pendingset in our directory that says that it is another job's is not ours."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    stored = decode_pendingset(s3.body(result.key), result.key)
+    commits = tuple(replace(pending, job_id="another") for pending in stored.commits)
+    rewrite(s3, result.key, replace(stored, job_id="another", commits=commits))
+    with pytest.raises(mc.CommitRefused, match="jobId"):
+        job.commit()
+    assert visible(s3) == {}
+
+
+def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
+    """I2: the record names the plan and its ETag: one with other bytes is nobody's decision."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def fail(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise mc.StoreError("not now")
+
+    s3.before = fail
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit()
+    s3.before = None
+    (plan,) = (key for key in control(s3) if "/plan-" in key)
+    s3.put(plan, s3.body(plan) + b" ", metadata=s3.head(plan).metadata)
+    with pytest.raises(mc.CommitIncomplete, match="not the version"):
+        mc.recover(DEST, job.id)
+    assert visible(s3) == {}

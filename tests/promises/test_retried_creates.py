@@ -1,0 +1,141 @@
+"""I4, I6: a Create that was sent twice may have made two uploads: the twin goes, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import Unanswered
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, committed_task, control, visible
+
+
+class Twins:
+    """Each Create from here on is sent twice below: it makes two uploads, and tells of one."""
+
+    def __init__(self, s3: MemoryStore) -> None:
+        self.made: list[str] = []
+        self._s3 = s3
+        s3.after = self._twice
+
+    def _twice(self, request: Request, reply: Any) -> Any:
+        if request.verb != "create_upload" or isinstance(reply, mc.StoreError):
+            return None
+        self.made.append(self._s3.start_upload(request.key))
+        return replace(reply, attempts=2)
+
+
+def open_ids(s3: MemoryStore) -> set[str]:
+    """The ids of all open uploads."""
+    return {upload.upload_id for upload in s3.open_uploads()}
+
+
+def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
+    """A task with one closed file, whose job has ended since; and the file's key."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    with task.open("a.csv", unique=unique) as file:
+        file.write(b"1")
+    (key,) = {upload.key for upload in s3.open_uploads()}
+    s3.after = None
+    mc.abort(DEST, job.id)
+    return task, key
+
+
+def test_the_twin_of_a_late_attempt_goes(s3: MemoryStore) -> None:
+    """I4: an attempt that learns that it is late lists the key, and aborts the upload whose id it
+    never heard."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    twins = Twins(s3)
+    with task.open("a.csv", unique=True) as file:
+        file.write(b"1")
+    s3.after = None
+    (key,) = {upload.key for upload in s3.open_uploads()}
+    mc.abort(DEST, job.id)
+    again = s3.start_upload(key)  # the twin lands after the sweep
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert twins.made
+    assert again not in open_ids(s3)
+
+
+def test_an_upload_whose_key_begins_alike_stays(s3: MemoryStore) -> None:
+    """I6: uploads are listed by prefix: those of longer keys are others' files."""
+    Twins(s3)
+    task, key = late_file(s3, unique=True)
+    theirs = s3.start_upload(f"{key}.gz")
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert open_ids(s3) == {theirs}
+
+
+def test_an_upload_of_a_name_that_the_user_chose_stays(s3: MemoryStore) -> None:
+    """I6: where the key does not carry the job's UUID the second upload may be anybody's."""
+    Twins(s3)
+    task, key = late_file(s3, unique=False)
+    theirs = s3.start_upload(key)
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    assert theirs in open_ids(s3)
+
+
+def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> None:
+    """I2: two attempts of a task write one key, the job is decided with the first: the second one,
+    late, aborts its own upload and not the planned one."""
+    job = mc.start(DEST, accept="results")
+    with job.task("1") as first, first.open("a.csv", unique=True) as file:
+        file.write(b"1")
+    second = job.task("1")
+    Twins(s3)
+    with second.open("a.csv", unique=True) as file:
+        file.write(b"2")
+    s3.after = None
+
+    def fail(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise mc.StoreError("not now")
+
+    s3.before = fail
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit([first.result])
+    s3.before = None
+    with pytest.raises(mc.JobNotRunning):
+        second.commit()
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert list(visible(s3).values()) == [b"1"]
+
+
+def test_what_names_an_upload_that_could_not_be_aborted_stays(s3: MemoryStore) -> None:
+    """I4: an attempt is aborted by another process, and the store does not answer: the `.pending`
+    stays, for it names the upload; the next abort takes both."""
+    job = mc.start(DEST)
+    with job.task("1", attempt="a").open("a.csv") as file:
+        file.write(b"1")
+
+    def fail(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise Unanswered("not now")
+
+    s3.before = fail
+    with pytest.raises(Unanswered):
+        job.task("1", attempt="a").abort()
+    s3.before = None
+    assert any(key.endswith("a.csv.pending") for key in control(s3))
+    job.task("1", attempt="a").abort()
+    assert open_ids(s3) == set()
+    assert not any(key.endswith(".pending") for key in control(s3))
+
+
+def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> None:
+    """I6: aborting one attempt leaves the uploads of another attempt of the same task."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    with job.task("1", attempt="b").open("b.csv") as file:
+        file.write(b"2")
+    job.task("1", attempt="b").abort()
+    assert job.commit([result]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}

@@ -1,0 +1,79 @@
+"""`check_upload`: what one accepted upload must be, before anything becomes visible. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.check import check_upload
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.job import StartedJob, Terms
+from magic_committer.paths import Destination
+from magic_committer.store import Part
+from magic_committer.testing import memory_store
+
+UUID = "0" * 32
+DEST = Destination.parse("s3://bucket/t")
+JOB = StartedJob("j", UUID, DEST.url, Terms(), False, "", False)
+UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.0", "")
+
+
+def wrong(job: StartedJob = JOB, **changes: object) -> str:
+    """What is wrong with an upload that is changed so."""
+    return check_upload(replace(UPLOAD, **changes), job, DEST) or ""  # type: ignore[arg-type]
+
+
+def test_an_upload_of_the_job_is_fine() -> None:
+    """One with the job's token, parts, and a key in the destination has no problem."""
+    assert check_upload(UPLOAD, JOB, DEST) is None
+
+
+@pytest.mark.parametrize("key", ["other/a.csv", "t2/a.csv", "a.csv"])
+def test_a_key_outside_the_destination_is_wrong(key: str) -> None:
+    """I6: a file is published in the destination only, and ``t`` never means ``t2``."""
+    assert "lies outside the destination" in wrong(key=key)
+
+
+@pytest.mark.parametrize("key", ["t/__magic_job-j/job.json", "t/__magic/a.csv", "t/"])
+def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
+    """I6: a committer's directory is no place for data."""
+    assert wrong(key=key)
+
+
+@pytest.mark.parametrize("token", [f"{'1' * 32}.a.0", f"{UUID}", f"{UUID}0.a.0", ""])
+def test_a_token_of_another_job_is_wrong(token: str) -> None:
+    """I2: only uploads whose token begins with the job's UUID, as a whole word, are ours."""
+    assert "is not of this job" in wrong(token=token)
+
+
+def test_of_an_adopted_job_no_token_is_right_and_any_is_wrong() -> None:
+    """I1: Hadoop's uploads carry no token; one with a token of ours is a zombie's."""
+    adopted = replace(JOB, adopted="__magic_job-j/")
+    assert wrong(adopted, token="", multipart_etag='"x-1"') == ""
+    assert "is not of this job" in wrong(adopted, token=f"{'1' * 32}.a.0")
+
+
+@pytest.mark.parametrize(
+    ("count", "fine"), [(0, False), (1, True), (10_000, True), (10_001, False)]
+)
+def test_an_upload_has_one_to_ten_thousand_parts(count: int, fine: bool) -> None:
+    """S3 completes uploads of 1 to 10,000 parts."""
+    assert (wrong(parts=(Part(1, '"a"', 1),) * count) == "") is fine
+
+
+def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
+    """I2: of two uploads that are not open any more the operator takes one as it is: the other one
+    still refuses the job."""
+    with memory_store() as s3:
+        job = mc.start("s3://bucket/t")
+        with job.task("1") as task:
+            for name in ("a.csv", "b.csv"):
+                with task.open(name) as file:
+                    file.write(b"1")
+        for upload in s3.open_uploads():
+            s3.drop_upload(upload.upload_id)
+        with pytest.raises(mc.CommitRefused) as raised:
+            job._committer().commit_job(accept=["t/a.csv"])
+        assert [problem.partition(":")[0] for problem in raised.value.problems] == ["t/b.csv"]
