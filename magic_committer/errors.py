@@ -267,8 +267,10 @@ class CommitIncomplete(JobError):
         unresolved: keys whose upload is gone while the object there is not ours: aborted by
             somebody, or completed and then overwritten; the store cannot tell which.
         unfinished: keys that may simply be tried again.
+        outstanding: keys that are still to be deleted, because the job replaces them, or the
+            `_SUCCESS` that is still to be written.
         state: the record's state: ``"committing"``; ``"completed"`` if all files are visible, and
-            what the job replaces is not wholly gone, or its `_SUCCESS` is missing.
+            something is outstanding.
     """
 
     def __init__(
@@ -278,12 +280,14 @@ class CommitIncomplete(JobError):
         job_id: str = "",
         unresolved: Sequence[str] = (),
         unfinished: Sequence[str] = (),
+        outstanding: Sequence[str] = (),
         state: str = "committing",
         hint: str = "",
     ) -> None:
         super().__init__(message, job_id=job_id, hint=hint)
         self.unresolved = tuple(unresolved)
         self.unfinished = tuple(unfinished)
+        self.outstanding = tuple(outstanding)
         self.state = state
 
 

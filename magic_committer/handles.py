@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -18,7 +18,7 @@ from magic_committer import wiring
 from magic_committer.commit.outcome import ended
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.committers.magic.alive import ALIVE_SECONDS, SignOfLife
-from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError
+from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError, OptionError
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.paths import Destination
@@ -211,6 +211,7 @@ class Job:
         self._state = state
         self._outcome = outcome
         self._progress = progress
+        self._used: list[Iterator[TaskCommit]] = []
         self._pid = os.getpid()
         self.report: JobReport | None = None
 
@@ -299,7 +300,8 @@ class Job:
             expect: how many tasks there must be, or their ids.
 
         Raises:
-            IncompleteJob, OptionError: nothing was decided, the job is still running.
+            IncompleteJob, OptionError: nothing was decided, the job is still running. A job without
+                any task is incomplete, unless ``expect=0`` says that this is right.
             CommitRefused, DestinationExists: a check said no; the job is aborted.
             CommitIncomplete: committed, but not all is visible yet; call it again.
             JobNotRunning: it was aborted.
@@ -307,9 +309,22 @@ class Job:
             StoreError: a check could not be made; this call decided nothing, and what the job is
                 its record tells: call it again.
         """
+        if isinstance(results, Iterator):
+            self._refuse_used(results)
         return self._ended("committed") or self._reported(
             lambda: self._committer().commit_job(results, expect)
         )
+
+    def _refuse_used(self, results: Iterator[TaskCommit]) -> None:
+        """An iterator gives its items once: what an earlier call took, or left after an error, is a
+        part of the results."""
+        if any(results is used for used in self._used):
+            raise OptionError(
+                f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
+                f" {type(results).__name__} gives them once",
+                hint="Pass a list: results = list(...); job.commit(results)",
+            )
+        self._used.append(results)
 
     def abort(self) -> JobReport:
         """Make sure that nothing of the job is visible, now or later. Repeatable.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from magic_committer.errors import NotSupported, OptionError
 from magic_committer.options import S3Options
@@ -53,7 +53,14 @@ def register_store(
         other_buckets: ``"raise"``: until it is unregistered, every bucket without a registered
             store is an `OptionError`, so that nothing can reach the real S3. ``"allow"``: they are
             reached as the environment says.
+
+    Raises:
+        OptionError: ``other_buckets`` is neither. Nothing is registered.
     """
+    if other_buckets not in get_args(OtherBuckets):
+        raise OptionError(
+            f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"
+        )
     _registered.append(_Registered(store.bucket, store, clock or SystemClock(), other_buckets))
 
 

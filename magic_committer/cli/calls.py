@@ -57,6 +57,11 @@ class Calls:
         match error:
             case CommitIncomplete(unresolved=keys) if keys:
                 return self._about_unresolved(keys)
+            case CommitIncomplete(outstanding=keys) if keys:
+                return (
+                    f"Never abort it; finish it, as often as it takes: {self('recover')}; or take"
+                    f" these keys as they are: {self('recover', *_accepting(keys))}{_rest(keys)}"
+                )
             case CommitIncomplete():
                 return f"Never abort it; finish it, as often as it takes: {self('recover')}"
             case AbortIncomplete():
@@ -68,12 +73,10 @@ class Calls:
         return ""
 
     def _about_unresolved(self, keys: tuple[str, ...]) -> str:
-        accepted = [word for key in keys[:KEYS_NAMED_MAX] for word in ("--accept", key)]
-        more = len(keys) - KEYS_NAMED_MAX
-        rest = f" (and {more} keys more, see --format json)" if more > 0 else ""
         return (
             "Somebody aborted these uploads, or the files were visible and then overwritten: the"
-            f" store cannot tell. Take what is there for right: {self('recover', *accepted)}{rest};"
+            " store cannot tell. Take what is there for right:"
+            f" {self('recover', *_accepting(keys))}{_rest(keys)};"
             f" or undo the job: {self('abort', '--revert')}"
         )
 
@@ -83,11 +86,21 @@ class Calls:
             "job_id": self.job_id,
             "dest": self.dest.url,
             "outcome": "committed",
-            "state": str(State.COMMITTING),
+            "state": error.state,
             "unresolved": list(error.unresolved),
             "unfinished": list(error.unfinished),
+            "outstanding": list(error.outstanding),
         }
         self._shell.output.document("job.unfinished", told)
+
+
+def _accepting(keys: tuple[str, ...]) -> list[str]:
+    return [word for key in keys[:KEYS_NAMED_MAX] for word in ("--accept", key)]
+
+
+def _rest(keys: tuple[str, ...]) -> str:
+    more = len(keys) - KEYS_NAMED_MAX
+    return f" (and {more} keys more, see --format json)" if more > 0 else ""
 
 
 def _shown(s3: S3Options) -> str | None:

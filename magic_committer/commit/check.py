@@ -17,7 +17,7 @@ from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
 from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
-from magic_committer.errors import IncompleteJob, NotSupported, name_some
+from magic_committer.errors import IncompleteJob, NotSupported, OptionError, name_some
 from magic_committer.job import StartedJob
 from magic_committer.paths import Destination
 from magic_committer.pool import Outcome
@@ -48,16 +48,31 @@ def _age(loaded: LoadedSet) -> tuple[float, str]:
     return loaded.last_modified, loaded.ref.key
 
 
-def expected(job_id: str, tasks: Sequence[str], expect: int | Iterable[str] | None) -> None:
+def expected(
+    job_id: str,
+    tasks: Sequence[str],
+    expect: int | Iterable[str] | None,
+    *,
+    by_results: bool = False,
+) -> None:
     """Hold the tasks against what the caller expects: a number of tasks, or their ids.
 
     A job without any task is no commit that anybody asks for by accident: a generator that an
     earlier call has used up, a task that was killed, a forgotten ``task.commit()``; and in mode
     ``replace`` it empties the table. It takes ``expect=0``.
 
+    Args:
+        by_results: the tasks are those whose results the caller passed: for the hint.
+
     Raises:
         IncompleteJob: some are missing or surplus, or there is none. Nothing was decided.
+        OptionError: ``expect`` is neither a number nor a collection of ids.
     """
+    if isinstance(expect, bool | str | bytes):
+        raise OptionError(
+            f"expect={expect!r} is neither a number of tasks nor a list of their ids",
+            hint=f"Pass expect=[{expect!r}] for one task of that id, or a number",
+        )
     if expect is None:
         if tasks:
             return
@@ -66,7 +81,8 @@ def expected(job_id: str, tasks: Sequence[str], expect: int | Iterable[str] | No
             job_id=job_id,
             hint="Nothing was decided. Commit the tasks first: `with job.task(...) as task:`, or"
             " task.commit(); pass results as a list, for a generator is empty at the second call;"
-            " or abort the job. If it is right that there is no task: job.commit(expect=0)",
+            " or abort the job. If it is right that there is no task:"
+            f" job.commit({'[], ' if by_results else ''}expect=0)",
         )
     if isinstance(expect, int):
         if len(tasks) == expect:

@@ -303,6 +303,6 @@ def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob
     return ConflictingJob(
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",
         job_id=job.id,
-        hint="Wait until it has ended; if it is dead, finish or abort it:"
-        f" magic_committer.attach({job.dest!r}, {record.id!r})",
+        hint="Wait until it has ended; if you know that it is dead, end it:"
+        f" magic_committer.recover({job.dest!r}, {record.id!r}, older_than=0)",
     )

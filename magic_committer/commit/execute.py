@@ -304,7 +304,7 @@ class Execution:
                 f"{len(failures)} files that it replaces could not be deleted yet:"
                 f" {name_some(sorted(failures))}",
                 first,
-                state=State.COMPLETED,
+                outstanding=tuple(sorted(failures)),
             ) from first
 
     def _mark(self, seen: records.Seen) -> bool:
@@ -327,7 +327,8 @@ class Execution:
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"
-                raise incomplete(self.job, what, error, state=State.COMPLETED) from error
+                marker = (self.dest.success_key,)
+                raise incomplete(self.job, what, error, outstanding=marker) from error
             self.warnings.append(
                 f"_SUCCESS could not be written; commit() again writes it: {error}"
             )

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from magic_committer.commit.marker import read_marker
-from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError, OutcomeUnknown
+from magic_committer.errors import (
+    KEYS_NAMED_MAX,
+    CommitIncomplete,
+    JobNotRunning,
+    MagicError,
+    OutcomeUnknown,
+)
 from magic_committer.job import OUTCOMES, JobRecord, StartedJob, State
 from magic_committer.paths import Destination
 from magic_committer.runtime import Runtime
@@ -12,7 +18,7 @@ HINTS = {
     "committed": "Its data is, or will be, visible: do not run it again",
     "aborted": "Nothing of it is visible: start a new job",
     "reverted": "Nothing of it is visible: start a new job",
-    "": "Ask again later: magic_committer.attach(...).state",
+    "": "Ask again later what its record says: magic_committer.inspect(its destination)",
 }
 """What to do with a job of an outcome."""
 
@@ -56,24 +62,34 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
     )
 
 
+def accepted(keys: tuple[str, ...]) -> str:
+    """Keys as an argument of a call that can be pasted; of many the error's attribute."""
+    return repr(list(keys)) if len(keys) <= KEYS_NAMED_MAX else "error.unresolved"
+
+
 def incomplete(
     job: StartedJob,
     what: str,
     cause: MagicError,
     unresolved: tuple[str, ...] = (),
     unfinished: tuple[str, ...] = (),
-    state: State = State.COMMITTING,
+    outstanding: tuple[str, ...] = (),
 ) -> CommitIncomplete:
-    """The error for a job that is decided and not yet wholly done."""
-    hint = (
-        "Never abort it. Finish it, from any machine, as often as it takes:"
-        f" magic_committer.recover({job.dest!r}, {job.id!r})"
-    )
+    """The error for a job that is decided and not yet wholly done.
+
+    Args:
+        outstanding: of a job that is ``completed``: what it still has to delete or to write.
+    """
+    call = f"magic_committer.recover({job.dest!r}, {job.id!r}"
+    hint = f"Never abort it. Finish it, from any machine, as often as it takes: {call})"
+    if outstanding:
+        hint += f"; or take these keys as they are: {call}, accept={accepted(outstanding)})"
     return CommitIncomplete(
         f"job {job.id!r} is committed, but {what} ({cause.message})",
         job_id=job.id,
         unresolved=unresolved,
         unfinished=unfinished,
-        state=state.value,
+        outstanding=outstanding,
+        state=(State.COMPLETED if outstanding else State.COMMITTING).value,
         hint=hint,
     )

@@ -202,7 +202,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
         if refused:
             etag = other_quoting(etag)
         _pause(runtime, number)
-    raise _unclear(record)
+    raise _unclear(runtime, leaves.key, record)
 
 
 def remove(runtime: Runtime, leaves: Seen) -> bool:
@@ -277,16 +277,21 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
         now = _read_back(runtime, leaves.key, error, record.id)
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
-        raise _unclear(record) from error
+        raise _unclear(runtime, leaves.key, record) from error
     return Swapped(True, _stored(leaves.key, record, written))
 
 
-def _unclear(record: JobRecord) -> OutcomeUnknown:
+def _ask_again(runtime: Runtime, key: str, job_id: str) -> str:
+    dest = f"s3://{runtime.store.bucket}/{key[: key.rindex(MAGIC_JOB_PREFIX)]}"
+    return f"Ask again later: magic_committer.attach({dest!r}, {job_id!r}).state"
+
+
+def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
         " answer",
         job_id=record.id,
-        hint=f"Ask again later: magic_committer.attach(..., {record.id!r}).state",
+        hint=_ask_again(runtime, key, record.id),
     )
 
 
@@ -298,7 +303,7 @@ def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen
             f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
             f" be read: {error.message}",
             job_id=job_id,
-            hint=f"Ask again later: magic_committer.attach(..., {job_id!r}).state",
+            hint=_ask_again(runtime, key, job_id),
         ) from why
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from magic_committer.commit import records
-from magic_committer.commit.outcome import committed_by_marker, outcome_of
+from magic_committer.commit.outcome import accepted, committed_by_marker, outcome_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     CommitIncomplete,
@@ -177,11 +177,13 @@ def _absent(
 def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -> CommitIncomplete:
     """The same error, with the calls that an operator has."""
     call = f"magic_committer.recover({dest.url!r}, {job_id!r}"
-    error.hint = f"Recover it again later: {call})"
+    if not error.outstanding:
+        error.hint = f"Recover it again later: {call})"
     if error.unresolved:
         error.hint = (
             "Somebody aborted these uploads, or the files were visible and then overwritten: the"
-            f" store cannot tell. Take what is there for right: {call}, accept=[...keys]); or undo"
-            f" the job: magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)"
+            f" store cannot tell. Take what is there for right: {call},"
+            f" accept={accepted(error.unresolved)}); or undo the job:"
+            f" magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)"
         )
     return error

@@ -453,7 +453,10 @@ def would_do(
         case State.COMMITTING:
             return _would_complete(progress)
         case State.COMPLETED:
-            return "finish it: all is visible; mark the destination, sweep and close the job"
+            return (
+                "finish it: all is visible; delete what it replaces, mark the destination, sweep"
+                " and close the job"
+            )
         case State.REVERTING:
             return "undo it: abort its uploads, delete what is visible of it, sweep, close"
         case State.CLOSED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -213,7 +213,8 @@ def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: 
     s3.before = before
     with pytest.raises(CommitIncomplete, match=r"t/old\.csv") as raised:
         job.commit()
-    assert raised.value.state == "completed"
+    assert (raised.value.state, raised.value.outstanding) == ("completed", ("t/old.csv",))
+    assert f"recover('s3://bucket/t/', {job.id!r}, accept=['t/old.csv'])" in str(raised.value)
     assert (job.state, job.outcome) == ("completed", "committed")
     s3.before = None
     assert set(visible(s3)) == {"t/old.csv", "t/new.csv"}
@@ -313,11 +314,53 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
     s3.before = before
     with pytest.raises(StoreError):
         job.commit(results)
-    with pytest.raises(mc.IncompleteJob, match="expect=0"):
+    with pytest.raises(mc.OptionError, match="list"):
         job.commit(results)
+    with pytest.raises(mc.IncompleteJob, match=r"job.commit\(\[\], expect=0\)"):
+        job.commit(iter(()))
     assert set(visible(s3)) == {"t/old.csv"}
     assert job.commit(done).files == 1
     assert set(visible(s3)) == {"t/a.csv"}
+
+
+def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemoryStore) -> None:
+    """I2: a pool's iterator raises for one task: the rest of it is a part of the job."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace", accept="results")
+    done = [committed_task(job, name, {f"{name}.csv": b"1"}) for name in ("0", "2")]
+
+    class Results:
+        """As ``multiprocessing.Pool.imap`` gives them: one fails, and it goes on."""
+
+        def __init__(self) -> None:
+            self._items: Iterator[Any] = iter([done[0], ValueError("task 1 failed"), done[1]])
+
+        def __iter__(self) -> Results:
+            return self
+
+        def __next__(self) -> TaskCommit:
+            item = next(self._items)
+            if not isinstance(item, TaskCommit):
+                raise item
+            return item
+
+    results = Results()
+    with pytest.raises(ValueError, match="task 1"):
+        job.commit(results)
+    with pytest.raises(mc.OptionError, match="gives them once"):
+        job.commit(results)
+    assert set(visible(s3)) == {"t/old.csv"}
+    assert mc.attach(DEST, job.id).state == "running"
+
+
+@pytest.mark.parametrize("expect", [False, True, "10", b"1"])
+def test_an_expectation_of_another_kind_is_refused(s3: MemoryStore, expect: Any) -> None:
+    """I10: ``expect=False`` is no word that there are no tasks, ``"10"`` no list of two."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    with pytest.raises(mc.OptionError, match="expect="):
+        job.commit(expect=expect)
+    assert job.commit(expect=1).files == 1
 
 
 @pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
@@ -367,7 +410,35 @@ def test_a_result_that_names_no_pendingset_but_files_is_refused(
 def test_one_result_instead_of_a_list_is_refused(s3: MemoryStore) -> None:
     """A plain mistake gets a plain error, and decides nothing."""
     job = mc.start(DEST)
-    result: Any = committed_task(job, "1", {"a.csv": b"1"})
-    with pytest.raises(MagicError, match="a list of results"):
-        job.commit(result)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    wrong: list[Any] = [result, 5, "1", {"1": result}]
+    for one in wrong:
+        with pytest.raises(MagicError, match="a list of results"):
+            job.commit(one)
     assert job.commit([result]).files == 1
+
+
+# A start that was interrupted ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("job_id", [None, "j"])
+def test_a_start_that_was_interrupted_leaves_no_live_job(
+    s3: MemoryStore, job_id: str | None, landed: bool
+) -> None:
+    """I4: Ctrl-C at the record's PUT: the next ``replace`` is not told that a job lives."""
+
+    def interrupt(request: Request, *_: object) -> None:
+        if request.verb == "put" and request.key.endswith("job.json"):
+            s3.before = s3.after = None
+            raise KeyboardInterrupt
+
+    if landed:
+        s3.after = interrupt
+    else:
+        s3.before = interrupt
+    with pytest.raises(KeyboardInterrupt) as raised:
+        mc.start(DEST, mode="replace", job_id=job_id)
+    assert any("magic_committer.abort('s3://bucket/t/'" in n for n in raised.value.__notes__)
+    assert all(found.state == "closed" for found in mc.inspect(DEST))
+    mc.start(DEST, mode="replace").abort()

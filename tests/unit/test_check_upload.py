@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.check import check_upload
-from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.ready import ReadyUpload, check_upload
 from magic_committer.job import StartedJob, Terms
 from magic_committer.paths import Destination
 from magic_committer.store import Part

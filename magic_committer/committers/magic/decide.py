@@ -12,6 +12,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from magic_committer import stats
@@ -169,10 +170,10 @@ class Deciding:
                     hint="What lies on the store may hold attempts whose input was cut",
                 )
             return None
-        if isinstance(results, TaskCommit):
+        if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
             raise OptionError(
-                f"commit takes a list of results, not one: {results!r}",
-                hint="Pass [result]",
+                f"commit takes a list of results, not {type(results).__name__}: {results!r:.200}",
+                hint="Pass [task.result]",
             )
         wanted = list(results)
         tasks: set[str] = set()
@@ -205,7 +206,8 @@ class Deciding:
         spool: Spool,
     ) -> JobReport:
         if wanted is not None:
-            expected(self._job.id, [result.task for result in wanted], expect)
+            tasks = [result.task for result in wanted]
+            expected(self._job.id, tasks, expect, by_results=True)
         with self._timed(stats.LOAD_SETS):
             loaded, problems = self._load(wanted, spool)
         accepted = self._choose(loaded)
@@ -428,7 +430,8 @@ class Deciding:
             job_id=self._job.id,
             problems=problems,
             hint="Nothing was decided: abort it, or take the keys as they are:"
-            f" magic-committer job commit {self._job.dest} {self._job.id} --accept KEY"
+            f" magic-committer job commit {quote(self._job.dest)} {quote(self._job.id)}"
+            " --accept KEY"
             if self._job.adopted
             else "The job is aborted, nothing of it is visible: run it again as a new job",
         )

@@ -67,16 +67,22 @@ def setup_job(
         given_id=given,
         started=runtime.clock.now(),
     )
-    created = records.create(runtime, paths.record, record)
     job = StartedJob(
         id=name,
         uuid=uuid,
         dest=dest.url,
         terms=terms,
         given_id=given,
-        fence_etag=created.seen.etag,
-        undisturbed=created.undisturbed,
+        fence_etag="",
+        undisturbed=False,
     )
+    try:
+        created = records.create(runtime, paths.record, record)
+    except BaseException as error:
+        if not isinstance(error, MagicError):  # Ctrl-C: it may be stored all the same
+            _take_back(runtime, job, paths, in_flight, error)
+        raise
+    job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
         if _late_proof(runtime, paths, created.seen):
             job = replace(job, undisturbed=False)
@@ -145,6 +151,23 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
             runtime.store.bucket,
             found.notes["conditional_delete"],
         )
+
+
+def _take_back(
+    runtime: Runtime, job: StartedJob, paths: JobPaths, in_flight: int, why: BaseException
+) -> None:
+    """Take back a record whose PUT was interrupted, if it is there; and say how, if it comes."""
+    why.add_note(
+        f"job {job.id!r} may have been started all the same; if so, end it:"
+        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+    )
+    try:
+        seen = records.read(runtime, paths.record)
+    except MagicError as error:
+        why.add_note(f"whether it was cannot be told: {error}")
+        return
+    if seen is not None and seen.record.uuid == job.uuid:
+        _withdraw(runtime, job, seen, in_flight, why)
 
 
 def _withdraw(
