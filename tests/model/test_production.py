@@ -341,3 +341,30 @@ def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:
     fence_first = [trace[fence], *trace[:fence], *trace[fence + 1 :]]
     for changed in (fence_first, trace[::-1]):
         assert not accepts("attempt", changed, job._started, name=result.attempt)
+
+
+def test_another_order_of_looks_is_no_path_of_the_model(recorder: Recorder) -> None:
+    """A job by partition that lists before it looks, does not list again, or does not announce, is
+    refused."""
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    store.put_object("t/p=1/old.csv", b"old")
+    job = mc.start(DEST, mode="replace_partitions", accept="results", track="memory")
+    with job.task("1") as attempt, attempt.open("p=1/a.csv", unique=True) as f:
+        f.write(b"1")
+    assert attempt.result is not None
+    results = [attempt.result]
+    recorder.take()
+    job.commit(results)
+    trace = recorder.take()
+    assert accepts("commit", trace, job._started, results=results)
+    look = next(n for n, s in enumerate(trace) if s.verb == "list" and s.key == "t/__magic_job-")
+    data = [n for n, s in enumerate(trace) if s.verb == "list" and s.key == "t/p=1/"]
+    announcement = next(n for n, s in enumerate(trace) if s.verb == "put")
+    assert announcement < look < data[0] < data[1]
+    listed = trace[data[0]]
+    lists_first = [*trace[:look], listed, *(s for s in trace[look:] if s is not listed)]
+    once = [*trace[: data[1]], *trace[data[1] + 1 :]]
+    unannounced = [*trace[:announcement], *trace[announcement + 1 :]]
+    for changed in (lists_first, once, unannounced):
+        assert not accepts("commit", changed, job._started, results=results)
