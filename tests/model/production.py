@@ -161,6 +161,9 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
             it lists).
     """
     trace = _walked(trace, job)
+    if kind == "setup":
+        probe = JobPaths(Destination.parse(job.dest), job.id).directory + "probe-"
+        trace = [step for step in trace if not step.key.startswith(probe)]
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -425,7 +428,8 @@ class _Translator:
                 return f"{model.tree}{name}/"
             file = self.key(f"{self._dest.prefix}{file.removesuffix(PENDING_SUFFIX)}")
             return f"{model.tree}{name}/{file}.pending"
-        return model.tree + key.removeprefix(paths.directory)
+        uuid = uuid_in_name(key)  # of what the proof of the store has left
+        return model.directory + key.removeprefix(paths.directory) + (f"-{uuid}" if uuid else "")
 
     def is_of_data(self, key: str) -> bool:
         """Whether a key, or a prefix, is of data."""
@@ -450,7 +454,7 @@ class _Translator:
             if answered:
                 self._written.add(step.body)
             return again  # the proof of the store: what was written once is sent again
-        if step.verb == "put" and self._is_magic_marker(step.key):
+        if step.verb in ("put", "head") and self._is_magic_marker(step.key):
             return True
         if step.verb == "head" and answered and step.key == self._paths.record:
             return bool(step.answer.etag != self._job.fence_etag)
@@ -462,6 +466,12 @@ class _Translator:
         key = self.key(step.key)
         if step.verb == "list":
             return self.lists_data(request) and self.is_of_data(step.key)
+        if (
+            step.verb == "head"
+            and isinstance(request, Get)
+            and key.startswith(self.model.directory)
+        ):
+            return key != self.model.record  # under a given id: whose each control object is
         beside = ("/sets/", "/tree/")
         if not ((key and is_data(key)) or any(name in key for name in beside)):
             return False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import count
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.job import TaskCommit
-from magic_committer.options import Accept
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import BY_PARTITION, Accept, Mode
 from magic_committer.testing import memory_store
 from magic_committer.wiring import register_store, unregister_store
 from tests.model.production import Recorder, Sent, accepts, refusal
@@ -58,6 +61,186 @@ def test_a_job_is_a_path_of_the_model(
     job.commit(results)
     trace = recorder.take()
     assert refusal("commit", trace, job._started, results=results) == ""
+
+
+@pytest.mark.parametrize("beside", ["nobody", "an append", "a neighbour"])
+@pytest.mark.parametrize("mode", ["fail", "replace", "fail_partitions", "replace_partitions"])
+def test_a_job_of_each_mode_is_a_path_of_the_model(
+    recorder: Recorder, mode: Mode, beside: str
+) -> None:
+    """Setup and driver of a job that looks around: at jobs, their plans, the data, the marker; also
+    beside a live append that is decided, and one that says it writes another partition."""
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    if mode.startswith("replace"):
+        store.put_object("t/p=1/old.csv", b"old")
+        store.put_object("t/p=2/x/old.csv", b"older")
+        store.put_object("t/_SUCCESS", b"")
+    others: list[mc.Job] = []
+    if beside == "an append":
+        others.append(mc.start(DEST, accept="results", track="memory", mark_success=False))
+    elif mode in BY_PARTITION and beside == "a neighbour":
+        others.append(mc.start(DEST, mode="fail_partitions", accept="results", track="memory"))
+    for other in others:
+        with other.task("1") as attempt:
+            for name in ("p=1/app.csv", "p=2/app.csv") if beside == "an append" else ("p=9/b.csv",):
+                with attempt.open(name, unique=True) as f:
+                    f.write(b"1")
+        state = "completed" if mode.startswith("replace") else "committing"
+        At(store, _nth_swap(1 if state == "committing" else 2), _killed, after=state == "completed")
+        with pytest.raises(_Killed):
+            other.commit([attempt.result])
+        store.before = store.after = None
+    recorder.take()
+    job = mc.start(DEST, mode=mode, accept="results", track="memory")
+    assert refusal("setup", recorder.take(), job._started) == ""
+    results = []
+    for task in ("1", "2"):
+        with job.task(task) as attempt, attempt.open(f"p={task}/a.csv", unique=True) as f:
+            f.write(b"1")
+        results.append(attempt.result)
+    recorder.take()
+    assert job.commit(results).outcome == "committed"
+    trace = recorder.take()
+    assert refusal("commit", trace, job._started, results=results) == ""
+    if beside == "an append" and mode.startswith("replace"):  # it was met, and spared
+        heads = [step.key for step in trace if step.verb == "head"]
+        assert any("/app-mcj" in key for key in heads)
+
+
+class _Killed(BaseException):
+    """The process is gone."""
+
+
+def _killed() -> None:
+    raise _Killed
+
+
+def _nth_swap(number: int) -> Callable[[Request], bool]:
+    """The n-th swap of a record."""
+    swaps = count(1)
+    decides = record_put("committing")
+    return lambda request: decides(request) and next(swaps) == number
+
+
+def test_a_conflict_that_is_reverted_is_a_path_of_the_model(recorder: Recorder) -> None:
+    """A foreign object is at a key of a job of mode `fail` when it is to be completed: the job is
+    reverted by the files that the driver knows."""
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    job = mc.start(DEST, mode="fail", accept="results", track="memory")
+    recorder.take()
+    results = []
+    for task in ("1", "2"):
+        with job.task(task) as attempt, attempt.open(f"{task}.csv") as f:
+            f.write(b"1")
+        results.append(attempt.result)
+    recorder.take()
+    At(
+        store,
+        lambda r: r.verb == "complete_upload" and r.key == "t/2.csv",
+        lambda: store.put_object("t/2.csv", b"foreign"),
+    )
+    with pytest.raises(mc.DestinationExists):
+        job.commit(results)
+    trace = recorder.take()
+    assert {"complete_upload", "abort_upload", "delete_one"} <= {step.verb for step in trace}
+    assert refusal("commit", trace, job._started, results=results) == ""
+
+
+def test_a_decision_that_is_refused_when_it_was_not_answered_is_a_path_of_the_model(
+    recorder: Recorder,
+) -> None:
+    """The first sending of the deciding swap lands and is not answered, the adapter's second is
+    refused: the driver reads the record back and finds that it has won."""
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    job = mc.start(DEST, accept="results", track="memory")
+    results = [result for result, _ in attempts(job, recorder)]
+
+    def refused() -> None:
+        raise PermissionDenied("the token has expired", attempts=2)
+
+    At(store, record_put("committing"), refused, after=True)
+    assert job.commit(results).outcome == "committed"
+    trace = recorder.take()
+    assert any(isinstance(step.answer, PermissionDenied) for step in trace)
+    assert refusal("commit", trace, job._started, results=results) == ""
+
+
+# Attempts that several handles share --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort", "committed first", "aborted first", "late"])
+def test_handles_on_one_attempt_are_paths_of_the_model(recorder: Recorder, ends: str) -> None:
+    """One handle closes a file; another commits or aborts the attempt, before or after it, or the
+    job has ended: each sends what the model's handles send."""
+    job = mc.start(DEST, accept="listing", track="s3")
+    one, two = job.task("1", attempt="a1"), job.task("1", attempt="a1")
+    recorder.take()
+    with one.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    closed = recorder.take()
+    known = {"name": "a1", "of_task": "1"}
+    if ends in ("committed first", "aborted first", "late"):
+        if ends == "late":
+            job.abort()
+            recorder.take()
+        else:
+            (two.commit if ends == "committed first" else two.abort)()
+            kind = "commit attempt" if ends == "committed first" else "abort attempt"
+            assert refusal(kind, recorder.take(), job._started, **known) == ""
+        if ends == "committed first":
+            one.commit()
+        else:
+            with pytest.raises((mc.TaskFailed, mc.JobNotRunning)):
+                one.commit()
+        trace = recorder.take()
+        assert refusal("commit attempt", trace, job._started, closed=closed, **known) == ""
+        return
+    (two.commit if ends == "commit" else two.abort)()
+    assert refusal(f"{ends} attempt", recorder.take(), job._started, **known) == ""
+    with pytest.raises(mc.TaskFailed) if ends == "commit" else nullcontext():
+        one.abort()
+    trace = recorder.take()
+    assert refusal("abort attempt", trace, job._started, closed=closed, **known) == ""
+
+
+@pytest.mark.parametrize("ends", ["well", "late", "committed", "aborted"])
+def test_a_file_that_is_closed_by_path_is_a_path_of_the_model(
+    recorder: Recorder, ends: str
+) -> None:
+    """A process that opens a path by name saves its file, then looks whether it came too late: for
+    the job, or for the attempt."""
+    job = mc.start(DEST, accept="listing", track="s3")
+    other = job.task("1", attempt="a1")
+    recorder.take()
+    base = f"__magic_job-{job.id}/job-{job.id}/00/tasks/a1/__base"
+    file = mc.open_magic(f"{DEST}/{base}/b.csv")
+    file.write(b"1")
+    file._sender.created()  # its Create was answered
+    opened = recorder.take()
+    if ends == "late":
+        job.abort()
+    elif ends != "well":
+        (other.commit if ends == "committed" else other.abort)()
+    recorder.take()
+    with nullcontext() if ends == "well" else pytest.raises((mc.TaskFailed, mc.JobNotRunning)):
+        file.close()
+    trace = [step for step in opened if step.verb != "get"] + recorder.take()
+    assert refusal("close", trace, job._started, name="a1") == ""
+
+
+def test_an_abort_without_its_proof_is_no_path_of_the_model(recorder: Recorder) -> None:
+    """A sweep that believes its aborts is refused, also where it goes on as if they were proved."""
+    job = mc.start(DEST, accept="results", track="memory")
+    attempts(job, recorder)
+    job.abort()
+    trace = recorder.take()
+    assert accepts("abort", trace, job._started)
+    unproved = [step for step in trace if step.verb != "list_parts"]
+    assert len(unproved) < len(trace)
+    assert "did not prove" in refusal("abort", unproved, job._started)
 
 
 def test_an_abort_and_the_late_task_are_paths_of_the_model(recorder: Recorder) -> None:
@@ -158,3 +341,30 @@ def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:
     fence_first = [trace[fence], *trace[:fence], *trace[fence + 1 :]]
     for changed in (fence_first, trace[::-1]):
         assert not accepts("attempt", changed, job._started, name=result.attempt)
+
+
+def test_another_order_of_looks_is_no_path_of_the_model(recorder: Recorder) -> None:
+    """A job by partition that lists before it looks, does not list again, or does not announce, is
+    refused."""
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    store.put_object("t/p=1/old.csv", b"old")
+    job = mc.start(DEST, mode="replace_partitions", accept="results", track="memory")
+    with job.task("1") as attempt, attempt.open("p=1/a.csv", unique=True) as f:
+        f.write(b"1")
+    assert attempt.result is not None
+    results = [attempt.result]
+    recorder.take()
+    job.commit(results)
+    trace = recorder.take()
+    assert accepts("commit", trace, job._started, results=results)
+    look = next(n for n, s in enumerate(trace) if s.verb == "list" and s.key == "t/__magic_job-")
+    data = [n for n, s in enumerate(trace) if s.verb == "list" and s.key == "t/p=1/"]
+    announcement = next(n for n, s in enumerate(trace) if s.verb == "put")
+    assert announcement < look < data[0] < data[1]
+    listed = trace[data[0]]
+    lists_first = [*trace[:look], listed, *(s for s in trace[look:] if s is not listed)]
+    once = [*trace[: data[1]], *trace[data[1] + 1 :]]
+    unannounced = [*trace[:announcement], *trace[announcement + 1 :]]
+    for changed in (lists_first, once, unannounced):
+        assert not accepts("commit", changed, job._started, results=results)

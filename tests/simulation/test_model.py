@@ -4,9 +4,8 @@ The model (tests/model) is searched over all interleavings; the simulation drive
 sample of schedules, in each of which one process is killed, is recorded call by call: what drivers
 sent beside their tasks and their neighbours, and what the recoveries sent that came after.
 
-Left out, for the model tells of them with other reads: jobs with a given id or tracked on the
-store, calls that raise; and what the model does not know: other modes, public handles, careless
-callers (`drawing.Focus.plain`).
+Left out: calls that raise, and what the model does not know: jobs that are ``exclusive``, public
+handles, careless callers (`drawing.Focus.plain`).
 """
 
 from __future__ import annotations
@@ -15,13 +14,14 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from magic_committer.commit import records
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.job import JobReport, StartedJob, State
+from magic_committer.options import Mode
 from magic_committer.paths import JobPaths
 from magic_committer.recovery import finish
 from magic_committer.runtime import Runtime
@@ -33,7 +33,7 @@ from tests.simulation.tally import quiet
 from tests.simulation.world import DEST, World
 
 SEEDS = 200
-APPEND = drawing.Focus(modes=("append",), plain=True)
+PLAIN = drawing.Focus(plain=True)
 KINDS = {State.RUNNING: ("abort", 2), State.COMPLETED: ("", 0)}
 """What a recovery is to the model, and after how many reads of the job's age. Of a job whose driver
 was killed in the middle of its sweep the model makes other reads."""
@@ -113,13 +113,16 @@ def test_what_actors_send_is_a_path_of_the_model(calls: list[Call]) -> None:
     what the model's processes send, and go on as they do."""
     for seed in range(SEEDS):
         world = World(random.Random(seed))
-        schedule._simulate(world, seed, APPEND)
+        schedule._simulate(world, seed, PLAIN)
         world.close()
     kinds: Counter[str] = Counter()
+    commits: Counter[str] = Counter()
     for call in calls:
         terms = call.job.terms
-        known = terms.mode == "append" and terms.track == "memory" and not terms.exclusive
-        if known and not call.job.given_id and call.kind:
+        if call.kind and not terms.exclusive:
             kinds[call.kind] += 1
-            assert refusal(call.kind, call.trace, call.job, **call.known) == "", call.kind
+            commits[terms.mode] += call.kind == "commit"
+            commits["given"] += call.kind == "commit" and call.job.given_id
+            assert refusal(call.kind, call.trace, call.job, **call.known) == "", call
     assert min(kinds[kind] for kind in ("setup", "commit", "recovery", "abort")) >= 10, kinds
+    assert min(commits[mode] for mode in (*get_args(Mode), "given")) >= 5, commits
