@@ -74,7 +74,7 @@ def main() -> int:
 
 def _all(everything: bool) -> list[Mutant]:
     if not everything:
-        return selection.whole()
+        return list(selection.whole())
     drawn = [mutant for path in files() for mutant in selection.operated(path)]
     return [*selection.hand_made(), *drawn]
 

@@ -2,4 +2,35 @@
 
 from __future__ import annotations
 
-EXPLAINED: dict[str, str] = {}
+EXPLAINED: dict[str, str] = {
+    "commit/check.py:missing_uploads:plus:4a711201": (
+        "the number is shown as progress only; what is missing does not depend on it"
+    ),
+    "commit/keyset.py:KeySet.ticked:without part 1:91a5d790": (
+        "equivalent: the second word of an empty slot is 0, so it is not ticked"
+    ),
+    "commit/load.py:_parse:without part 2:db8f2766": (
+        "equivalent: a decoded pendingset always has statistics, an empty mapping at least"
+    ),
+    "commit/marker.py:may_replace:boundary:79193c0e": (
+        "of jobs that complete in the same second either marker may stay: marker.py says so"
+    ),
+    "commit/marker.py:write_marker:or for and:c5f4bb59": (
+        "the other quoting is tried one time too early: one more try of five, and no other write"
+    ),
+    "commit/marker.py:write_marker:without part 2:c5f4bb59": (
+        "the other quoting is tried one time too early: one more try of five, and no other write"
+    ),
+    "commit/sweep.py:_Sweep.abort_listed:one time less:e532d836": (
+        "four rounds or five: parts that outlive so many are told either way, and swept again"
+    ),
+    "recovery/clearing.py:Clearing._clear:one time less:e532d836": (
+        "four aborts or five: an upload that outlives so many is told either way"
+    ),
+    "recovery/uploads.py:Survey._look_up:boundary:0b347015": (
+        "an age that is the limit to the microsecond: dead or alive, both are within the grain"
+    ),
+    "recovery/uploads.py:Survey._neighbours:boundary:0b347015": (
+        "an age that is the limit to the microsecond: near or not, both are within the grain"
+    ),
+}

@@ -6,6 +6,8 @@ The draw is by the hash of each name, so that it stays the same for all code tha
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from functools import cache
 
 from tests.mutants.by_hand import HAND_MADE
 from tests.mutants.loading import is_whole
@@ -59,7 +61,8 @@ def share(path: str) -> float:
     return next(part for folder, part in SHARES.items() if path.startswith(folder))
 
 
-def whole() -> list[Mutant]:
+@cache
+def whole() -> tuple[Mutant, ...]:
     """What `make mutants` tries."""
     drawn = [
         mutant
@@ -67,10 +70,10 @@ def whole() -> list[Mutant]:
         for mutant in drawn_from(path)
         if rank(mutant) < share(path) and is_whole(mutant.tree())
     ]
-    return [*hand_made(), *drawn]
+    return (*hand_made(), *drawn)
 
 
-def sample(mutants: list[Mutant], explained: set[str]) -> list[Mutant]:
+def sample(mutants: Sequence[Mutant], explained: set[str]) -> list[Mutant]:
     """What CI tries: the hand-made, and some of the others; no survivors that are explained, for
     they take long."""
     left = [mutant for mutant in mutants if mutant.id not in explained]

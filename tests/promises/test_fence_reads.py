@@ -78,3 +78,10 @@ def test_another_runs_record_does_not_let_a_zombie_live(fenced: Fenced) -> None:
     late = fenced.fence.must_undo()
     assert late is not None
     assert late.state == "absent"
+
+
+def test_before_the_first_create_is_answered_there_is_nothing_to_cover(fenced: Fenced) -> None:
+    """A block that is handed over before the Create was answered costs no read."""
+    fenced.fence.check_if_due()
+    fenced.fence.check()
+    assert heads(fenced) == 0

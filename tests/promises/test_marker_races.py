@@ -11,8 +11,13 @@ import pytest
 
 from magic_committer.commit import records
 from magic_committer.commit.marker import marker_ref, write_marker
-from magic_committer.errors import Unanswered, WriteConflict
-from magic_committer.formats import new_success
+from magic_committer.errors import (
+    InvalidRequest,
+    PreconditionFailed,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.job import JobRecord, ObjectRef, State, Terms
 from magic_committer.memory import Request
 from magic_committer.pool import ThreadPool
@@ -200,3 +205,37 @@ def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
     job.s3.before = fail
     with pytest.raises(Unanswered, match="down"):
         job.mark()
+
+
+def test_a_marker_that_is_too_large_to_read_counts_by_its_time(job: Finishing) -> None:
+    """I8: a foreign `_SUCCESS` that nobody would read is a marker: later than ours it stays."""
+    job.machine.later(10)
+    job.s3.put_object(MARKER, b"x" * (SUCCESS_BYTES_MAX + 1))
+    assert "completed later" in job.mark()
+    assert len(job.s3.body(MARKER)) == SUCCESS_BYTES_MAX + 1
+
+
+def test_a_marker_that_the_store_refuses_to_give_is_an_error(after_another: Finishing) -> None:
+    """I8: a GET that is refused tells nothing of the marker: nothing is written over it."""
+
+    def refuse(request: Request) -> None:
+        if (request.verb, request.key) == ("get", MARKER):
+            raise InvalidRequest("it wants a key", status=400, code="InvalidRequest")
+
+    after_another.s3.before = refuse
+    with pytest.raises(InvalidRequest, match="it wants a key"):
+        after_another.mark()
+    after_another.s3.before = None
+    assert after_another.s3.body(MARKER) == b"older"
+
+
+def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finishing) -> None:
+    """The marker's ETag is sent in the other quoting once the same marker was refused."""
+
+    def refuse_quotes(request: Request) -> None:
+        if put(request) and (request.if_match or "").startswith('"'):
+            raise PreconditionFailed("it compares with the quotes")
+
+    after_another.s3.before = refuse_quotes
+    assert after_another.mark() == ""
+    assert after_another.is_ours()

@@ -7,13 +7,14 @@ import pytest
 from magic_committer.commit import records
 from magic_committer.errors import (
     JobExists,
+    NotSupported,
     OutcomeUnknown,
     PermissionDenied,
     PreconditionFailed,
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import JobRecord, ObjectRef, State, Terms
+from magic_committer.job import JOB_METADATA, JobRecord, ObjectRef, State, Terms
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import ConditionalWrites
 from magic_committer.pool import ThreadPool
@@ -221,3 +222,43 @@ def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
     created = records.create(runtime, KEY, record)
     assert created.seen.record == record
     assert created.undisturbed is False
+
+
+@pytest.mark.parametrize("conditional_writes", ["on", "off"])
+def test_every_version_of_the_record_carries_the_jobs_token(
+    s3: MemoryStore, runtime: Runtime, conditional_writes: ConditionalWrites
+) -> None:
+    """I6: by its token cleanup knows a control object as ours; the record has it in every state."""
+    seen = running(runtime, conditional_writes)
+    assert s3.head(KEY).metadata == {JOB_METADATA: "0" * 32}
+    to(runtime, seen)
+    assert s3.head(KEY).metadata == {JOB_METADATA: "0" * 32}
+
+
+def test_a_store_that_refuses_conditional_deletes_keeps_the_record(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """A refused condition is no error: the record stays, and it is told that it stays."""
+    seen = running(runtime)
+
+    def refuse() -> None:
+        raise NotSupported("no If-Match on DELETE")
+
+    At(s3, lambda r: r.verb == "delete_one", refuse)
+    assert records.remove(runtime, seen) is False
+    assert stored(runtime).record == seen.record
+
+
+def test_a_delete_that_is_always_refused_keeps_the_record(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I5: after some 412s with the record unchanged it is told that the record is there."""
+    seen = running(runtime)
+
+    def refuse(request: Request) -> None:
+        if request.verb == "delete_one":
+            raise PreconditionFailed("always")
+
+    s3.before = refuse
+    assert records.remove(runtime, seen) is False
+    assert stored(runtime).record == seen.record

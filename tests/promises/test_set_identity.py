@@ -161,3 +161,25 @@ def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     with pytest.raises(mc.CommitIncomplete, match="not the version"):
         mc.recover(DEST, job.id)
     assert visible(s3) == {}
+
+
+def test_a_set_that_was_copied_without_its_metadata_is_known_by_its_content(
+    s3: MemoryStore,
+) -> None:
+    """I2: the result names key and ETag, and the content says whose it is: a copy of the same bytes
+    without metadata is the set that the task wrote."""
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    s3.put(result.key, s3.body(result.key))
+    assert job.commit([result]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_set_that_says_nothing_of_itself_is_known_by_its_metadata(s3: MemoryStore) -> None:
+    """I2: job, task and attempt stand in the object's metadata too."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    stored = decode_pendingset(s3.body(result.key), result.key)
+    rewrite(s3, result.key, replace(stored, extra_data={}))
+    assert job.commit(expect=["1"]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}

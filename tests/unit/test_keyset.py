@@ -1,0 +1,64 @@
+"""`KeySet`: the names of millions of uploads, by hash; whoever is taken for another is aborted."""
+
+from __future__ import annotations
+
+import pytest
+
+from magic_committer.commit import keyset
+from magic_committer.commit.keyset import KeySet
+
+
+def test_what_was_added_is_in_it_and_nothing_else() -> None:
+    """Membership, through several growths of the table."""
+    names = KeySet()
+    keys = [f"t/{number}.csv\0id" for number in range(5000)]
+    assert all(names.add(key) for key in keys)
+    assert all(key in names for key in keys)
+    assert not any(f"{key}x" in names for key in keys)
+    assert len(names) == 5000
+
+
+def test_a_key_is_added_once() -> None:
+    """The second `add` of a key says that it was there, and does not count it."""
+    names = KeySet()
+    assert names.add("a")
+    assert not names.add("a")
+    assert len(names) == 1
+
+
+def test_ticking_tells_what_is_in_the_set() -> None:
+    """`tick` is True for a key of the set, each time, and False for another; each key is ticked off
+    once."""
+    names = KeySet(2)
+    names.add("a")
+    names.add("b")
+    assert names.tick("a")
+    assert names.tick("a")
+    assert not names.tick("c")
+    assert names.unticked == 1
+    assert names.ticked("a")
+    assert not names.ticked("b")
+    assert not names.ticked("c")
+
+
+def test_ticks_survive_growth() -> None:
+    """A key that was ticked off stays so when the table grows."""
+    names = KeySet()
+    names.add("a")
+    names.tick("a")
+    for number in range(5000):
+        names.add(f"{number}")
+    assert names.ticked("a")
+    assert names.unticked == 5000
+
+
+def test_keys_with_half_a_hash_in_common_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both words of the hash tell keys apart: with one of them alike they are still two keys."""
+    hashes = {"a": (3, 4), "same high": (3, 6), "same low": (5, 4), "absent": (3, 8)}
+    monkeypatch.setattr(keyset, "_hash", lambda key: hashes[key])
+    names = KeySet()
+    for key in ("a", "same high", "same low"):
+        assert names.add(key)
+    assert names.tick("same high")
+    assert not names.ticked("a")
+    assert "absent" not in names
