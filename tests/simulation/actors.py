@@ -418,7 +418,7 @@ def foreign(world: World, deeds: tuple[str, ...], after: Signal | None, actor: A
     if after is not None:
         world.scheduler.await_if_possible(after)
     for deed in deeds:
-        world.wait_turns(1 + int(world.chance.random() * 60))
+        world.wait_turns(1 + int(world.chance.random() * (60 if deed != "drop" else 3)))
         data = [k for k, o in world.watch.truth.objects.items() if o.upload]
         if deed == "overwrite" and data:
             world.foreign_put(world.chance.choice(data), b"foreign")
@@ -428,6 +428,8 @@ def foreign(world: World, deeds: tuple[str, ...], after: Signal | None, actor: A
             world.foreign_delete(world.chance.choice(data))
         elif deed == "ahead" and (open_keys := world.open_keys()):
             world.foreign_put(world.chance.choice(open_keys), b"foreign")
+        elif deed == "drop" and (planned := world.planned_uploads()):
+            world.foreign_abort(world.chance.choice(planned))
         elif deed == "same":
             for key in (f"{DEST.prefix}old.csv", f"{DEST.prefix}p=0/old.csv"):
                 world.foreign_put(key, b"old")

@@ -86,7 +86,7 @@ RESTS = (0.0, 0.0, 2000.0, 8000.0)
 
 DEEDS = (
     "overwrite", "ahead", "ahead", "delete", "mark", "mark alike", "mark alike", "overwrite old",
-    "same", "same", "upload", "write",
+    "same", "same", "upload", "write", "drop", "drop",
 )  # fmt: skip
 
 
@@ -290,6 +290,10 @@ def others(world: World, focus: Focus, driver: Actor) -> None:
         count = 1 + int(chance.random() * 2)
         deeds = tuple(chance.choice(focus.deeds or DEEDS) for _ in range(count))
         signal = _window(world, driver) if chance.random() < 0.6 else None
+        if "drop" in deeds:  # it strikes between the decision and the Completes
+            signal = Signal()
+            driver.awaited.setdefault("complete_upload", []).append(signal)
+            driver.holds["complete_upload"] = chance.choice(HOLDS)
         world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds, signal))
 
 

@@ -375,6 +375,11 @@ class Effects(Judge):
         """Another program deleted an object."""
         self.truth.note_gone(key)
 
+    def foreign_abort(self, upload_id: str) -> None:
+        """Somebody else aborted an upload of a job of ours."""
+        self.truth.open.discard(upload_id)
+        self.truth.meddled.add(self.truth.uploads[upload_id].key)
+
     def foreign_upload(self, upload_id: str, key: str) -> None:
         """Another program started an upload."""
         self.truth.note_upload(upload_id, key, None)

@@ -202,6 +202,17 @@ class World:
         """Another program starts an upload."""
         self.watch.foreign_upload(self.store.start_upload(key), key)
 
+    def foreign_abort(self, upload_id: str) -> None:
+        """A lifecycle rule, or a Hadoop neighbour, aborts an upload."""
+        self.store.drop_upload(upload_id)
+        self.watch.foreign_abort(upload_id)
+
+    def planned_uploads(self) -> list[str]:
+        """Open uploads of jobs that are being completed."""
+        truth = self.watch.truth
+        jobs = [job for job in truth.jobs.values() if job.state == "committing"]
+        return sorted(upload for job in jobs for upload in job.accepted if upload in truth.open)
+
     def open_keys(self) -> list[str]:
         """Keys of data that jobs of ours are writing."""
         truth = self.watch.truth
