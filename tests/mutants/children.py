@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import threading
@@ -146,7 +147,7 @@ def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch
     code = 1
     try:
         os.setpgid(0, 0)
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent, scratch.parent), daemon=True).start()
         threading.Thread(target=_end_idle, daemon=True).start()
         log = os.open(scratch / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
@@ -179,9 +180,10 @@ def _end_idle() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, all_scratch: Path) -> None:
     while os.read(parent, 1):
         continue
+    shutil.rmtree(all_scratch, ignore_errors=True)  # a parent that was killed could not
     os.killpg(0, signal.SIGKILL)
 
 

@@ -112,18 +112,24 @@ def test_a_child_that_dies_is_no_kill(tmp_path: Path) -> None:
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
-    """When the suite is killed with -9 its children end, and what they have started."""
+    """When the suite is killed with -9 its children end, what they have started too, and no file of
+    theirs stays."""
     notes = tmp_path / "notes"
     program = (
         "from tests.mutants.test_forks import Does, answer_of\n"
         f"answer_of(Does('sleeps', {str(notes)!r}))"
     )
-    parent = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    files = tmp_path / "files"
+    files.mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "TMPDIR": str(files)}
+    )
     found = pids(notes)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert len(found) == 2
     assert all(is_gone(pid) for pid in found)
+    assert list(files.iterdir()) == []
 
 
 def test_the_suite_kills_a_mutant_and_touches_no_file() -> None:
