@@ -16,6 +16,7 @@ from dataclasses import replace
 from enum import Enum
 
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.records import may_still_land
 from magic_committer.commit.upload_state import UploadState, upload_state
 from magic_committer.errors import (
     InvalidRequest,
@@ -143,8 +144,8 @@ def _settle(
         return Completion.DONE, None
     if conflict and look.there is not None:
         return Completion.CONFLICT, error
-    if look.state is UploadState.GONE:
-        return Completion.UNRESOLVED, error
+    if look.state is UploadState.GONE and not may_still_land(error):
+        return Completion.UNRESOLVED, error  # else the store may be completing it: ask again
     if look.error is not None and isinstance(error, NotFound):
         return Completion.UNFINISHED, look.error  # what keeps us from telling why it was not found
     return Completion.UNFINISHED, error

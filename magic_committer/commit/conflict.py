@@ -32,7 +32,7 @@ second listing shows that the first did not is its work, and then all is done on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -45,7 +45,7 @@ from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
-from magic_committer.errors import ConflictingJob, DestinationExists, NotFound
+from magic_committer.errors import ConflictingJob, DestinationExists, FormatError, NotFound
 from magic_committer.job import ObjectRef, StartedJob, State
 from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.paths import Destination, JobPaths, is_hidden
@@ -103,7 +103,12 @@ def existing(
                 for page in outcome.unwrap():
                     yield from (info for info in page.objects if _is_data(info, dest))
                     below += page.prefixes
-        level = [p for p in below if not is_hidden(dest.relative(p))] if deep else []
+        level = _to_list(dest, below) if deep else []
+
+
+def _to_list(dest: Destination, prefixes: Iterable[str]) -> list[str]:
+    """Directories that may hold data."""
+    return [prefix for prefix in prefixes if not is_hidden(dest.relative(prefix))]
 
 
 def _is_data(info: ObjectInfo, dest: Destination) -> bool:
@@ -135,9 +140,28 @@ def refuse_existing_data(
     partitions: Sequence[str] | None = None,
 ) -> None:
     """Raise `DestinationExists` if there is data where the job must find none."""
-    with closing(existing(runtime, dest, partitions, in_flight)) as found:
-        for info in found:
-            raise destination_exists(job, info.key)
+    deep = partitions is None
+    level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
+
+    def first(prefix: str) -> tuple[ObjectInfo | None, list[str]]:
+        """The first data there, or the directories to look into: no page more than need be."""
+        below: list[str] = []
+        for page in runtime.store.list(prefix, delimiter="/"):
+            for info in page.objects:
+                if _is_data(info, dest):
+                    return info, []
+            below += page.prefixes
+        return None, below
+
+    while level:
+        below: list[str] = []
+        with closing(_each(runtime, first, level, in_flight)) as outcomes:
+            for outcome in outcomes:
+                found, directories = outcome.unwrap()
+                if found is not None:
+                    raise destination_exists(job, found.key)
+                below += directories
+        level = _to_list(dest, below) if deep else []
 
 
 def replaced(
@@ -212,7 +236,7 @@ def _of_decided_jobs(
             continue
         their = StartedJob.attached(record, dest.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with suppress(NotFound):
+        with suppress(NotFound), _told_of(job, other):
             plan = load_plan(runtime, their, record.plan)
             for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
@@ -223,6 +247,16 @@ def _of_decided_jobs(
             theirs.append(keys)
             kept |= visible
     return theirs, kept
+
+
+@contextmanager
+def _told_of(job: StartedJob, other: records.Seen) -> Iterator[None]:
+    """A plan or a set of another job that cannot be trusted is that job's: who it is, and what to
+    do about it, is told."""
+    try:
+        yield
+    except FormatError as error:
+        raise _conflict(job, other, f", and what it publishes cannot be read: {error}") from error
 
 
 def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:

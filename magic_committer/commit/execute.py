@@ -36,6 +36,7 @@ from magic_committer.commit.outcome import (
 from magic_committer.commit.plan import Plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.sweep import Swept, sweep
+from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -89,6 +90,8 @@ class Execution:
     Attributes:
         may_remove: this process decided, alone and undisturbed, a job whose id was drawn: the
             record may go; everyone else leaves it ``closed``.
+        tidies: old closed records of other jobs are taken along (`closed`); not by operators, whose
+            cleanup does it once for all.
         accept: keys that the operator takes as they are: unresolved ones, replaced ones that cannot
             be deleted, a `_SUCCESS` that cannot be written.
     """
@@ -101,6 +104,7 @@ class Execution:
     in_flight: int
     statistics: Statistics
     accept: Collection[str] = ()
+    tidies: bool = True
     names: KeySet = field(default_factory=KeySet)
     knows_all: bool = field(default=False, init=False)
     """``names`` holds every upload of the plan: this process has completed them."""
@@ -205,7 +209,7 @@ class Execution:
                     if completion is Completion.CONFLICT and outcome.item.key not in self.accept:
                         raise Conflict(outcome.item.key)
                     if completion is not Completion.UNFINISHED and outcome.item.key in self.accept:
-                        self.warnings.append(f"{outcome.item.key} was accepted as it is")
+                        self._take_as_it_is(outcome.item)
                         continue
                     first_error = first_error or error
                     if completion is Completion.UNRESOLVED:
@@ -240,6 +244,14 @@ class Execution:
             tuple(unfinished),
         ) from first_error
 
+    def _take_as_it_is(self, upload: ReadyUpload) -> None:
+        """An operator takes what is at a key: the job's own upload is not needed any more, and the
+        sweep would spare it, for the plan names it."""
+        self.warnings.append(f"{upload.key} was accepted as it is")
+        removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
+        if removed.removal is Removal.LEFT:
+            self.warnings.append(f"the upload of {upload.key} may be open still: {removed.why}")
+
     def _uploads(self) -> Iterator[ReadyUpload]:
         for uploads, statistics in self.source.uploads():
             self.statistics.merge(statistics)
@@ -271,7 +283,9 @@ class Execution:
         self.warnings += swept.warnings
         if swept.again:
             return State.COMPLETED, swept
-        state = finish(self.runtime, seen, "committed", self.may_remove, self.warnings)
+        state = finish(
+            self.runtime, seen, "committed", self.may_remove, self.warnings, tidies=self.tidies
+        )
         return state, swept
 
     def _delete_replaced(self) -> None:
@@ -318,9 +332,7 @@ class Execution:
             self.warnings.append(f"{self.dest.success_key} was accepted as it is")
             return True
         try:
-            if not self.names:  # this process completed nothing: the names are still to be read
-                for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
-                    continue
+            self._read_names()
             left = write_marker(
                 self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
             )
@@ -339,6 +351,17 @@ class Execution:
         if left:
             self.warnings.append(f"_SUCCESS was left as it is: {left}")
         return True
+
+    def _read_names(self) -> None:
+        """The first names for `_SUCCESS`, if this process has completed nothing. They are for
+        people: a set that cannot be trusted any more is no reason to leave the marker out."""
+        if self.names:
+            return
+        try:
+            for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
+                continue
+        except FormatError as error:
+            self.warnings.append(f"_SUCCESS names {len(self.filenames)} files: {error}")
 
     def _success_data(self, seen: records.Seen) -> SuccessData:
         self.statistics.add(stats.JOBS_COMPLETED)
@@ -366,7 +389,13 @@ class Execution:
 
 
 def finish(
-    runtime: Runtime, seen: records.Seen, outcome_word: str, may_remove: bool, warnings: list[str]
+    runtime: Runtime,
+    seen: records.Seen,
+    outcome_word: str,
+    may_remove: bool,
+    warnings: list[str],
+    *,
+    tidies: bool = True,
 ) -> State:
     """The last arrow: the record goes, or says ``closed`` for whoever still asks.
 
@@ -380,7 +409,7 @@ def finish(
     except (StoreError, OutcomeUnknown) as error:
         warnings.append(f"the job's record could not be finished: {error}")
         return seen.record.state
-    if swapped.won:
+    if swapped.won and tidies:
         forget_some(runtime, seen.key)
     return swapped.now.record.state if swapped.now else State.ABSENT
 

@@ -94,14 +94,18 @@ def _undo_all(
 
 
 def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int) -> Any:
-    remover = UploadRemover(runtime, look_first=False)
+    # It looks first: what has become visible cannot be completed once more, and on some stores its
+    # abort costs the object at its key, which may be a neighbour's by now.
+    remover = UploadRemover(runtime)
 
     def one(upload: ReadyUpload) -> None:
         removed = remover.remove(UploadName.of(upload))
         if removed.removal is Removal.LEFT:
             raise AbortIncomplete(f"the upload of {upload.key}: {removed.why}", job_id=job.id)
         info = _became(runtime, upload)
-        if info is None or delete_if_same(runtime, info.key, info.etag, info.version_id):
+        if info is None or delete_if_same(
+            runtime, info.key, info.etag, info.version_id, modified=info.last_modified
+        ):
             return
         # Left, because it is another by now. Or was the DELETE refused?
         if _became(runtime, upload) is not None:

@@ -114,7 +114,7 @@ def _follow(committer: MagicCommitter, seen: records.Seen, accept: Collection[st
     if seen.record.state not in FORWARD:
         return committer.abort_job(role="recovery")
     try:
-        return committer.commit_job(accept=accept)
+        return committer.commit_job(accept=accept, role="recovery")
     except DestinationExists as conflict:  # mode `fail`: it was undone instead, and that is its end
         if isinstance(conflict.report, JobReport):
             return conflict.report

@@ -101,9 +101,14 @@ class MagicCommitter:
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
         accept: Collection[str] = (),
+        role: str = "driver",
     ) -> JobReport:
-        """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable."""
-        return self._deciding().commit(results, expect, accept)
+        """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable.
+
+        Args:
+            role: ``"driver"``, or ``"recovery"`` for an operator.
+        """
+        return self._deciding(role).commit(results, expect, accept)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
@@ -111,8 +116,8 @@ class MagicCommitter:
         """What `commit_job` would decide upon: see `decide.Deciding.look`. Reads only."""
         return self._deciding().look(expect, accept)
 
-    def _deciding(self) -> Deciding:
-        return Deciding(self.runtime, self.job, self._options.commit_threads)
+    def _deciding(self, role: str = "driver") -> Deciding:
+        return Deciding(self.runtime, self.job, self._options.commit_threads, role)
 
     def abort_job(self, *, revert: bool = False, role: str = "driver") -> JobReport:
         """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable.

@@ -88,8 +88,10 @@ class Prospect:
 class Deciding:
     """One process committing one job."""
 
-    def __init__(self, runtime: Runtime, job: StartedJob, in_flight: int) -> None:
-        self._follower = Follower(runtime, job, in_flight)
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, in_flight: int, role: str = "driver"
+    ) -> None:
+        self._follower = Follower(runtime, job, in_flight, role)
         self._runtime = runtime
         self._job = job
         self._in_flight = in_flight
@@ -211,12 +213,12 @@ class Deciding:
         with self._timed(stats.LOAD_SETS):
             loaded, problems = self._load(wanted, spool)
         accepted = self._choose(loaded)
-        if wanted is None:
+        if wanted is None and (accepted or not problems or expect is not None):
             try:
                 expected(self._job.id, [one.task for one in accepted], expect)
             except IncompleteJob as error:
                 return self._unless_decided(seen, error)
-        elif len(accepted) < len(loaded):
+        elif wanted is not None and len(accepted) < len(loaded):
             problems.append("a pendingset is of another job")
         checked = Checked()
         if not problems:
@@ -237,9 +239,12 @@ class Deciding:
                     refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)
                 plan = self._plan(accepted, checked, spool, partitions)
                 ref = self._store_plan(plan)
-        except (ConflictingJob, DestinationExists) as error:
-            self._drop_plan(announced)  # an aborter may have swept before it was stored
-            return self._refuse(seen, error)
+        except BaseException as error:
+            # An aborter may have swept before it was stored; and nobody decides by it.
+            self._drop_plan(announced)
+            if isinstance(error, ConflictingJob | DestinationExists):
+                return self._refuse(seen, error)
+            raise
         with self._timed(stats.DECIDE):
             swapped = self._decide(seen, ref, plan.files)
             if not swapped.won:

@@ -57,6 +57,7 @@ class Follower:
         self.job = job
         self.in_flight = in_flight
         self._role = role
+        self._tidies = role == "driver"
         self.dest = Destination.parse(job.dest)
         self.paths = job.paths
         self.statistics = Statistics()
@@ -112,6 +113,7 @@ class Follower:
             in_flight=self.in_flight,
             statistics=self.statistics,
             accept=self.accept,
+            tidies=self._tidies,
         )
         if names is not None:
             execution.names = names
@@ -139,7 +141,9 @@ class Follower:
             warnings = list(swept.warnings)
             state = State.COMPLETED
             if not swept.again:
-                state = finish(self.runtime, seen, "committed", False, warnings)
+                state = finish(
+                    self.runtime, seen, "committed", False, warnings, tidies=self._tidies
+                )
             return self.report("committed", state, record.decider, swept, warnings)
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
         return self.execute(seen, plan, source, may_remove=False, decided_by=record.decider)
@@ -179,7 +183,10 @@ class Follower:
             raise ended(self.job.id, State.ABSENT, "committed")
         if seen.record.state is State.RUNNING:
             swapped = self.swap_to_aborting(seen)
-            return self.after_abort(swapped.now, swapped.won and self.may_remove)
+            lost_to = swapped.now if not swapped.won else None
+            if lost_to is None or lost_to.record.state is not State.COMMITTING or not revert:
+                return self.after_abort(swapped.now, swapped.won and self.may_remove)
+            seen = lost_to  # a driver was faster: it is to be reverted then
         if seen.record.state is State.COMMITTING and revert:
             return self.after_abort(self._swap_to_reverting(seen), False)
         return self.after_abort(seen, False)
@@ -210,7 +217,7 @@ class Follower:
         warnings = list(swept.warnings)
         state: State = record.state
         if not swept.again:
-            state = finish(self.runtime, seen, what, may_remove, warnings)
+            state = finish(self.runtime, seen, what, may_remove, warnings, tidies=self._tidies)
         logger.info("job %s: %s, %d uploads aborted", self.job.id, what, swept.aborted)
         return self.report(what, state, None, swept, warnings)
 

@@ -175,9 +175,8 @@ def _withdraw(
 ) -> None:
     warnings: list[str] = []
     try:
-        if job.undisturbed and not job.given_id:
-            records.remove(runtime, seen)
-            return
+        if job.undisturbed and not job.given_id and records.remove(runtime, seen):
+            return  # else the store has no conditional DELETE: it is closed instead
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = records.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:

@@ -130,7 +130,7 @@ def undo_plan(job: Job, me: str, seen: Record, files: Files | None = None) -> St
             return "stuck" if now == seen else "moved"
     for file in files:
         if job.keeps("abort, then HEAD, then delete"):
-            yield from sent(Abort(file.key, file.upload))
+            yield from remove(job, file, looks=True)
         yield from _take_away(file)
         if not job.keeps("abort, then HEAD, then delete"):
             yield from sent(Abort(file.key, file.upload))
