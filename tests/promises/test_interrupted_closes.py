@@ -10,6 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import FormatError, TaskFailed
+from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
 from tests.promises.hands import DEST, visible
 
@@ -189,3 +190,26 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
         file.close()
     assert len(s3.open_uploads()) == 1
     assert mc.attach(DEST, "j").commit().files == 1
+
+
+def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
+    """Where the set's key is another run's the upload of a cut close is left to the job's end."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+
+    def deed() -> None:
+        s3.before = None
+        s3.put(
+            "t/__magic_job-j/job-j/00/a_0.pendingset",
+            b"{}",
+            metadata={JOB_METADATA: "0" * 32},
+            content_type="application/json",
+        )
+        raise KeyboardInterrupt
+
+    assert after_saved(s3, "head", deed) == []
+    with pytest.raises(KeyboardInterrupt) as caught:
+        file.close()
+    assert any("left to the end of the job" in note for note in caught.value.__notes__)
+    assert [upload.key for upload in s3.open_uploads()] == ["t/x.csv"]
