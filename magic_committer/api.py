@@ -150,7 +150,8 @@ def write(
 
     All files are written by the process that entered ``with``, in any of its threads. A forked
     child (a multiprocessing pool) gets `TaskFailed` from ``job.open`` and `WrongProcess` from a
-    file, and can neither commit nor abort the job: use `start` for many processes.
+    file, and can neither commit nor abort the job, also not by ``job.job``, which takes no tasks
+    and does not pickle: use `start` for many processes.
 
     Raises:
         As `start` on entering and `Job.commit` on leaving; `FileStillOpen` for a file that was not

@@ -18,7 +18,14 @@ from magic_committer import wiring
 from magic_committer.commit.outcome import ended
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.committers.magic.alive import ALIVE_SECONDS, SignOfLife
-from magic_committer.errors import CommitIncomplete, JobNotRunning, MagicError, OptionError
+from magic_committer.errors import (
+    CommitIncomplete,
+    JobNotRunning,
+    MagicError,
+    OptionError,
+    TaskFailed,
+    WrongProcess,
+)
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.paths import Destination
@@ -63,7 +70,8 @@ class Task:
 
     @property
     def attempt_id(self) -> str:
-        """The attempt's name, unique in the job."""
+        """The attempt's name, unique in the job. For logs: to let others commit the attempt pickle
+        the task, or give `Job.task` a name, so that its files look whether somebody has."""
         return self._attempt.attempt
 
     @property
@@ -129,7 +137,9 @@ class Task:
             attributes: content type, user metadata, storage class and so on of the object.
 
         Raises:
-            TaskFailed: the attempt has ended, or this is a forked child of its process.
+            TaskFailed: the attempt has ended, is being committed or aborted by another thread, can
+                never be committed (its file's close failed, and another handle may know of it), or
+                this is a forked child of its process.
             PathError, ValueError (mode). The upload's own failure shows at the next call on the
             file; in a forked child that is `WrongProcess`.
         """
@@ -146,6 +156,7 @@ class Task:
         Raises:
             FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count. One
                 that was aborted, under any handle, never will: give the next one another name.
+                TaskFailed too where another thread commits or aborts it now: nothing was done.
         """
         return self._attempt.commit()
 
@@ -153,8 +164,13 @@ class Task:
         """Abort the attempt's uploads. Repeatable; a missing attempt aborts well. Nobody can commit
         an attempt of that name afterwards.
 
+        A job that has ended leaves nothing to abort, nor a trace of its attempts: this returns
+        well then, also where another handle had committed the attempt and the job has published
+        it. What is published stays: `Job.outcome` and the job's report tell.
+
         Raises:
-            TaskFailed: it is committed, or may be, or belongs to another process: nothing was done.
+            TaskFailed: it is committed, or may be, is being committed by another thread, or belongs
+                to another process: nothing was done.
             StoreError, FormatError: not all could be undone; call it again. What stays is swept
                 when the job ends.
         """
@@ -213,12 +229,18 @@ class Job:
         self._progress = progress
         self._used: list[Iterator[TaskCommit]] = []
         self._pid = os.getpid()
+        self._at_home = False
         self.report: JobReport | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.id!r} {self.dest} {self.state}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._at_home:
+            raise pickle.PicklingError(
+                f"job {self.id!r} is one of magic_committer.write(...), whose files are written in"
+                f" one process: it does not travel. {WrongProcess.hint}"
+            )
         # Progress stays behind, and the right to delete the record: the copy is another process.
         copy = replace(self._started, undisturbed=False)
         return _job, (copy, self._options, self._s3, self._state, self._outcome)
@@ -263,6 +285,7 @@ class Job:
 
         Raises:
             JobNotRunning: the job is decided.
+            TaskFailed: the job is one of `write`, which commits what its own ``open`` gave.
         """
         self._check_running()
         return Task(self, self._committer().attempt(str(task), attempt))
@@ -282,7 +305,28 @@ class Job:
         """The handle of an attempt that is committed: for one that travelled."""
         return Task(self, self._committer().committed_attempt(result))
 
+    def keep_at_home(self) -> None:
+        """From now on the job takes no task, does not pickle, and no other process ends it: it has
+        all that its process will commit. For `Writing`, which hands it out."""
+        self._at_home = True
+
+    def _check_at_home(self, doing: str) -> None:
+        if self._at_home and self._pid != os.getpid():
+            raise TaskFailed(
+                f"job {self.id!r} is one of magic_committer.write(...) in process {self._pid}, this"
+                f" is process {os.getpid()}: it is not {doing} here",
+                job_id=self.id,
+                hint=WrongProcess.hint,
+            )
+
     def _check_running(self) -> None:
+        if self._at_home:
+            raise TaskFailed(
+                f"job {self.id!r} is one of magic_committer.write(...): it commits the files that"
+                " its own open(...) gave, and takes no tasks",
+                job_id=self.id,
+                hint=WrongProcess.hint,
+            )
         if self._state is not State.RUNNING:
             raise ended(self.id, self._state, self._outcome, ", it takes no more tasks")
 
@@ -308,7 +352,9 @@ class Job:
             OutcomeUnknown: it cannot be told.
             StoreError: a check could not be made; this call decided nothing, and what the job is
                 its record tells: call it again.
+            TaskFailed: the job is one of `write`, in another process. Nothing was done.
         """
+        self._check_at_home("committed")
         if isinstance(results, Iterator):
             self._refuse_used(results)
         return self._ended("committed") or self._reported(
@@ -332,7 +378,9 @@ class Job:
         Raises:
             JobNotRunning: it is committed.
             OutcomeUnknown: it cannot be told.
+            TaskFailed: the job is one of `write`, in another process. Nothing was done.
         """
+        self._check_at_home("aborted")
         return self._ended("aborted", "reverted") or self._reported(
             lambda: self._committer().abort_job()
         )

@@ -55,7 +55,8 @@ class Writing:
 
     @property
     def job(self) -> Job:
-        """The job. Only inside and after ``with``."""
+        """The job, to read: its id, uuid, dest, state and report. Only inside and after ``with``.
+        It takes no tasks, does not pickle, and no other process can commit or abort it."""
         if self._job is None:
             raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
         return self._job
@@ -84,6 +85,7 @@ class Writing:
         self._job = self._start()
         self._task = self._job.task("0")
         self._end_life = self._job.keep_alive()
+        self._job.keep_at_home()
         return self
 
     def __exit__(
@@ -125,6 +127,13 @@ class Writing:
             raise
 
     def _give_up(self, error: BaseException) -> None:
+        try:
+            self._undo(error)
+        except BaseException as interrupt:  # a second Ctrl-C
+            interrupt.add_note(_may_be_running(self.job))
+            raise
+
+    def _undo(self, error: BaseException) -> None:
         assert self._task is not None
         if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
             try:
@@ -150,9 +159,17 @@ def give_up(job: Job, error: BaseException) -> None:
             )
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
+        error.add_note(_may_be_running(job))
     if job.report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
         job.report = replace(job.report, error=reason)
+
+
+def _may_be_running(job: Job) -> str:
+    return (
+        f"job {job.id!r} may be running still. This ends it, or says that it is committed:"
+        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+    )
 
 
 def _nothing() -> None:

@@ -194,14 +194,14 @@ class PartSender:
             return
         self._stopped = True
         while self._flying:
-            self._flying[0].result()
+            _wait(self._flying[0])
             self._flying.popleft()
-        self._create.result()
+        _wait(self._create)
         self._abort_upload()
 
     def abort_at_exit(self) -> None:
         """Abort without the pool, whose threads have ended. Errors are logged."""
-        if not self.ours:
+        if not self.ours or self.state is State.PENDING:  # interrupted as `finish` ended
             return
         if self.state in (State.OPEN, State.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
@@ -271,6 +271,20 @@ _unsettled: set[PartSender] = set()
 def _abort_what_is_open() -> None:
     for sender in tuple(_unsettled):
         sender.abort_at_exit()
+
+
+def _wait(future: Future[object]) -> None:
+    """Wait until it has ended, well or not: what fails here is noted by the function itself.
+
+    Raises:
+        BaseException: the wait was interrupted, and goes on at the next call.
+    """
+    try:
+        future.result()
+    except BaseException as error:
+        if not future.done():
+            raise
+        _log.warning("what was in flight ended by %r", error)
 
 
 def _checksum(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:

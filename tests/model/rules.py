@@ -94,7 +94,7 @@ RULES = (
     Rule("a conflict reverts", "Conflict modes", "I5", "conflict", 0, 12),
     Rule("never by inference", "Whose upload is it?", "I6", "foreign upload", 0, 15),
     # Recovery
-    Rule("revert has its own state", "Recovery", "I5", "replace", 0, 20),
+    Rule("revert has its own state", "Recovery", "I2", "replace", 0, 21),
     Rule("abort, then HEAD, then delete", "Recovery", "I3", "replace", 0, 19),
     Rule("no adoption of our tokens", "Recovery", "I1", "adoption", 0, 18),
     # Streams

@@ -18,7 +18,7 @@ from magic_committer.errors import WrongProcess
 from magic_committer.pool import ThreadPool
 from magic_committer.upload import State, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
-from tests.unit.uploading import BLOCK, LazyPool, World
+from tests.unit.uploading import BLOCK, LazyPool, World, failing
 
 ROOT = Path(__file__).parents[2]
 
@@ -314,3 +314,17 @@ def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
     with pytest.raises(RuntimeError, match="cannot schedule"):
         World(Shut()).open()
     assert set(_unsettled) == before
+
+
+def test_an_interruption_in_a_thread_of_the_pool_is_raised_once() -> None:
+    """A part that ended by Ctrl-C in a thread of the pool keeps no abort from its work."""
+    world = World(ThreadPool(2))
+    stream = world.open("a")
+    world.store.before = failing(KeyboardInterrupt(), "put_part")
+    with pytest.raises(KeyboardInterrupt):
+        stream.write(bytes(3 * BLOCK))
+        stream.close()
+    stream.abort()
+    assert stream.state is State.FAILED
+    assert world.store.open_uploads() == ()
+    assert stream._sender not in _unsettled

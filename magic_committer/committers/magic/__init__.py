@@ -14,7 +14,6 @@ from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding, Prospect
 from magic_committer.committers.magic.follow import Follower
-from magic_committer.committers.magic.pendingset import Phase
 from magic_committer.committers.magic.plain import open_plain
 from magic_committer.committers.magic.setup import setup_job
 from magic_committer.errors import OptionError
@@ -93,7 +92,7 @@ class MagicCommitter:
     def committed_attempt(self, result: TaskCommit) -> Attempt:
         """An attempt that is committed already, by its result."""
         attempt = self.attempt(result.task, result.attempt, sole=True)
-        attempt.phase, attempt.result = Phase.COMMITTED, result
+        attempt.was_committed(result)
         return attempt
 
     def commit_job(

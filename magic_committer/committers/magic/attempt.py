@@ -10,6 +10,8 @@ Invariants:
 * Every way out that is not a commit aborts all its uploads, as far as this process knows them; an
   attempt that other handles may share only after the key of its `.pendingset` was claimed
   (`pendingset`).
+* One call at a time commits; a file that is opened, closed or aborted beside it is refused
+  (`turns`).
 * An upload that may have become its object is looked at before it is aborted: on some stores the
   abort of a completed upload takes the object away (docs/stores.md).
 * ``track="memory"``: what is needed to complete stays in this process until commit; 3 requests
@@ -23,14 +25,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from magic_committer import stats
 from magic_committer.commit import ready
-from magic_committer.commit.upload_state import UploadName, UploadRemover
 from magic_committer.committers.magic.fence import Fence
 from magic_committer.committers.magic.pendingset import (
     AttemptSet,
@@ -41,18 +41,17 @@ from magic_committer.committers.magic.pendingset import (
     names,
     refused,
 )
+from magic_committer.committers.magic.saved import SavedFiles
 from magic_committer.committers.magic.tree import AttemptTree
+from magic_committer.committers.magic.turns import Turns
 from magic_committer.committers.magic.undo import (
     RetriedCreates,
     late_in,
     remove_all,
-    remove_one,
-    rule_out,
     settle,
 )
 from magic_committer.errors import (
     FileStillOpen,
-    FormatError,
     MagicError,
     PathError,
     StoreError,
@@ -110,7 +109,7 @@ class Attempt:
         self.task = check_id("task id", task)
         self.attempt = check_id("attempt", attempt)
         self.job = job
-        self.phase = Phase.OPEN
+        self._turns = Turns(job.id, attempt)
         self._pid = os.getpid()
         self._runtime = runtime
         self._options = replace(options, checksum=job.terms.checksum)
@@ -122,11 +121,9 @@ class Attempt:
         )
         self._fence = Fence(runtime, job, self._paths)
         self._blocks = blocks
-        self._shared = shared
+        self._saved = SavedFiles(runtime, job, self._set, self._fence, attempt, shared=shared)
         self._in_memory = job.terms.track == "memory"
-        self._lock = threading.RLock()  # a pool without threads answers a Create inside `open`
         self._files: dict[str, _File] = {}
-        self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(stats.TASK_ATTEMPT, runtime.clock)
@@ -137,6 +134,11 @@ class Attempt:
             f"<Attempt {self.attempt!r} of task {self.task!r}, job {self.job.id!r},"
             f" {self.phase.value}, {len(self._files)} files>"
         )
+
+    @property
+    def phase(self) -> Phase:
+        """What the attempt is, as far as this handle knows."""
+        return self._turns.phase
 
     @property
     def has_files(self) -> bool:
@@ -159,8 +161,16 @@ class Attempt:
             )
 
     def share(self) -> None:
-        """Other processes may commit it from now on: its files look whether one has."""
-        self._shared = True
+        """Other processes may commit it from now on: its files look whether one has.
+
+        Raises:
+            TaskFailed: a close of it failed whose `.pending` may be stored.
+        """
+        self._saved.share()
+
+    def was_committed(self, result: TaskCommit) -> None:
+        """The handle is one of an attempt that was committed with this result."""
+        self._turns.phase, self.result = Phase.COMMITTED, result
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -173,22 +183,20 @@ class Attempt:
 
         Raises:
             PathError: the name cannot be used, or the attempt has it already.
-            TaskFailed: the attempt has ended, or belongs to another process.
+            TaskFailed: the attempt has ended, is just being ended, can never be committed, or
+                belongs to another process.
         """
         self.check_process("opening a file")
-        if self.phase is not Phase.OPEN:
-            raise TaskFailed(
-                f"attempt {self.attempt!r} is {self.phase.value}, it takes no more files",
-                job_id=self.job.id,
-                hint="Start another attempt: job.task(...)",
-            )
+        if self._saved.dead is not None:
+            raise self._saved.dead
         check_name(name, uuid=self.job.uuid)
         if unique:
             name = unique_name(name, self.job.uuid)
         pending_key = self._paths.pending(self.attempt, name)  # refuses what is too long
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = self._dest.key(name)
-        with self._lock:
+        with self._turns.lock:
+            self._turns.check_open()
             self._refuse_twice(name)
             stream = UploadStream(
                 self._runtime,
@@ -200,9 +208,7 @@ class Attempt:
                 before_block=self._fence.check_if_due,
                 on_close=lambda finished: self._closed(name, pending_key, mark, finished),
                 on_abort=self._retried_creates.abort_if_late,
-                abort_told=None
-                if self._in_memory
-                else partial(_abort_told, self._runtime, key, mark, self._kept),
+                abort_told=None if self._in_memory else partial(self._saved.abort, key, mark),
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
@@ -224,6 +230,7 @@ class Attempt:
 
     def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
+        self._turns.check_open()
         self._fence.check_if_due()
         marker_key = pending_key.removesuffix(PENDING_SUFFIX)
         pending = ready.to_pending(
@@ -239,72 +246,32 @@ class Attempt:
             token=mark,
             created_ms=int(self._runtime.clock.now() * 1000),
         )
-        if not self._in_memory:
-            self._tree.mark(marker_key, pending)
-            try:
-                self._tree.save(marker_key, pending)
-            except BaseException as error:
-                if not refused(error):
-                    self._give_up(pending, error)
-                raise
-            self.statistics.add(stats.MARKER_PUT)
-            if self._shared:
-                self._undo_if_late(marker_key, pending_key)
-                self._undo_if_too_late(marker_key, pending_key, pending)
-        with self._lock:
-            self._files[name].pending = pending
+        try:
+            if not self._in_memory:
+                self._save(marker_key, pending)
+            with self._turns.lock:
+                self._turns.check_open()
+                self._files[name].pending = pending
+        except BaseException as error:
+            self._saved.give_up(pending, error)
+            raise
         self.statistics.add(stats.COMMITS_CREATED)
 
-    def _give_up(self, pending: Pending, error: BaseException) -> None:
-        """The `.pending` of a file may be stored all the same, so another handle may commit the
-        attempt with it. Its upload is aborted only where that is ruled out."""
-        self._kept.add(pending.upload_id)
+    def _save(self, marker_key: str, pending: Pending) -> None:
+        self._tree.mark(marker_key, pending)
+        self._saved.send(pending)
         try:
-            if rule_out(self.job, self._set, self._fence, pending):
-                self._kept.discard(pending.upload_id)
-                return
-        except (StoreError, FormatError) as failure:
-            error.add_note(f"whether its attempt is committed is not known either: {failure}")
-        error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
-
-    def _undo_if_late(self, marker_key: str, pending_key: str) -> None:
-        """Nobody may read the fence again for this file. Where it cannot be read the file stays as
-        it is, saved: whoever commits the attempt reads it, and the job's sweep finds the file."""
-        try:
-            late = self._fence.must_undo()
+            self._tree.save(marker_key, pending)
         except StoreError as error:
-            logger.warning("job %s: the fence could not be read: %s", self.job.id, error)
-            return
+            if refused(error):
+                self._saved.is_free(pending)
+            raise
+        self.statistics.add(stats.MARKER_PUT)
+        late = self._saved.late(pending) if self._saved.shared else None
         if late is not None:
-            self._tree.delete([marker_key, pending_key])
+            self._saved.is_free(pending)
+            self._tree.delete([marker_key, marker_key + PENDING_SUFFIX])
             raise late
-
-    def _undo_if_too_late(self, marker_key: str, pending_key: str, pending: Pending) -> None:
-        """The attempt may have been committed, or aborted, by another handle before this file was
-        saved: then nobody will ever publish it. What that handle listed before, and has not stored
-        yet, the job's sweep reports. Where the store cannot be asked the file stays, saved."""
-        try:
-            there = self._set.read()
-        except (StoreError, FormatError) as error:
-            logger.warning(
-                "job %s: whether attempt %s is committed already could not be read: %s",
-                self.job.id, self.attempt, error,
-            )  # fmt: skip
-            return
-        if there.found is Found.CLAIMED:
-            failure = self._set.was_aborted()
-        elif there.stored is not None and not names([pending]) <= names(there.stored.pendings):
-            failure = TaskFailed(
-                f"attempt {self.attempt!r} was committed before {pending.destination_key!r} was"
-                " closed: the file is not part of it, and is never published",
-                job_id=self.job.id,
-                hint="Close every file of an attempt before the attempt is committed; write this"
-                " file again as another attempt, of a task of its own",
-            )
-        else:
-            return
-        self._tree.delete([marker_key, pending_key])
-        raise failure
 
     # Commit ---------------------------------------------------------------------------------------
 
@@ -314,7 +281,8 @@ class Attempt:
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
             TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted.
-                Or it was aborted before; or it belongs to another process, and nothing was sent.
+                Or it was aborted before, is being committed or aborted by another thread, or
+                belongs to another process: then nothing was sent.
             JobNotRunning: the job takes no more work. The attempt is aborted.
             StoreError: the store failed. The attempt is aborted, unless its pendingset may be
                 stored: then it is left for the job.
@@ -322,11 +290,10 @@ class Attempt:
         if self.result is not None:
             return self.result
         self.check_process("committing it")
-        if self.phase is Phase.ABORTED:
-            raise TaskFailed(
-                f"attempt {self.attempt!r} is aborted, it cannot be committed",
-                job_id=self.job.id,
-            )
+        with self._turns.commit():
+            return self.result or self._commit()
+
+    def _commit(self) -> TaskCommit:
         result = TaskCommit(self.job.uuid, self.task, self.attempt)
         stored = self._store()
         if stored is not None:
@@ -338,7 +305,7 @@ class Attempt:
                 files=len(stored.pendings),
                 bytes=sum(pending.length for pending in stored.pendings),
             )
-        self.phase = Phase.COMMITTED
+        self._turns.phase = Phase.COMMITTED
         self.result = result
         logger.info(
             "job %s: attempt %s of task %s committed, %d files, %d bytes",
@@ -348,10 +315,10 @@ class Attempt:
 
     def _store(self) -> StoredSet | None:
         """Store the pendingset, read the fence, delete the tree. None: nothing is to be stored."""
-        own = [f.pending for f in self._files.values() if f.pending is not None]
         first = self.phase is Phase.OPEN
         try:
-            self._refuse_lost_files()
+            self._refuse_lost_files()  # looks first: a file that is closed now is closed for good
+            own = [f.pending for f in self._files.values() if f.pending is not None]
             pendings, stored = self._gather(own)
             if not pendings and self._in_memory and self.job.terms.accept == "results":
                 return None
@@ -359,11 +326,11 @@ class Attempt:
                 self._stop_clock(False)
                 body = self._set.encode(pendings, self.statistics)
                 self._fence.check()
-                self.phase = Phase.SENT
+                self._turns.phase = Phase.SENT
                 stored = self._set.put(pendings, body)
         except BaseException as error:
             if first and self._set.refused:
-                self.phase = Phase.OPEN
+                self._turns.phase = Phase.OPEN
             self._abort_after(error)
             raise
         late = self._fence.must_undo()
@@ -420,12 +387,17 @@ class Attempt:
         aborts well. Nobody can commit the attempt afterwards, under any handle.
 
         Raises:
-            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`). Or it
-                belongs to another process. Nothing was undone.
+            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`). Or
+                another thread is committing it, or it belongs to another process. Nothing was
+                undone.
             StoreError, FormatError: the first of the failures; everything that may be tried was
                 tried, the job's sweep goes on.
         """
         self.check_process("aborting it")
+        with self._turns.abort():
+            self._abort()
+
+    def _abort(self) -> None:
         failures: list[BaseException] = []
         there, unaccepted = settle(
             self.job, self._set, self._fence, self.phase, failures, sole=self._in_memory
@@ -438,7 +410,7 @@ class Attempt:
                 job_id=self.job.id,
                 hint="Leave it out of job.commit(...), or abort the job",
             )
-        self.phase = Phase.ABORTED
+        self._turns.phase = Phase.ABORTED
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
@@ -475,7 +447,7 @@ class Attempt:
     def _abort_after(self, error: BaseException) -> None:
         """Abort because of ``error``; the abort's own failure becomes a note on it."""
         try:
-            self.abort()
+            self._abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
 
@@ -489,10 +461,3 @@ class Attempt:
 
 def _with_token(attributes: Attributes, mark: str) -> Attributes:
     return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})
-
-
-def _abort_told(runtime: Runtime, key: str, mark: str, kept: set[str], upload_id: str) -> None:
-    """Abort an upload whose `.pending` may be stored: another handle may have committed it."""
-    if upload_id in kept:
-        return
-    remove_one(runtime, UploadRemover(runtime), UploadName(key, upload_id, mark))

@@ -1,0 +1,152 @@
+"""The closed files of an attempt that other handles may know of: their `.pending`s.
+
+Invariants:
+
+* From before the PUT of a `.pending` until its file is closed well, another handle may commit the
+  attempt with it. Every end of the file but that one comes through here: the upload is aborted only
+  where nobody has committed it and nobody can (`rule_out`), else it is left to the job's end.
+* An attempt that no other handle goes by needs no such proof. It may not be shared any more once an
+  upload was aborted whose `.pending` may be stored.
+* Nothing here refers to a file: an upload that was dropped is aborted through this (`sender`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from magic_committer.commit.upload_state import UploadName, UploadRemover
+from magic_committer.committers.magic.fence import Fence
+from magic_committer.committers.magic.pendingset import AttemptSet, Found, names
+from magic_committer.committers.magic.undo import remove_one, rule_out
+from magic_committer.errors import FormatError, MagicError, StoreError, TaskFailed
+from magic_committer.formats import Pending
+from magic_committer.job import StartedJob
+from magic_committer.runtime import Runtime
+
+logger = logging.getLogger("magic_committer")
+
+
+class SavedFiles:
+    """The uploads of one attempt whose `.pending` was sent.
+
+    Attributes:
+        shared: other handles may commit the attempt.
+        dead: why the attempt can never be committed; None while it can, as far as is known here.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        job: StartedJob,
+        attempt_set: AttemptSet,
+        fence: Fence,
+        attempt: str,
+        *,
+        shared: bool,
+    ) -> None:
+        self.shared = shared
+        self.dead: TaskFailed | None = None
+        self._runtime = runtime
+        self._job = job
+        self._set = attempt_set
+        self._fence = fence
+        self._attempt = attempt
+        self._lock = threading.RLock()
+        self._sent: dict[str, Pending] = {}  # by upload id: its end must be asked for
+        self._kept: set[str] = set()  # ids of uploads that the job's end must judge
+        self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
+
+    def share(self) -> None:
+        """Other handles may commit the attempt from now on.
+
+        Raises:
+            TaskFailed: a `.pending` of it may be stored whose upload is aborted here: another
+                handle would commit that.
+        """
+        with self._lock:
+            if self._stray is not None:
+                raise TaskFailed(
+                    f"attempt {self._attempt!r} cannot go to another process any more: the first"
+                    f" close of {self._stray!r} failed, and may be saved all the same",
+                    job_id=self._job.id,
+                    hint="Commit it in this process, or run the task again as another attempt",
+                )
+            self.shared = True
+
+    def send(self, pending: Pending) -> None:
+        """The `.pending` of a file is sent next."""
+        self._sent[pending.upload_id] = pending
+
+    def is_free(self, pending: Pending) -> None:
+        """Nobody commits this file, now or later: its upload may be aborted."""
+        self._sent.pop(pending.upload_id, None)
+
+    def late(self, pending: Pending) -> MagicError | None:
+        """Why a file of a shared attempt was saved too late to be published; None if it was not.
+
+        Where the store cannot be asked the file stays as it is, saved: whoever commits the attempt
+        reads it, and the job's sweep finds the file.
+        """
+        try:
+            late = self._fence.must_undo()
+        except (StoreError, FormatError) as error:
+            logger.warning("job %s: the fence could not be read: %s", self._job.id, error)
+            late = None
+        if late is not None:
+            return late  # nobody may read the fence again for this file
+        try:
+            there = self._set.read()
+        except (StoreError, FormatError) as error:
+            logger.warning(
+                "job %s: whether attempt %s is committed already could not be read: %s",
+                self._job.id, self._attempt, error,
+            )  # fmt: skip
+            return None
+        if there.found is Found.CLAIMED:
+            return self._set.was_aborted()
+        if there.stored is None or names([pending]) <= names(there.stored.pendings):
+            return None
+        return TaskFailed(
+            f"attempt {self._attempt!r} was committed before {pending.destination_key!r} was"
+            " closed: the file is not part of it, and is never published",
+            job_id=self._job.id,
+            hint="Close every file of an attempt before the attempt is committed; write this"
+            " file again as another attempt, of a task of its own",
+        )
+
+    def give_up(self, pending: Pending, error: BaseException) -> None:
+        """The file ends by ``error``, which takes the notes. Nothing if it `is_free`."""
+        if pending.upload_id not in self._sent:
+            return
+        with self._lock:
+            if not self.shared:
+                self._stray = pending.destination_key
+                self.is_free(pending)
+                return
+        try:
+            if rule_out(self._job, self._set, self._fence, pending):
+                self.dead = self._set.was_aborted()
+                self.is_free(pending)
+                return
+        except (StoreError, FormatError) as failure:
+            error.add_note(f"whether its attempt is committed is not known either: {failure}")
+        self._kept.add(pending.upload_id)
+        self.is_free(pending)
+        error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
+
+    def abort(self, key: str, mark: str, upload_id: str) -> None:
+        """Abort an upload that others may know of, or leave it to the job.
+
+        Raises:
+            StoreError: the store did not take the abort.
+        """
+        pending = self._sent.get(upload_id)
+        if pending is not None:  # interrupted before `give_up` had come to an end
+            notes = TaskFailed(f"{key} was interrupted while it was closed", job_id=self._job.id)
+            self.give_up(pending, notes)
+            logger.warning("%s: %s", notes.message, "; ".join(getattr(notes, "__notes__", ())))
+        if upload_id not in self._kept:
+            remove_one(
+                self._runtime, UploadRemover(self._runtime), UploadName(key, upload_id, mark)
+            )

@@ -1,0 +1,106 @@
+"""Whose turn it is: the commit and the aborts of one handle, called from several threads.
+
+Invariants:
+
+* While one thread commits, nobody else opens, closes, commits or aborts anything of the attempt:
+  they are told so. What commit finds at its beginning is what it stores.
+* While somebody aborts, nobody commits. Aborts may run beside each other: each does no more than
+  the other one.
+* A signal handler counts as another thread: it may run between any two steps of a call here. So
+  each call shows itself first and looks for others second; of two, at least one sees the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from magic_committer.committers.magic.pendingset import Phase
+from magic_committer.errors import TaskFailed
+
+
+class Turns:
+    """The phase of one handle's attempt, and the calls that may change it.
+
+    Attributes:
+        phase: changed only in a turn. lock: held for what must not be parted by a turn's beginning.
+    """
+
+    def __init__(self, job_id: str, attempt: str) -> None:
+        self.phase = Phase.OPEN
+        self.lock = threading.RLock()
+        self._job_id = job_id
+        self._attempt = attempt
+        self._committing: object | None = None
+        self._aborting: set[object] = set()
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """The one turn of a commit.
+
+        Raises:
+            TaskFailed: the attempt is aborted, or somebody else is at it.
+        """
+        me = object()
+        try:
+            with self.lock:
+                if self._committing is not None:
+                    raise self._busy("committed")
+                self._committing = me
+                if self._aborting:
+                    raise self._busy("aborted")
+                if self.phase is Phase.ABORTED:
+                    raise TaskFailed(
+                        f"attempt {self._attempt!r} is aborted, it cannot be committed",
+                        job_id=self._job_id,
+                        hint="Run the task again as another attempt: job.task(...)",
+                    )
+            yield
+        finally:
+            if self._committing is me:
+                self._committing = None
+
+    @contextmanager
+    def abort(self) -> Iterator[None]:
+        """A turn of an abort.
+
+        Raises:
+            TaskFailed: somebody commits the attempt now.
+        """
+        me = object()
+        try:
+            with self.lock:
+                self._aborting.add(me)
+                if self._committing is not None:
+                    raise self._busy("committed")
+            yield
+        finally:
+            self._aborting.discard(me)
+
+    def check_open(self) -> None:
+        """TaskFailed unless the attempt takes files: it is open, and nobody ends it now."""
+        with self.lock:
+            if self.phase is not Phase.OPEN:
+                what = self.phase.value
+            elif self._committing is not None:
+                what = "being committed"
+            elif self._aborting:
+                what = "being aborted"
+            else:
+                return
+        raise TaskFailed(
+            f"attempt {self._attempt!r} is {what}, it takes no more files",
+            job_id=self._job_id,
+            hint="Close each file before the attempt is committed; write what came too late in"
+            " another attempt of a task of its own: job.task(...)",
+        )
+
+    def _busy(self, doing: str) -> TaskFailed:
+        return TaskFailed(
+            f"attempt {self._attempt!r} is being {doing}, by another thread or by what a signal"
+            " handler has interrupted: nothing was done",
+            job_id=self._job_id,
+            hint="Wait until that call has returned. An attempt that it has committed is undone by"
+            " job.abort(), or left out of job.commit(...)",
+        )

@@ -1,0 +1,215 @@
+"""A close that is interrupted after its `.pending` was stored harms no commit of another handle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import FormatError, TaskFailed
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, visible
+
+PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"
+
+
+def other_commits() -> mc.TaskCommit:
+    """Another process commits the attempt by its name."""
+    return mc.attach(DEST, "j").task("a", attempt="a_0").commit()
+
+
+def after_saved(s3: MemoryStore, verb: str, deed: Callable[[], Any]) -> list[str]:
+    """Does it once, before this thread's first such request for the record or the set after a
+    `.pending` was stored. What was hit."""
+    saved: list[str] = []
+    hit: list[str] = []
+    here = threading.current_thread()
+
+    def before(request: Request) -> None:
+        if (
+            saved
+            and not hit
+            and threading.current_thread() is here
+            and request.verb == verb
+            and request.key.endswith(("job.json", ".pendingset"))
+        ):
+            hit.append(request.key)
+            deed()
+
+    def after(request: Request, reply: Any) -> None:
+        if request.verb == "put" and request.key.endswith(".pending"):
+            saved.append(request.key)
+
+    s3.before, s3.after = before, after
+    return hit
+
+
+@pytest.mark.parametrize("verb", ["head", "get"])
+def test_an_interrupted_close_leaves_what_another_handle_has_committed(
+    s3: MemoryStore, verb: str
+) -> None:
+    """Ctrl-C while a close reads the fence or the set aborts no upload that is committed."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+
+    def deed() -> None:
+        other_commits()
+        raise KeyboardInterrupt
+
+    assert after_saved(s3, verb, deed) == []
+    with pytest.raises(KeyboardInterrupt) as caught:
+        file.close()
+    assert any("left to the end of the job" in note for note in caught.value.__notes__)
+    s3.before = s3.after = None
+    assert mc.attach(DEST, "j").commit().files == 1
+    assert visible(s3) == {"t/x.csv": b"x"}
+
+
+@pytest.mark.parametrize("verb", ["head", "get"])
+def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
+    s3: MemoryStore, verb: str
+) -> None:
+    """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+
+    def deed() -> None:
+        raise KeyboardInterrupt
+
+    hit = after_saved(s3, verb, deed)
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert hit
+    s3.before = s3.after = None
+    assert s3.open_uploads() == ()
+    with pytest.raises(TaskFailed, match="was aborted"):
+        other_commits()
+
+
+def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
+    """A set that another handle stored without the file does not keep the file's upload."""
+    mc.start(DEST, job_id="j")
+    first = mc.open_magic(PATH.replace("x.csv", "w.csv"))
+    first.write(b"w")
+    first.close()
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+    other = mc.attach(DEST, "j").task("a", attempt="a_0")
+
+    def before(request: Request) -> None:
+        if request.verb == "put" and request.key.endswith("x.csv.pending"):
+            s3.before = None
+            other.commit()
+            s3.before = cut
+
+    def cut(request: Request) -> None:
+        if request.verb == "head" and request.key.endswith("job.json"):
+            s3.before = None
+            raise KeyboardInterrupt
+
+    s3.before = before
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert [upload.key for upload in s3.open_uploads()] == ["t/w.csv"]
+    mc.attach(DEST, "j").commit()
+    assert visible(s3) == {"t/w.csv": b"w"}
+
+
+def test_a_second_interruption_does_not_abort_what_is_committed(s3: MemoryStore) -> None:
+    """Ctrl-C while an interrupted close asks who has committed its file asks again."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+    cuts: list[str] = []
+    saved: list[str] = []
+    here = threading.current_thread()
+
+    def before(request: Request) -> None:
+        if not saved or threading.current_thread() is not here:
+            return
+        if request.key.endswith(("job.json", ".pendingset")) and len(cuts) < 2:
+            cuts.append(request.key)
+            if len(cuts) == 1:
+                s3.before = None
+                other_commits()
+                s3.before = before
+            raise KeyboardInterrupt
+
+    def after(request: Request, reply: Any) -> None:
+        if request.verb == "put" and request.key.endswith(".pending"):
+            saved.append(request.key)
+
+    s3.before, s3.after = before, after
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert len(cuts) == 2
+    s3.before = s3.after = None
+    assert mc.attach(DEST, "j").commit().files == 1
+    assert visible(s3) == {"t/x.csv": b"x"}
+
+
+def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
+    """A fence that cannot be understood after the `.pending` leaves the file saved."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+
+    def deed() -> None:
+        raise FormatError("t/job.json", "", "half written")
+
+    hit = after_saved(s3, "head", deed)
+    file.close()
+    assert hit
+    s3.before = s3.after = None
+    other_commits()
+    assert mc.attach(DEST, "j").commit().files == 1
+
+
+def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_committed(
+    s3: MemoryStore,
+) -> None:
+    """A close that is cut off after all its requests asks who has committed its file."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+    on_close = file._on_close
+
+    def cut(finished: Any) -> None:
+        on_close(finished)
+        other_commits()
+        raise KeyboardInterrupt
+
+    file._on_close = cut
+    with pytest.raises(KeyboardInterrupt):
+        file.close()
+    assert len(s3.open_uploads()) == 1
+    assert mc.attach(DEST, "j").commit().files == 1
+
+
+def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
+    """Where the set's key is another run's the upload of a cut close is left to the job's end."""
+    mc.start(DEST, job_id="j")
+    file = mc.open_magic(PATH)
+    file.write(b"x")
+
+    def deed() -> None:
+        s3.before = None
+        s3.put(
+            "t/__magic_job-j/job-j/00/a_0.pendingset",
+            b"{}",
+            metadata={JOB_METADATA: "0" * 32},
+            content_type="application/json",
+        )
+        raise KeyboardInterrupt
+
+    assert after_saved(s3, "head", deed) == []
+    with pytest.raises(KeyboardInterrupt) as caught:
+        file.close()
+    assert any("left to the end of the job" in note for note in caught.value.__notes__)
+    assert [upload.key for upload in s3.open_uploads()] == ["t/x.csv"]
