@@ -156,8 +156,8 @@ _THE_FENCE = (
         "I4: a zombie stores what it has",
     ),
     Hand(
-        "no read after a .pending", ATTEMPT, "Attempt._closed",
-        (("if self._shared:\n    self._undo_if_late(marker_key, pending_key)", "pass"),),
+        "no read after a .pending", ATTEMPT, "Attempt._save",
+        (("self._saved.late(pending) if self._saved.shared else None", "None"),),
         "I4: a .pending that lands after the sweep stays",
     ),
 )  # fmt: skip
