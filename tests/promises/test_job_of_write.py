@@ -135,3 +135,10 @@ def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     assert (seen.outcome, seen.state) == ("aborted", "aborting")
     s3.before = _refuse
     give_up(seen, ValueError("a worker failed"))
+
+
+def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
+    """What became of it may travel."""
+    with mc.write(DEST) as writing, writing.open("a.csv") as file:
+        file.write(b"1")
+    assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
