@@ -306,8 +306,8 @@ class Job:
         return Task(self, self._committer().committed_attempt(result))
 
     def keep_at_home(self) -> None:
-        """From now on the job takes no task, does not pickle while it runs, and no other process ends
-        it: it has all that its process will commit. For `Writing`, which hands it out."""
+        """From now on the job takes no task, does not pickle while it runs, and no other process
+        ends it: it has all that its process will commit. For `Writing`, which hands it out."""
         self._at_home = True
 
     def _check_at_home(self, doing: str) -> None:

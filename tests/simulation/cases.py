@@ -34,7 +34,7 @@ CASES: Mapping[str, Case] = {
     "dropped": Case("I2", "a result was handed over that does not say where its files are", 2),
     "beside replace": Case("I2", "a job replaced while an append beside it was decided", 6),
     "union": Case("I2", "a job replaced where an excluding job's data, or old data, lay", 80),
-    "sure": Case("I2", "an abort, or the look before it, met an upload that was completed", 5),
+    "sure": Case("I2", "an abort, or the look before it, met an upload that was completed", 2),
     "by itself": Case("I2", "a Complete of a decided job was answered 409 or 412", 5),
     "closed late": Case("I2", "a file was closed after its attempt was committed", 10),
     "adopted": Case("I2", "an adopted job of Hadoop's was decided", 8),

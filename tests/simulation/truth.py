@@ -270,11 +270,20 @@ class Truth:
         gone = self.objects.pop(key, None)
         if gone is not None and object_of(key) in ("plan", "pendingset"):
             for job in self.jobs.values():
-                if job.state == "completed" and key.startswith(job.directory):
+                if job.state == "completed" and self._is_needed_by(job, key):
                     job.swept_step = job.swept_step or self.step
         if gone is not None and gone.upload:
             self.meddled.add(key)
         return gone
+
+    @staticmethod
+    def _is_needed_by(job: JobTruth, key: str) -> bool:
+        """Whether a plan or pendingset is one that tells what a job publishes: not that of a late
+        attempt which takes its own back."""
+        if not key.startswith(job.directory) or key == job.plan_key:
+            return key == job.plan_key
+        attempt = key.rpartition("/")[2].removesuffix(".pendingset")
+        return job.adopted or any(attempt == accepted for _, _, accepted in job.accepted.values())
 
     def note_record(self, key: str, actor: Actor, sent: int) -> tuple[JobTruth, str] | None:
         """A record was written by a request of step ``sent``: its job, and the state that it left.
