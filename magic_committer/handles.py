@@ -355,22 +355,28 @@ class Job:
             TaskFailed: the job is one of `write`, in another process. Nothing was done.
         """
         self._check_at_home("committed")
-        if isinstance(results, Iterator):
-            self._refuse_used(results)
+        wanted = self._whole(results) if isinstance(results, Iterator) else results
         return self._ended("committed") or self._reported(
-            lambda: self._committer().commit_job(results, expect)
+            lambda: self._committer().commit_job(wanted, expect)
         )
 
-    def _refuse_used(self, results: Iterator[TaskCommit]) -> None:
+    def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
         """An iterator gives its items once: what an earlier call took, or left after an error, is a
-        part of the results."""
-        if any(results is used for used in self._used):
+        part of the results. It is refused when they are asked for, for a job that is decided does
+        not need them."""
+        if not any(results is used for used in self._used):
+            self._used.append(results)
+            return results
+
+        def refuse() -> Iterator[TaskCommit]:
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",
                 hint="Pass a list: results = list(...); job.commit(results)",
             )
-        self._used.append(results)
+            yield
+
+        return refuse()
 
     def abort(self) -> JobReport:
         """Make sure that nothing of the job is visible, now or later. Repeatable.

@@ -353,6 +353,32 @@ def test_what_an_iterator_left_after_an_error_is_not_the_whole_job(s3: MemorySto
     assert mc.attach(DEST, job.id).state == "running"
 
 
+def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) -> None:
+    """I10: the first call could not tell that it decided; the second has the used-up generator, and
+    nobody says that nothing was decided."""
+    job = mc.start(DEST)
+    results = iter([committed_task(job, "1", {"a.csv": b"1"})])
+
+    lost = False
+
+    def lose(request: Request, reply: object) -> None:
+        nonlocal lost
+        if swap(request):
+            lost = True
+            raise Unanswered("no answer")
+
+    def refuse(request: Request) -> None:
+        if lost:
+            raise expired()
+
+    s3.after, s3.before = lose, refuse
+    with pytest.raises(mc.OutcomeUnknown):
+        job.commit(results)
+    s3.before = s3.after = None
+    assert job.commit(results).outcome == "committed"
+    assert set(visible(s3)) == {"t/a.csv"}
+
+
 @pytest.mark.parametrize("expect", [False, True, "10", b"1"])
 def test_an_expectation_of_another_kind_is_refused(s3: MemoryStore, expect: Any) -> None:
     """I10: ``expect=False`` is no word that there are no tasks, ``"10"`` no list of two."""
