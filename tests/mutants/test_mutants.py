@@ -57,7 +57,7 @@ def test_no_two_mutants_have_one_name() -> None:
 
 def test_a_name_stays_when_the_code_around_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of an operator's mutant does not depend on what stands before it in its module."""
-    path = "recovery/values.py"
+    path = "commit/closed.py"
     before = {mutant.id for mutant in drawn_from(path)}
     source = ast.unparse(ast.parse(text(path)))
     moved = source.replace("def age_of", "def of_another(a: int) -> bool:\n    return a > 1\n\n"
