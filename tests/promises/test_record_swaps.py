@@ -127,7 +127,7 @@ def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
         raise PermissionDenied("the token has expired")
 
     s3.before = fail
-    with pytest.raises(OutcomeUnknown, match=r"attach\(\.\.\., 'j'\)"):
+    with pytest.raises(OutcomeUnknown, match=r"attach\('s3://bucket/t/', 'j'\)"):
         to(runtime, seen)
 
 
