@@ -3,17 +3,19 @@ at the next refactoring, and the promise that it breaks."""
 
 from __future__ import annotations
 
+from tests.mutants.by_hand_rules import RULES
 from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/marker.py", "commit/sweep.py"
 EXECUTE, COMPLETE, CHECK = "commit/execute.py", "commit/complete.py", "commit/check.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/undo.py", "commit/load.py", "commit/plan.py"
+CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = f"{MAGIC}/fence.py", f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py"
 DECIDE, FOLLOW, SETUP = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py", f"{MAGIC}/setup.py"
-TREE, ALIVE = f"{MAGIC}/tree.py", f"{MAGIC}/alive.py"
-VALUES, TIDY, CLEARING = "recovery/values.py", "recovery/tidy.py", "recovery/clearing.py"
+TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", f"{MAGIC}/alive.py", f"{MAGIC}/undo.py"
+TIDY, CLEARING = "recovery/tidy.py", "recovery/clearing.py"
 FINISH, ADOPTION, OWNERS = "recovery/finish.py", "recovery/adoption.py", "recovery/owners.py"
 UPLOADS, LOOK = "recovery/uploads.py", "recovery/look.py"
 
@@ -100,12 +102,13 @@ _THE_MARKER = (
     ),
     Hand(
         "the named marker is not known", MARKER, "may_replace",
-        (("named is not None and same_etag(named.etag, marker.etag)", "False"),),
+        (("named is not None and named.is_same(marker.etag, marker.modified)", "False"),),
         "I8: of two jobs in one second the marker that was there before stays",
     ),
     Hand(
         "a foreign marker is old", MARKER, "read_marker",
-        (("Marker(info.etag, '', info.last_modified)", "Marker(info.etag, '', 0.0)"),),
+        (("Marker(info.etag, '', info.last_modified, info.last_modified)",
+          "Marker(info.etag, '', 0.0, info.last_modified)"),),
         "I8: a marker of Hadoop's that came later is overwritten", times=2,
     ),
     Hand(
@@ -127,14 +130,17 @@ _THE_FENCE = (
         "I4: a Create answered while the record was read is never covered",
     ),
     Hand(
-        "an unreadable fence stands", FENCE, "Fence._read",
-        (("return State.ABSENT, '', f' (it cannot be read: {error.message})'", "return None"),),
+        "an unreadable fence stands", FENCE, "Fence._check",
+        (("state = self._read()",
+          "try:\n    state = self._read()\nexcept StoreError:\n    state = None"),),
         "I4: an attempt that may not read the record goes on without a fence",
+        imports="from magic_committer.errors import StoreError",
     ),
     Hand(
         "forbidden means late", FENCE, "Fence._read",
-        (("if second:\n    raise", "pass"),),
+        (("except NotFound:", "except (NotFound, PermissionDenied):"),),
         "I2: an attempt that a driver has accepted undoes itself because of a 403",
+        imports="from magic_committer.errors import PermissionDenied",
     ),
     Hand(
         "hands on while committing", FENCE, "Fence.must_undo",
@@ -164,20 +170,19 @@ _THE_FENCE = (
 
 _ATTEMPTS = (
     Hand(
-        "the twin by its key's prefix", ATTEMPT, "Attempt._abort_retried_creates",
-        (("upload.key == key", "upload.key.startswith(key)"),
-         ("self._runtime.store.abort_upload(key, upload.upload_id)",
-          "self._runtime.store.abort_upload(upload.key, upload.upload_id)")),
+        "the twin by its key's prefix", TASK_UNDO, "RetriedCreates.abort_if_late",
+        (("upload.key == key", "True"),
+         ("UploadName(key, upload.upload_id)", "UploadName(upload.key, upload.upload_id)")),
         "I6: the upload of another file, whose name begins alike, is aborted",
     ),
     Hand(
-        "the twin of any name", ATTEMPT, "Attempt._abort_retried_creates",
-        (("if uuid_in_name(key) != self.job.uuid:\n    continue", "pass"),),
+        "the twin of any name", TASK_UNDO, "RetriedCreates.add",
+        (("uuid_in_name(key) == self._job.uuid", "True"),),
         "I6: an upload of a name that anybody may write is aborted",
     ),
     Hand(
-        "the twin while committing", ATTEMPT, "Attempt._abort_retried_creates",
-        (("late is None or late.state == State.COMMITTING", "late is None"),),
+        "the twin while committing", TASK_UNDO, "RetriedCreates.abort_if_late",
+        (("late is None or State(late.state) in HANDS_OFF", "late is None"),),
         "I2: the twin that the plan names is aborted",
     ),
     Hand(
@@ -199,12 +204,11 @@ _ATTEMPTS = (
         "I2: a task commits without a file whose .pending somebody deleted",
     ),
     Hand(
-        "the tree goes with its failures", ATTEMPT, "Attempt.abort",
-        (("not self._in_memory and not failures", "not self._in_memory"),),
+        "the tree goes with its failures", ATTEMPT, "Attempt.abort", (("not failures", "True"),),
         "I4: what names an upload that could not be aborted is deleted",
     ),
     Hand(
-        "a pendingset over another", SET, "AttemptSet.put",
+        "a pendingset over another", SET, "AttemptSet._put_once",
         (("self._runtime.store.put(self.key, body, metadata=self.metadata,"
           " content_type='application/json', if_none_match=True)",
           "self._runtime.store.put(self.key, body, metadata=self.metadata,"
@@ -212,19 +216,20 @@ _ATTEMPTS = (
         "I2: a second attempt of the same name replaces what a driver has accepted",
     ),
     Hand(
-        "a set with other files", SET, "AttemptSet.earlier",
-        (("if not names(pendings) <= names(before):\n    return None", "pass"),),
+        "a set with other files", SET, "AttemptSet._with",
+        (("there.stored is None or not names(pendings) <= names(there.stored.pendings)",
+          "there.stored is None"),),
         "I2: a task is told committed with the files of another attempt",
     ),
     Hand(
-        "a set of another run", SET, "AttemptSet.earlier",
-        (("if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid:\n    return None",
-          "pass"),),
+        "a set of another run", SET, "AttemptSet.read",
+        (("(stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid", "False"),),
         "I2: what a zombie of another run stored counts as this attempt's",
     ),
     Hand(
         "sent and undone", SET, "may_undo",
-        (("return phase is not Phase.SENT and not stored", "return not stored"),),
+        (("return phase is not Phase.SENT and found is Found.NOTHING",
+          "return found is Found.NOTHING"),),
         "I2: the PUT is unanswered, the attempt is undone, the PUT lands, a driver accepts it",
     ),
     Hand(
@@ -248,7 +253,7 @@ _ATTEMPTS = (
 _DECIDING = (
     Hand(
         "plans looked at never", DECIDE, "Deciding._commit_running",
-        (("refuse_overlapping_plans(self._runtime, self._job, self._dest, plan)", "pass"),),
+        (("refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)", "pass"),),
         "two jobs of one partition both commit",
     ),
     Hand(
@@ -298,7 +303,7 @@ _DECIDING = (
         "a Hadoop job that cannot be run again is aborted because one upload is gone",
     ),
     Hand(
-        "rewritten and deleted", DECIDE, "Deciding._deletes",
+        "rewritten and deleted", CONFLICT, "replaced",
         (("info.key not in rewritten", "True"),),
         "I7: a file that the job has rewritten in place is deleted",
     ),
@@ -315,8 +320,8 @@ _DECIDING = (
     ),
     Hand(
         "a missing set is fine", FOLLOW, "Follower._execute_stored",
-        (("StoredSource(self.runtime, self.paths, plan, missing_is_fine=completed)",
-          "StoredSource(self.runtime, self.paths, plan, missing_is_fine=True)"),),
+        (("StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)",
+          "StoredSource(self.runtime, self.job, plan, missing_is_fine=True)"),),
         "I2: a decided job is told committed without the files of a set that is gone",
     ),
     Hand(
@@ -339,8 +344,7 @@ _DECIDING = (
         "I2: a given id is used in a directory where a zombie's work lies",
     ),
     Hand(
-        "a proof that may land late", SETUP, "setup_job",
-        (("if isinstance(error, Unanswered):\n    job = replace(job, undisturbed=False)", "pass"),),
+        "a proof that may land late", SETUP, "setup_job", (("_may_have_sent(error)", "False"),),
         "I4: a setup whose proof was not answered is withdrawn as if nothing could land",
     ),
 )  # fmt: skip
@@ -363,10 +367,10 @@ _EXECUTING = (
         "I6: mode fail completes over a neighbour's object",
     ),
     Hand(
-        "the sweep after failed deletes", EXECUTE, "Execution._after_completed",
-        (("if not self._delete_replaced():\n    return State.COMPLETED, Swept()",
-          "self._delete_replaced()"),),
-        "what could not be deleted is forgotten with the plan",
+        "the sweep after failed deletes", EXECUTE, "Execution._delete_replaced",
+        (("failures[outcome.item.key] = outcome.error",
+          "self.warnings.append(str(outcome.error))"),),
+        "I7: what could not be deleted is a warning, and is forgotten with the plan",
     ),
     Hand(
         "the sweep after no marker", EXECUTE, "Execution._after_completed",
@@ -386,19 +390,8 @@ _EXECUTING = (
     ),
     Hand(
         "no look at what completed", COMPLETE, "_settle",
-        (("if is_there(runtime, upload):\n    return Completion.DONE, None\n"
-          "if isinstance(error, PreconditionFailed | WriteConflict):\n"
-          "    return Completion.CONFLICT, error",
-          "if isinstance(error, PreconditionFailed | WriteConflict):\n"
-          "    return Completion.CONFLICT, error"),),
+        (("look.state is UploadState.VISIBLE", "False"),),
         "I5: a second executor takes its own success for a conflict, and reverts the job",
-    ),
-    Hand(
-        "no second look at what completed", COMPLETE, "_settle",
-        (("if _maybe_open(runtime, upload):\n    return Completion.UNFINISHED, error\n"
-          "if is_there(runtime, upload):\n    return Completion.DONE, None",
-          "if _maybe_open(runtime, upload):\n    return Completion.UNFINISHED, error"),),
-        "I5: an upload that another executor completed in between is called unresolved",
     ),
     Hand(
         "any stored part", COMPLETE, "same_parts",
@@ -407,20 +400,15 @@ _EXECUTING = (
     ),
     Hand(
         "any number of parts", COMPLETE, "same_parts",
-        (("not isinstance(stored, list | tuple) or len(stored) != len(upload.parts)", "False"),
+        (("len(stored) != len(upload.parts)", "False"),
          ("zip(upload.parts, stored, strict=True)", "zip(upload.parts, stored)")),
         "I2: an upload with fewer parts than were sent is completed",
     ),
     Hand(
-        "any object with metadata", COMPLETE, "became",
-        (("(info.metadata or {}).get(TOKEN_METADATA) == upload.token",
-          "TOKEN_METADATA in (info.metadata or {})"),),
-        "I2: another job's object under the same key counts as ours",
-    ),
-    Hand(
-        "forbidden means open", COMPLETE, "_settle",
+        "forbidden raises", STATE, "upload_state",
         (("except StoreError:", "except Unanswered:"),),
         "I10: a HEAD that is forbidden ends the commit with an error that claims nothing decided",
+        times=3,
     ),
     Hand(
         "revert deletes without ETag", UNDO, "_each",
@@ -429,19 +417,14 @@ _EXECUTING = (
         "I6: a neighbour writes the key between the look and the delete, and loses it",
     ),
     Hand(
-        "revert deletes whatever is there", UNDO, "_each",
-        (("became(upload, info)", "True"),),
+        "revert deletes whatever is there", UNDO, "_became", (("became(upload, info)", "True"),),
         "I6: a neighbour's object is deleted",
     ),
     Hand(
         "look, then abort", UNDO, "_each",
-        ((
-            "runtime.store.abort_upload(upload.key, upload.upload_id)\n"
-            "try:\n    info = runtime.store.head(upload.key)\nexcept NotFound:\n    return",
-            "try:\n    info = runtime.store.head(upload.key)\nexcept NotFound:\n"
-            "    runtime.store.abort_upload(upload.key, upload.upload_id)\n    return\n"
-            "runtime.store.abort_upload(upload.key, upload.upload_id)",
-        ),),
+        (("info = _became(runtime, upload)", "pass"),
+         ("removed = remover.remove(UploadName.of(upload))",
+          "info = _became(runtime, upload)\nremoved = remover.remove(UploadName.of(upload))")),
         "I3: a Complete between the look and the abort stays visible",
     ),
     Hand(
@@ -455,14 +438,20 @@ _EXECUTING = (
     ),
     Hand(
         "deleted without HEAD", DELETES, "delete_if_same",
-        (("if not same_etag(runtime.store.head(key).etag, etag):\n    return False", "pass"),),
+        (("if not ref.is_same(info.etag, info.last_modified):\n    return False", "pass"),),
         "I6: a store that ignores the condition deletes a neighbour's object",
     ),
     Hand(
         "a conflict means deleted", DELETES, "delete_if_same",
-        (("except (PreconditionFailed, WriteConflict):", "except PreconditionFailed:"),
-         ("except NotFound:", "except (NotFound, WriteConflict):")),
-        "I7: an object that could not be deleted is told to be gone",
+        (("answers.append(error)",
+          "if isinstance(error, WriteConflict):\n    return True\nanswers.append(error)"),),
+        "I7: an object that could not be deleted is told to be gone", times=2,
+    ),
+    Hand(
+        "a conflict means another object", DELETES, "delete_if_same",
+        (("answers.append(error)",
+          "if isinstance(error, WriteConflict):\n    return False\nanswers.append(error)"),),
+        "I7: an object that is still the same is left for ever, without a word", times=2,
     ),
     Hand(
         "a set of any version", LOAD, "_parse",
@@ -500,24 +489,24 @@ _CHECKING = (
         "I2: one of two files is lost, without a word",
     ),
     Hand(
-        "any token", CHECK, "check_upload",
+        "any token", READY, "check_upload",
         (("upload.token.startswith(f'{job.uuid}.') or (job.adopted and not upload.token)",
           "True"),),
         "I2: another job's upload is completed",
     ),
     Hand(
-        "outside the destination", CHECK, "check_upload",
+        "outside the destination", READY, "check_upload",
         (("not dest.contains(upload.key)", "False"),),
         "I6: a file is published outside the destination",
     ),
     Hand(
-        "control objects as files", CHECK, "check_upload",
+        "control objects as files", READY, "check_upload",
         (("check_name(dest.relative(upload.key))", "pass"),),
         "I6: a job publishes into a committer's directory",
     ),
     Hand(
         "the listing is the truth", CHECK, "missing_uploads",
-        (("runtime.store.list_parts(upload.key, upload.upload_id)", "raise NotFound('')"),),
+        (("look = upload_state(runtime, asked)", "return False"),),
         "a job is refused because a listing does not show its upload yet",
     ),
     Hand(
@@ -535,13 +524,14 @@ _CHECKING = (
         "I6: a replace begins while another commits",
     ),
     Hand(
-        "given ids are tidied", CONFLICT, "_is_old",
-        (("age > CLOSED_SECONDS and not seen.record.given_id", "age > CLOSED_SECONDS"),),
+        "given ids are tidied", CLOSED, "may_forget",
+        (("record.state is not State.CLOSED or record.given_id",
+          "record.state is not State.CLOSED"),),
         "a job id is used once: a driver that still asks finds another run's record",
     ),
     Hand(
-        "young records are tidied", CONFLICT, "_is_old",
-        (("age > CLOSED_SECONDS and not seen.record.given_id", "not seen.record.given_id"),),
+        "young records are tidied", CLOSED, "may_forget",
+        (("age_of(seen.seen_at, seen.last_modified) >= CLOSED_SECONDS", "True"),),
         "I10: a driver that asks what became of its job is told that nobody knows",
     ),
     Hand(
@@ -573,18 +563,8 @@ _ONE_QUESTION = (
     ),
     Hand(
         "no second look", STATE, "upload_state",
-        (("there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
-          "    return UploadLook(UploadState.VISIBLE, there=there)\n"
-          "try:\n    runtime.store.list_parts(upload.key, upload.upload_id)\n"
-          "except NotFound:\n    pass\nelse:\n"
-          "    return UploadLook(UploadState.OPEN, there=there)\n"
-          "there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
-          "    return UploadLook(UploadState.VISIBLE, there=there)",
-          "there = _object(runtime, upload)\nif there is not None and became(upload, there):\n"
-          "    return UploadLook(UploadState.VISIBLE, there=there)\n"
-          "try:\n    runtime.store.list_parts(upload.key, upload.upload_id)\n"
-          "except NotFound:\n    pass\nelse:\n"
-          "    return UploadLook(UploadState.OPEN, there=there)"),),
+        (("try:\n    there = _object(runtime, upload)\nexcept StoreError as error:\n"
+          "    return UploadLook(UploadState.UNKNOWN, error, there, ended=True)", "pass"),),
         "I5: an upload that was completed between the two looks is called gone",
     ),
     Hand(
@@ -618,19 +598,20 @@ _ONE_QUESTION = (
 _SWEEPING = (
     Hand(
         "exclusive: records first", SWEEP, "_Sweep._list_mine",
-        (("unattributed = 0", "unattributed = 0\nalone = self._is_alone()"),
-         ("others and self._is_alone()", "others and alone")),
+        (("unattributed = 0",
+          "unattributed = 0\nalone = not somebody_else("
+          "self.runtime, self.dest, self.paths.record, (), self.in_flight)"),
+         ("others and self._is_alone(others)", "others and alone")),
         "I6: a job that is set up between the two looks loses its uploads",
     ),
     Hand(
-        "exclusive beside who commits", SWEEP, "_Sweep._is_alone",
-        (("seen is not None and seen.record.state is not State.CLOSED",
-          "seen is not None and seen.record.state is State.RUNNING"),),
+        "exclusive beside who commits", NEIGHBOURS, "_of",
+        (("seen.record.state is State.CLOSED", "seen.record.state is not State.RUNNING"),),
         "I6: a decided job loses its uploads",
     ),
     Hand(
-        "exclusive beside who cannot be read", SWEEP, "_Sweep._is_alone",
-        (("self.swept.warnings.append(f'not swept exclusively: {error}')\nreturn False",
+        "exclusive beside who cannot be read", NEIGHBOURS, "somebody_else",
+        (("return f'the job of {bucket}{outcome.item} cannot be told: {outcome.error}'",
           "continue"),),
         "I6: a job whose record cannot be read loses its uploads",
     ),
@@ -660,7 +641,7 @@ _SWEEPING = (
     ),
     Hand(
         "another run's leftovers", SWEEP, "_Sweep._read_named",
-        (("if not self.job.owns(stored.info.metadata):\n    return []", "pass"),),
+        (("not self.job.owns(metadata)", "False"),),
         "I6: the uploads of another run of the id are aborted",
     ),
     Hand(
@@ -669,20 +650,21 @@ _SWEEPING = (
         "I10: the record of a given id does not stay closed",
     ),
     Hand(
-        "what the plan names", SWEEP, "_Sweep.abort_all",
-        (("not self.spared(upload_name(u.key, u.upload_id))", "True"),),
+        "what the plan names", SWEEP, "_Sweep._targets",
+        (("self.spared(name) or not known.add(name)", "not known.add(name)"),),
         "I2: an upload that the plan names is aborted",
     ),
     Hand(
-        "swept without a look", SWEEP, "_Sweep._abort",
-        (("self.look_first", "False"),),
+        "swept without a look", SWEEP, "_Sweep._targets",
+        (("self.look_first or name in self.strangers or name in self.ended",
+          "name in self.strangers or name in self.ended"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
 )  # fmt: skip
 
 _RECOVERING = (
     Hand(
-        "ages without the second of grain", VALUES, "age_of",
+        "ages without the second of grain", CLOSED, "age_of",
         (("max(0.0, seen_at - since - GRAIN_SECONDS)", "max(0.0, seen_at - since)"),),
         "a job that says every second that it lives is taken for dead after one",
     ),
@@ -756,7 +738,7 @@ _RECOVERING = (
         "I6: what a running job has written is deleted as litter",
     ),
     Hand(
-        "a dry run aborts", TIDY, "Cleaning._abort_pendings", (("not self._dry_run", "True"),),
+        "a dry run aborts", TIDY, "Cleaning._remove", (("self._dry_run", "False"),),
         "a look changes something",
     ),
     Hand(
@@ -775,14 +757,9 @@ _RECOVERING = (
         "I2: a job is aborted though the filters leave out some of its uploads",
     ),
     Hand(
-        "an abort is believed", CLEARING, "Clearing._clear",
-        (("if self._is_gone(found):\n    return Cleared(found, 'aborted')",
-          "return Cleared(found, 'aborted')"),),
-        "I4: parts in flight outlive an abort",
-    ),
-    Hand(
-        "a listing is enough", CLEARING, "Clearing._clear",
-        (("self._became_visible(found)", "False"),),
+        "a listing is enough", CLEARING, "Clearing.__init__",
+        (("UploadRemover(survey.runtime)",
+          "UploadRemover(survey.runtime, look_first=False)"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
@@ -805,6 +782,6 @@ _RECOVERING = (
 
 HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_EXECUTING, *_CHECKING,
-    *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
+    *_ONE_QUESTION, *_SWEEPING, *_RECOVERING, *RULES,
 )  # fmt: skip
 """All of them."""

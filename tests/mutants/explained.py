@@ -24,9 +24,6 @@ EXPLAINED: dict[str, str] = {
     "commit/sweep.py:_Sweep.abort_listed:one time less:e532d836": (
         "four rounds or five: parts that outlive so many are told either way, and swept again"
     ),
-    "recovery/clearing.py:Clearing._clear:one time less:e532d836": (
-        "four aborts or five: an upload that outlives so many is told either way"
-    ),
     "recovery/uploads.py:Survey._look_up:boundary:0b347015": (
         "an age that is the limit to the microsecond: dead or alive, both are within the grain"
     ),

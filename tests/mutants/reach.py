@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.mutants.children import Answer, run_pytest
 from tests.mutants.forks import BrokenError, Forks, Steps
-from tests.mutants.source import FOLDERS, PACKAGE, ROOT, Mutant
+from tests.mutants.source import ALONE, FOLDERS, PACKAGE, ROOT, Mutant
 
 KEPT = ROOT / ".mutants"
 FORM = b"1"
@@ -67,7 +67,8 @@ class Tracer:
 
     def __init__(self) -> None:
         home = ROOT / PACKAGE
-        self._prefixes = tuple(f"{home / folder}/" for folder in FOLDERS)
+        folders = tuple(f"{home / folder}/" for folder in FOLDERS)
+        self._prefixes = (*folders, *(f"{home / name}" for name in ALONE))
         self._home = len(str(home)) + 1
         self._now: dict[str, set[int]] = {}
         self._files: dict[str, str | None] = {}

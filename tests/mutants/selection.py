@@ -16,7 +16,7 @@ from tests.mutants.source import GoneError, Mutant, files
 
 SHARES = {"commit/": 0.09, "committers/": 0.07, "recovery/": 0.03}
 """Of the operators' mutants of a folder: how many are drawn."""
-SAMPLE = 20
+SAMPLE = 10
 """Drawn mutants that CI tries beside the hand-made."""
 
 
@@ -73,9 +73,9 @@ def whole() -> tuple[Mutant, ...]:
     return (*hand_made(), *drawn)
 
 
-def sample(mutants: Sequence[Mutant], explained: set[str]) -> list[Mutant]:
-    """What CI tries: the hand-made, and some of the others; no survivors that are explained, for
-    they take long."""
+def sample(mutants: Sequence[Mutant], explained: set[str], known: set[str]) -> list[Mutant]:
+    """What CI tries: the hand-made, and some of the others, those first whose killers are known:
+    what survives, or must be looked for, takes long."""
     left = [mutant for mutant in mutants if mutant.id not in explained]
-    drawn = sorted((m for m in left if not m.by_hand), key=rank)
+    drawn = sorted((m for m in left if not m.by_hand), key=lambda m: (m.id not in known, rank(m)))
     return [*(m for m in left if m.by_hand), *drawn[:SAMPLE]]

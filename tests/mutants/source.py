@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "magic_committer"
 FOLDERS = ("commit", "committers", "recovery")
 """Of the package: what is mutated."""
+ALONE = ("job.py",)
+"""Other modules, in which there are mutants by hand only."""
 
 Change = Callable[[ast.Module], None]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

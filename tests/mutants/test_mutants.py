@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from tests.mutants import selection
-from tests.mutants.__main__ import told
+from tests.mutants.__main__ import TRIED_MIN, told
 from tests.mutants.by_hand import HAND_MADE
 from tests.mutants.explained import EXPLAINED
 from tests.mutants.handwork import Hand
@@ -57,7 +57,7 @@ def test_no_two_mutants_have_one_name() -> None:
 
 def test_a_name_stays_when_the_code_around_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of an operator's mutant does not depend on what stands before it in its module."""
-    path = "recovery/values.py"
+    path = "commit/closed.py"
     before = {mutant.id for mutant in drawn_from(path)}
     source = ast.unparse(ast.parse(text(path)))
     moved = source.replace("def age_of", "def of_another(a: int) -> bool:\n    return a > 1\n\n"
@@ -79,7 +79,36 @@ def test_there_are_enough() -> None:
     """The whole has at least 120 mutants, and the sample at least 40."""
     mutants = selection.whole()
     assert len(mutants) >= 120
-    assert len(selection.sample(mutants, set(EXPLAINED))) >= 40
+    assert len(selection.sample(mutants, set(EXPLAINED), set())) >= TRIED_MIN
+
+
+def test_the_sample_prefers_what_has_a_known_killer() -> None:
+    """Of the drawn mutants CI tries those first whose killers are known."""
+    mutants = selection.whole()
+    known = {mutant.id for mutant in mutants if not mutant.by_hand and "recovery" in mutant.path}
+    drawn = [m.id for m in selection.sample(mutants, set(), known) if not m.by_hand]
+    assert len(drawn) == selection.SAMPLE
+    assert set(drawn) <= known
+
+
+def test_a_run_that_is_out_of_time_says_how_many_were_not_tried(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Too little time for all is fine, and told, where enough were tried."""
+    mutant = WORDS.mutant()
+    verdicts = [verdict(mutant, "tests/x.py::y")] * TRIED_MIN
+    assert told([mutant] * (TRIED_MIN + 2), verdicts, gone=()) == 0
+    assert "not tried, for want of time: 2" in capsys.readouterr().out
+
+
+def test_a_run_that_has_tried_few_for_want_of_time_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Time for a few mutants only is no proof."""
+    mutant = WORDS.mutant()
+    verdicts = [verdict(mutant, "tests/x.py::y")] * (TRIED_MIN - 1)
+    assert told([mutant] * TRIED_MIN, verdicts, gone=()) == 1
+    assert f"only {TRIED_MIN - 1} were tried" in capsys.readouterr().out
 
 
 def test_what_is_explained_exists_and_says_why() -> None:

@@ -124,6 +124,7 @@ def test_a_set_that_names_another_bucket_refuses_the_job(s3: MemoryStore) -> Non
     """I6: an upload id of another bucket is never completed in this one."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"b.csv": b"2"})
     stored = decode_pendingset(s3.body(result.key), result.key)
     rewrite(s3, result.key, replace(stored, commits=(replace(stored.commits[0], bucket="other"),)))
     with pytest.raises(mc.CommitRefused, match="bucket"):
@@ -135,6 +136,7 @@ def test_a_set_that_names_another_job_refuses_the_job(s3: MemoryStore) -> None:
     """I2: a pendingset in our directory that says that it is another job's is not ours."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"b.csv": b"2"})
     stored = decode_pendingset(s3.body(result.key), result.key)
     commits = tuple(replace(pending, job_id="another") for pending in stored.commits)
     rewrite(s3, result.key, replace(stored, job_id="another", commits=commits))

@@ -1,0 +1,257 @@
+"""More mutants written by hand: one for each rule that was added when a schedule had been found
+that broke a promise. What each rule prevents is said beside it."""
+
+from __future__ import annotations
+
+from tests.mutants.handwork import Hand
+
+RECORDS, EXECUTE, COMPLETE = "commit/records.py", "commit/execute.py", "commit/complete.py"
+CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/closed.py"
+CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "commit/plan.py"
+MAGIC = "committers/magic"
+ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py", f"{MAGIC}/undo.py"
+DECIDE, FOLLOW = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py"
+
+_BESIDE_EACH_OTHER = (
+    Hand(
+        "list, then look", DECIDE, "Deciding._commit_running",
+        (("plan = self._plan(accepted, checked, spool, partitions)",
+          "if partitions is None:\n"
+          "    plan = self._plan(accepted, checked, spool, partitions)"),
+         ("refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)",
+          "plan = self._plan(accepted, checked, spool, partitions)\n"
+          "refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)")),
+        "I6: a job by partition ends between the listing and the look: both sets of files stay",
+    ),
+    Hand(
+        "no announcement", DECIDE, "Deciding._commit_running",
+        (("announced = self._announce(partitions)", "pass"),),
+        "I6: two jobs of one partition look at each other's plans before either has stored one",
+    ),
+    Hand(
+        "the announcement stays after a refusal", DECIDE, "Deciding._commit_running",
+        (("self._drop_plan(announced)\nreturn self._refuse(seen, error)",
+          "return self._refuse(seen, error)"),),
+        "I4: an aborter swept before it was stored: a plan of a job that is gone stays",
+    ),
+    Hand(
+        "the announcement stays after a lost swap", DECIDE, "Deciding._commit_running",
+        (("if not swapped.won:\n    self._drop_plan(announced)", "pass"),),
+        "I4: the winner swept before it was stored: a plan of a job that is gone stays",
+    ),
+    Hand(
+        "one listing of the old data", CONFLICT, "replaced",
+        (("_anything_new(runtime, dest, partitions, in_flight, there, (rewritten, *theirs))",
+          "False"),),
+        "I2: of an append that ends while a replace lists, a part is deleted",
+    ),
+    Hand(
+        "a key is enough for the second listing", CONFLICT, "_anything_new",
+        (("known is not None and known.is_same(info.etag, info.last_modified)",
+          "known is not None"),),
+        "I2: an append that rewrites one key and adds another is deleted by half",
+    ),
+    Hand(
+        "all decided jobs are spared", CONFLICT, "_of_decided_jobs",
+        (("record.terms.mode in EXCLUDING", "False"),),
+        "I6: the late plan of a job by partition spares the partition that a later one replaces",
+    ),
+    Hand(
+        "a key is enough to be spared", CONFLICT, "_is_visible",
+        (("became(upload, runtime.store.head(upload.key))", "True"),),
+        "I7: old data stays that an append is about to rewrite",
+    ),
+    Hand(
+        "two listings at most", CONFLICT, "", (("LISTINGS_MAX = 5", "LISTINGS_MAX = 2"),),
+        "I2: two appends end, one in each listing: a part of the second is deleted",
+    ),
+)  # fmt: skip
+
+_UNDOING_ATTEMPTS = (
+    Hand(
+        "a look in place of a claim", TASK_UNDO, "settle",
+        (("attempt_set.read() if reading else attempt_set.claim()", "attempt_set.read()"),),
+        "I2: another handle commits between the look and the aborts: the job stays unresolved",
+    ),
+    Hand(
+        "a claim in an ended job stays", TASK_UNDO, "_claim_stands",
+        (("attempt_set.take_back()", "pass"),),
+        "I4: a tombstone that lands after the sweep stays",
+    ),
+    Hand(
+        "a tombstone is a problem", LOAD, "_parse",
+        (("if listed:\n    raise _PassedOverError", "pass"),),
+        "a job with an aborted attempt is refused",
+    ),
+    Hand(
+        "a tombstone is a set", LOAD, "_parse",
+        (("is_tombstone(pendingset.extra_data)", "False"),),
+        "I2: an aborted attempt counts as a task without files",
+    ),
+    Hand(
+        "a claimed key is a set", SET, "AttemptSet.read",
+        (("ready.is_tombstone(pendingset.extra_data)", "False"),),
+        "I2: a task is told committed whose attempt was aborted",
+    ),
+    Hand(
+        "a late task does not look", ATTEMPT, "Attempt.abort", (("not unaccepted", "False"),),
+        "I2: a late task aborts what was completed, which costs the object on some stores",
+    ),
+    Hand(
+        "a late twin is not looked at", TASK_UNDO, "RetriedCreates.abort_if_late",
+        (("UploadRemover(self._runtime)", "UploadRemover(self._runtime, look_first=False)"),),
+        "I2: the listing is stale: what was completed is aborted",
+    ),
+    Hand(
+        "a file that fails does not look", ATTEMPT, "_abort_told",
+        (("UploadRemover(runtime)", "UploadRemover(runtime, look_first=False)"),),
+        "I2: another handle has committed the file: what was completed is aborted",
+    ),
+    Hand(
+        "any process", ATTEMPT, "Attempt.check_process", (("not self.ours", "False"),),
+        "I2: a forked child reports success for files that nobody publishes",
+    ),
+)  # fmt: skip
+
+_THE_DECISION = (
+    Hand(
+        "only the last sending may land", RECORDS, "may_still_land",
+        (("isinstance(error, Unanswered) or error.attempts > 1", "isinstance(error, Unanswered)"),),
+        "I10: a first sending that was not answered lands after 'nothing was decided'",
+    ),
+    Hand(
+        "a doubt of one try: swap", RECORDS, "swap",
+        (("doubtful = doubtful or may_still_land(error)", "doubtful = may_still_land(error)"),),
+        "I10: the first try lands, the second is forbidden: 'nothing was decided' is told",
+    ),
+    Hand(
+        "a doubt of one try: create", RECORDS, "create",
+        (("doubtful = doubtful or may_still_land(error)", "doubtful = may_still_land(error)"),),
+        "I10: the first try lands, the second is forbidden: 'not started' is told",
+    ),
+    Hand(
+        "only the last sending counts unconditionally", RECORDS, "_unconditional_swap",
+        (("not may_still_land(error)", "not isinstance(error, Unanswered)"),),
+        "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
+    ),
+    Hand(
+        "a store's error after the decision", FOLLOW, "Follower.execute",
+        (("except StoreError:", "except ZeroDivisionError:"),),
+        "I10: a decided job ends in an error that says that nothing was decided",
+    ),
+    Hand(
+        "no task is a job too", CHECK, "expected", (("if tasks:\n    return", "return"),),
+        "I2: a generator that is used up publishes nothing, and empties the table",
+    ),
+    Hand(
+        "results without a key", DECIDE, "Deciding._wanted",
+        (("not result.key and (result.files or result.bytes)", "False"),),
+        "I2: the files of a result whose key is empty are dropped",
+    ),
+)  # fmt: skip
+
+_EXECUTING = (
+    Hand(
+        "a conflict without a condition", COMPLETE, "complete",
+        (("if_none_match and isinstance(error, PreconditionFailed | WriteConflict)",
+          "isinstance(error, PreconditionFailed | WriteConflict)"),),
+        "I7: an append is undone, and with it what it had overwritten",
+    ),
+    Hand(
+        "a conflict with nothing", COMPLETE, "_settle",
+        (("conflict and look.there is not None", "conflict"),),
+        "I5: one 409 reverts a committed job, with nothing at the key",
+    ),
+    Hand(
+        "a marker cannot be accepted", EXECUTE, "Execution._mark",
+        (("self.dest.success_key in self.accept", "False"),),
+        "a job whose _SUCCESS may not be written stays incomplete for ever",
+    ),
+    Hand(
+        "the ETag alone", "job.py", "ObjectRef.is_same",
+        (("not self.modified or same_time(self.modified, modified)", "True"),),
+        "I8: an empty _SUCCESS of a job that ran days later is deleted: all have one ETag",
+    ),
+    Hand(
+        "two deletes at most", DELETES, "", (("DELETE_TRIES_MAX = 4", "DELETE_TRIES_MAX = 2"),),
+        "a store that answers 409 twice leaves a committed job incomplete",
+    ),
+    Hand(
+        "closed records: round and round", CLOSED, "_others",
+        (("if found >= directory:\n    return", "pass"),),
+        "a job reads, and deletes, each closed record twice; and its own",
+    ),
+)  # fmt: skip
+
+_FORGED = (
+    Hand(
+        "any plan", PLAN, "load_plan", (("check_plan(plan, job, ref.key)", "pass"),),
+        "I6: whoever may write below one destination has an operator delete elsewhere",
+    ),
+    Hand(
+        "a plan of another job", PLAN, "check_plan", (("told != true", "False"),),
+        "I6: the plan of another job is executed",
+    ),
+    Hand(
+        "a plan of any sets", PLAN, "check_plan",
+        (("not _is_set_of(f'{paths.tree}{planned.name}', planned.attempt, job)", "False"),),
+        "I6: pendingsets outside the job's directory are executed",
+    ),
+    Hand(
+        "a plan of any mode deletes", PLAN, "check_plan",
+        (("plan.deletes and mode not in REPLACING", "False"),),
+        "I6: the forged plan of an append deletes data",
+    ),
+    Hand(
+        "a plan deletes anywhere", PLAN, "check_plan",
+        (("not dest.contains(ref.key) or is_hidden(relative := dest.relative(ref.key))",
+          "is_hidden(relative := ref.key[len(dest.prefix):])"),),
+        "I6: a forged plan deletes outside the destination",
+    ),
+    Hand(
+        "a plan deletes what is hidden", PLAN, "check_plan",
+        (("not dest.contains(ref.key) or is_hidden(relative := dest.relative(ref.key))",
+          "not dest.contains(ref.key) or not (relative := dest.relative(ref.key))"),),
+        "I6: a forged plan deletes another job's record",
+    ),
+    Hand(
+        "a plan deletes in any partition", PLAN, "check_plan",
+        (("mode in BY_PARTITION and directory + slash not in plan.partitions", "False"),),
+        "I6: a forged plan deletes partitions that it does not announce",
+    ),
+    Hand(
+        "a plan of any marker", PLAN, "check_plan",
+        (("plan.marker is not None and (mode, plan.marker.key) != ('replace', dest.success_key)",
+          "False"),),
+        "I6: a forged plan deletes any object as its marker",
+    ),
+    Hand(
+        "a record of another place", RECORDS, "_check_is_at_home",
+        (("(element, name) != (f'{MAGIC_JOB_PREFIX}{record.id}', RECORD)", "False"),),
+        "I6: the record of another job is executed here",
+    ),
+    Hand(
+        "a record of any UUID", RECORDS, "_check_is_at_home",
+        (("not _UUID.fullmatch(record.uuid) or not (record.given_id or record.uuid == record.id)",
+          "not (record.given_id or record.uuid == record.id)"),),
+        "I6: a record whose UUID is a part of many names takes others' uploads",
+    ),
+    Hand(
+        "a drawn id of another UUID", RECORDS, "_check_is_at_home",
+        (("not _UUID.fullmatch(record.uuid) or not (record.given_id or record.uuid == record.id)",
+          "not _UUID.fullmatch(record.uuid)"),),
+        "I6: a record with the UUID of a live job takes that job's uploads",
+    ),
+    Hand(
+        "a record of any plan", RECORDS, "_check_is_at_home",
+        (("plan and not _PLAN.fullmatch(plan.removeprefix(paths.directory))", "False"),),
+        "I6: a record names a plan that lies elsewhere",
+    ),
+    Hand(
+        "a record of any marker", RECORDS, "_check_is_at_home",
+        (("record.marker is not None and record.marker.key != paths.dest.success_key", "False"),),
+        "I6: a record names any object as the marker",
+    ),
+)  # fmt: skip
+
+RULES = (*_BESIDE_EACH_OTHER, *_UNDOING_ATTEMPTS, *_THE_DECISION, *_EXECUTING, *_FORGED)
