@@ -204,7 +204,7 @@ _ATTEMPTS = (
         "I2: a task commits without a file whose .pending somebody deleted",
     ),
     Hand(
-        "the tree goes with its failures", ATTEMPT, "Attempt.abort", (("not failures", "True"),),
+        "the tree goes with its failures", ATTEMPT, "Attempt._abort", (("not failures", "True"),),
         "I4: what names an upload that could not be aborted is deleted",
     ),
     Hand(
@@ -335,7 +335,8 @@ _DECIDING = (
     ),
     Hand(
         "a setup sent twice simply goes", SETUP, "_withdraw",
-        (("job.undisturbed and not job.given_id", "not job.given_id"),),
+        (("job.undisturbed and not job.given_id and records.remove(runtime, seen)",
+          "not job.given_id and records.remove(runtime, seen)"),),
         "I4: the record's late PUT brings a job back that nobody drives",
     ),
     Hand(
@@ -412,8 +413,8 @@ _EXECUTING = (
     ),
     Hand(
         "revert deletes without ETag", UNDO, "_each",
-        (("delete_if_same(runtime, info.key, info.etag, info.version_id)",
-          "runtime.store.delete_one(info.key)"),),
+        (("delete_if_same(runtime, info.key, info.etag, info.version_id,"
+          " modified=info.last_modified)", "runtime.store.delete_one(info.key)"),),
         "I6: a neighbour writes the key between the look and the delete, and loses it",
     ),
     Hand(

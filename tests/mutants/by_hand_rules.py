@@ -30,8 +30,10 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "the announcement stays after a refusal", DECIDE, "Deciding._commit_running",
-        (("self._drop_plan(announced)\nreturn self._refuse(seen, error)",
-          "return self._refuse(seen, error)"),),
+        (("self._drop_plan(announced)\nif isinstance(error, ConflictingJob | DestinationExists):\n"
+          "    return self._refuse(seen, error)\nraise",
+          "if isinstance(error, ConflictingJob | DestinationExists):\n"
+          "    return self._refuse(seen, error)\nraise"),),
         "I4: an aborter swept before it was stored: a plan of a job that is gone stays",
     ),
     Hand(
@@ -94,7 +96,7 @@ _UNDOING_ATTEMPTS = (
         "I2: a task is told committed whose attempt was aborted",
     ),
     Hand(
-        "a late task does not look", ATTEMPT, "Attempt.abort", (("not unaccepted", "False"),),
+        "a late task does not look", ATTEMPT, "Attempt._abort", (("not unaccepted", "False"),),
         "I2: a late task aborts what was completed, which costs the object on some stores",
     ),
     Hand(
@@ -103,8 +105,8 @@ _UNDOING_ATTEMPTS = (
         "I2: the listing is stale: what was completed is aborted",
     ),
     Hand(
-        "a file that fails does not look", ATTEMPT, "_abort_told",
-        (("UploadRemover(runtime)", "UploadRemover(runtime, look_first=False)"),),
+        "a file that fails does not look", "committers/magic/saved.py", "SavedFiles.abort",
+        (("UploadRemover(self._runtime)", "UploadRemover(self._runtime, look_first=False)"),),
         "I2: another handle has committed the file: what was completed is aborted",
     ),
     Hand(
