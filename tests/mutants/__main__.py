@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no more after so long")
     parser.add_argument("--keep", action="store_true", help="note the killers in killers.json")
     parser.add_argument("--unknown", action="store_true", help="only those without a known killer")
+    parser.add_argument("--known", action="store_true", help="only those with a known killer")
     parser.add_argument("--no-schedules", action="store_true", help="tests only: a quick look")
     options = parser.parse_args()
     try:
@@ -59,8 +60,8 @@ def main() -> int:
         chosen = (
             selection.sample(mutants, set(EXPLAINED), set(known)) if options.sample else mutants
         )
-        if options.unknown:
-            chosen = [mutant for mutant in chosen if mutant.id not in known]
+        if options.unknown or options.known:
+            chosen = [mutant for mutant in chosen if (mutant.id in known) is options.known]
         seconds = options.seconds or WHOLE_SECONDS
         until = time.monotonic() + seconds
         verdicts = run(chosen, options.jobs, until, not options.no_schedules)
@@ -72,7 +73,8 @@ def main() -> int:
         return 1
     if options.keep:
         judge.keep_killers(verdicts, selection.names())
-    complete = not (options.sample or options.only or options.all or options.unknown)
+    part = options.sample or options.only or options.all or options.unknown or options.known
+    complete = not part
     failures = told(chosen, verdicts, gone=_gone(mutants) if complete else ())
     return 1 if failures else 0
 

@@ -15,7 +15,7 @@ from magic_committer.commit.upload_state import (
     UploadState,
     upload_state,
 )
-from magic_committer.committers.magic import attempt, decide, pendingset, undo
+from magic_committer.committers.magic import decide, pendingset, saved, undo
 from magic_committer.errors import (
     CommitIncomplete,
     PermissionDenied,
@@ -27,6 +27,11 @@ from magic_committer.job import ObjectRef
 from magic_committer.store import same_etag
 from tests.simulation.drawing import Focus
 from tests.simulation.rule import Replacement, Rule
+
+
+def _fence_only(self: Any, pending: object) -> object:
+    """The look at a closed file's fence, without that at its attempt's set."""
+    return self._fence.must_undo()
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -140,7 +145,7 @@ RULES_OF_LOOKS = (
     Rule("then list", "by partition: the data is listed after the look at others' plans",
          ("I6", "I2"), 6000, _list_first, BY_PARTITION),
     Rule("spare the decided", "a replace spares what a decided live job has published",
-         ("I2",), 3000, lambda: [(conflict, "_spare_the_decided", lambda *_: False)],
+         ("I2",), 3000, lambda: [(conflict, "_of_decided_jobs", lambda *_: ([], set()))],
          BESIDE_APPEND),
     Rule("claim the key", "who may not be alone claims the pendingset's key before he aborts",
          ("I2", "I5"), 12000,
@@ -165,5 +170,5 @@ RULES_OF_LOOKS = (
     Rule("exclusive yields", "an exclusive job takes nothing while another's job is there",
          ("I6",), 3000, lambda: [(sweep, "somebody_else", lambda *_: "")], HADOOPS),
     Rule("closed too late", "who closes a file of an attempt that is committed is told",
-         ("I2",), 6000, lambda: [(attempt.Attempt, "_undo_if_too_late", _nothing)]),
+         ("I2",), 6000, lambda: [(saved.SavedFiles, "late", _fence_only)]),
 )  # fmt: skip

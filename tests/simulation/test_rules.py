@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import pytest
 
-from tests.simulation.bite import Bite, all_bites
+from tests.simulation.bite import Bite, bite
 from tests.simulation.rule import Rule
 from tests.simulation.rules import RULES
+
+SECONDS_MAX = 200.0
+"""What is not tried by then is skipped, and says so; `--table` tries all."""
+TRIED_MIN = 15
 
 
 @pytest.fixture(scope="module")
 def bites() -> dict[str, Bite]:
-    """Each rule taken away in turn, on all cores."""
-    return {found.rule: found for found in all_bites(os.cpu_count() or 1)}
+    """Each rule taken away in turn, on all cores, while there is time."""
+    found: dict[str, Bite] = {}
+    pool = ProcessPoolExecutor(os.cpu_count())
+    running = [pool.submit(bite, rule.name) for rule in RULES]
+    try:
+        for future in as_completed(running, timeout=SECONDS_MAX):
+            one = future.result()
+            found[one.rule] = one
+    except TimeoutError:
+        pass  # those that are missing are skipped below
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(pool._processes.values()):
+            process.terminate()
+    return found
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_that_is_taken_away_is_missed(rule: Rule, bites: dict[str, Bite]) -> None:
     """Within the stated number of seeds a promise breaks that holds at the same seed with the rule
     in place."""
-    found = bites[rule.name]
+    found = bites.get(rule.name)
+    if found is None:
+        pytest.skip(f"not tried within {SECONDS_MAX:.0f} s")
     assert found.seed is not None, f"{rule.words}: nothing broke in {rule.seeds_max} seeds"
     assert found.clean, f"seed {found.seed} breaks a promise with the rule in place, too"
+
+
+def test_enough_rules_were_tried(bites: dict[str, Bite]) -> None:
+    """A slow machine tries fewer rules, but never none."""
+    assert len(bites) >= TRIED_MIN
