@@ -91,7 +91,7 @@ SUITES = (
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 260, ("kills",), slow=True),
     Suite("real", 280, ("real_servers",), (VERSITYGW,), slow=True),
-    Suite("demo", 300, ("demo",), slow=True),
+    Suite("demo", 420, ("demo",), slow=True),
 )
 
 

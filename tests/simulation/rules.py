@@ -20,7 +20,7 @@ from magic_committer.commit.complete import Completion
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.commit.upload_state import UploadRemover, became
-from magic_committer.committers.magic import attempt, decide, fence, follow, pendingset, setup
+from magic_committer.committers.magic import decide, fence, follow, pendingset, saved, setup
 from magic_committer.committers.magic.undo import RetriedCreates
 from magic_committer.errors import JobTooYoung, NotFound
 from magic_committer.job import JOB_METADATA, JobRecord, State
@@ -125,13 +125,7 @@ def _ids_again() -> list[Replacement]:
 
 
 def _no_second_read_by_path() -> list[Replacement]:
-    real = attempt.Attempt._closed
-
-    def closed(self: Any, *arguments: Any) -> None:
-        self._shared = False
-        real(self, *arguments)
-
-    return [(attempt.Attempt, "_closed", closed)]
+    return [(saved.SavedFiles, "late", _nothing)]
 
 
 def _hands_on(*states: State) -> Callable[[], list[Replacement]]:
