@@ -89,7 +89,7 @@ SUITES = (
     Suite("mutants", 260, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
-    Suite("kills", 260, ("kills",), slow=True),
+    Suite("kills", 420, ("kills",), slow=True),
     Suite("real", 280, ("real_servers",), (VERSITYGW,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )

@@ -59,5 +59,5 @@ def test_make_test_fits_into_its_time() -> None:
 
 
 def test_ci_fits_into_its_time() -> None:
-    """Even if every suite takes all of its time, CI ends within 75 minutes, of its 90."""
-    assert sum(suite.seconds_max * suites.OVERRUN for suite in suites.SUITES) <= 75 * 60
+    """Even if every suite takes all of its time, CI ends within 78 minutes, of its 90."""
+    assert sum(suite.seconds_max * suites.OVERRUN for suite in suites.SUITES) <= 78 * 60
