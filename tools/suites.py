@@ -41,7 +41,7 @@ VERSITYGW = (sys.executable, "-m", "tests.real_servers.versitygw")
 
 
 SCHEDULES = (
-    *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
+    *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "12000"),
     *("--seconds", "120"),
 )
 """What two cores do in two minutes; a slow machine stops earlier."""
