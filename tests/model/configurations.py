@@ -214,6 +214,23 @@ def opened_by_path(without: Without) -> Configuration:
 
 
 @configuration
+def closed_too_late(without: Without) -> Configuration:
+    """A process that opens a path by name when its attempt was committed, beside the job's commit:
+    closing the file never goes well."""
+    job = Job(accept="listing", marks=False, without=without)
+    done, _ = task_done(job, "a0")
+    return Configuration(
+        "closed too late",
+        (
+            actor("driver", job, partial(commit, job, "driver", ())),
+            actor("closer", job, partial(closer, job, "a0", "y", "lost")),
+            *in_the_end(job),
+        ),
+        {**started(job), **done},
+    )
+
+
+@configuration
 def two_handles(without: Without) -> Configuration:
     """A driver that lists, and two handles on one attempt: one commits it, one aborts it."""
     job = Job(accept="listing", marks=False, without=without)

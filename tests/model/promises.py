@@ -255,6 +255,8 @@ def of_result(promised: Promised, store: Store, result: str, uuids: tuple[str, .
         return "I6: another program's upload was taken away"
     if result == "stuck" or (result == "unresolved" and not promised.contested):
         return f"I5: job {uuids[0]} can neither be finished nor undone"
+    if result == "lost":
+        return "I2: a file was closed well, and its attempt was committed before without it"
     if len(uuids) != 1:
         return ""
     uuid = uuids[0]

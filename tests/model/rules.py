@@ -66,6 +66,7 @@ RULES = (
     Rule("hands off while committing", "The fence", "I5", "two drivers", 0, 19),
     Rule("hands off while reverting", "The fence", "I5", "revert", 0, 22),
     Rule("a read after each .pending", "The fence", "I4", "opened by path", 0, 11),
+    Rule("the set before the fence", "The fence", "I2", "closed too late", 0, 18),
     Rule("a read after each sign of life", "decisions.md: Liveness", "I4", "opened by path", 0, 14),
     Rule("claim before undo", "The fence", "I5", "two handles", 0, 20),
     Rule("a read after each claim", "The fence", "I4", "two handles", 0, 23),

@@ -110,6 +110,12 @@ _UNDOING_ATTEMPTS = (
         "I2: another handle has committed the file: what was completed is aborted",
     ),
     Hand(
+        "the fence before the set", "committers/magic/saved.py", "SavedFiles.late",
+        (("self._set_without(pending)", "self._fence.must_undo() or self._set_without(pending)"),
+         ("return self._fence.must_undo()", "return None")),
+        "I2: the job ends between the two looks: neither finds anything, and the file is lost",
+    ),
+    Hand(
         "any process", ATTEMPT, "Attempt.check_process", (("not self.ours", "False"),),
         "I2: a forked child reports success for files that nobody publishes",
     ),

@@ -225,6 +225,31 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
     assert s3.open_uploads() == ()
 
 
+def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks(
+    s3: MemoryStore,
+) -> None:
+    """I2: its attempt was committed before, and the job ends, sweep and all, after the first of
+    the two looks: the sweep takes the pendingset away, but not what either order may miss."""
+    job = mc.start(DEST, job_id="1", accept="listing")
+    late = mc.open_magic(PATH + "late.csv")
+    late.write(b"1")
+    other = mc.attach(DEST, "1").task("1", attempt="a_0")
+    with other.open("early.csv") as f:
+        f.write(b"1")
+    other.commit()
+
+    def is_a_look(request: Request) -> bool:
+        saved = any(key.endswith("late.csv.pending") for key in s3.keys())
+        return saved and request.verb in ("get", "head")
+
+    ends = At(s3, is_a_look, job.commit, after=True)
+    with pytest.raises(mc.TaskFailed, match="not part of it"):
+        late.close()
+    assert ends.done
+    assert visible(s3) == {"t/early.csv": b"1"}
+    assert s3.open_uploads() == ()
+
+
 def test_a_file_that_the_commit_found_in_time_is_part_of_it(s3: MemoryStore) -> None:
     """I2: the attempt is committed between the file's `.pending` and its look: the set names the
     file, closing it is well, and it is published."""

@@ -85,24 +85,31 @@ class SavedFiles:
     def late(self, pending: Pending) -> MagicError | None:
         """Why a file of a shared attempt was saved too late to be published; None if it was not.
 
+        The set first, then the fence: a sweep deletes the set, but not before the fence tells. In
+        the other order a process that is slow between the two finds neither.
+
         Where the store cannot be asked the file stays as it is, saved: whoever commits the attempt
         reads it, and the job's sweep finds the file.
         """
         try:
-            late = self._fence.must_undo()
-        except (StoreError, FormatError) as error:
-            logger.warning("job %s: the fence could not be read: %s", self._job.id, error)
-            late = None
-        if late is not None:
-            return late  # nobody may read the fence again for this file
-        try:
-            there = self._set.read()
+            without = self._set_without(pending)
         except (StoreError, FormatError) as error:
             logger.warning(
                 "job %s: whether attempt %s is committed already could not be read: %s",
                 self._job.id, self._attempt, error,
             )  # fmt: skip
+        else:
+            if without is not None:
+                return without  # nobody may read the fence for this file
+        try:
+            return self._fence.must_undo()
+        except (StoreError, FormatError) as error:
+            logger.warning("job %s: the fence could not be read: %s", self._job.id, error)
             return None
+
+    def _set_without(self, pending: Pending) -> TaskFailed | None:
+        """Why the attempt's set can never hold this file; None if it does, or is not stored."""
+        there = self._set.read()
         if there.found is Found.CLAIMED:
             return self._set.was_aborted()
         if there.stored is None or names([pending]) <= names(there.stored.pendings):

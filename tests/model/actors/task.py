@@ -124,25 +124,38 @@ def attached(job: Job, name: str) -> Steps:
     return (yield from attempt(job, name))
 
 
-def closer(job: Job, name: str, file: str = "x") -> Steps:
+def closer(job: Job, name: str, file: str = "x", told: str = "closed") -> Steps:
     """A process that opens a path by name, closes the file, and commits nothing. Who commits the
-    attempt may have done so before the file was saved: then it is never published, and says so."""
+    attempt may have done so before the file was saved: then it is never published, and says so.
+
+    Args:
+        told: what it returns when the file was closed well.
+    """
     files, retried = yield from _write(job, name, (file,), "whole")
     pending = f"{job.tree}{name}/{file}.pending"
     yield from sent(Put(pending, PendingSet(job.uuid, "", name, files)))
     if not job.keeps("a read after each .pending"):
-        return "closed"
-    record = yield from read(job.record)
-    ended = not is_running(job, record) and not hands_off(job, record)
-    if not ended:
-        found = yield from read(job.set(name))
-        ours = found is not None and job.owns(found)
-        if not ours or (not found.aborted and set(files) <= set(found.files)):
-            return "closed"
-        del found, ours
+        return told
+    record: Any = None
+    if not job.keeps("the set before the fence"):
+        record = yield from read(job.record)
+    found = yield from read(job.set(name))
+    left_out = (
+        found is not None
+        and job.owns(found)
+        and not (not found.aborted and set(files) <= set(found.files))
+    )
+    del found
+    if not left_out and record is None:
+        record = yield from read(job.record)
+    ended = not left_out and not is_running(job, record) and not hands_off(job, record)
+    if not left_out and not ended:
+        return told
     yield from sent(Delete((pending,)))
     for one in files:
         yield from remove(job, one, looks=True)
+    if retried and record is None:
+        record = yield from read(job.record)
     yield from _twins(job, retried, record)
     return "late" if ended else "failed"
 
