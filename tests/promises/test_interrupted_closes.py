@@ -109,7 +109,7 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
             s3.before = cut
 
     def cut(request: Request) -> None:
-        if request.verb == "head" and request.key.endswith("job.json"):
+        if request.verb in ("get", "head"):  # the first of its looks
             s3.before = None
             raise KeyboardInterrupt
 

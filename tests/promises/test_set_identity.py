@@ -9,7 +9,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.formats import PendingSet, decode_pendingset, encode_pendingset
 from magic_committer.memory import MemoryStore, Request
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, visible
 
 
 def write(task: mc.Task, name: str) -> None:
@@ -28,6 +28,37 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
     with pytest.raises(mc.TaskFailed, match="not part of it"):
         write(second, "b.csv")
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
+
+
+def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -> None:
+    """I2: a file is closed between another handle's listing and its PUT of the set: neither look
+    can see that it is late, and the commit of its own handle says that it is in no set."""
+    job = mc.start(DEST)
+    first, second = job.task("1", attempt="a"), job.task("1", attempt="a")
+    write(first, "a.csv")
+    file = second.open("b.csv")
+    file.write(b"1")
+    closes = At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), file.close)
+    first.commit()
+    assert closes.done
+    with pytest.raises(mc.TaskFailed, match="committed before, with other files"):
+        second.commit()
+    assert job.commit([first.result]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_without_conditions_a_commit_after_another_handles_abort_is_refused(
+    s3: MemoryStore,
+) -> None:
+    """I2: where a store knows no conditions nothing claims the set's key: an attempt whose saved
+    files are gone is not committed as an empty one."""
+    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
+    mine, other = job.task("1", attempt="a"), job.task("1", attempt="a")
+    write(mine, "a.csv")
+    other.abort()
+    with pytest.raises(mc.TaskFailed, match="gone from its tree"):
+        mine.commit()
+    assert not [key for key in control(s3) if key.endswith(".pendingset")]
 
 
 def test_a_pending_of_another_run_fails_the_attempt(s3: MemoryStore) -> None:
