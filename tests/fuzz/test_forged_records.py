@@ -208,6 +208,22 @@ def test_a_forged_plan_is_refused_whole(
     assert {k: s3.body(k) for k in s3.keys("t/") if "/__magic" not in k} == at_home
 
 
+@pytest.mark.parametrize("mode", ["append", "fail"])
+def test_a_job_that_replaces_nothing_deletes_nothing(
+    s3: MemoryStore, machine: Machine, mode: Mode
+) -> None:
+    """I6: a plan that deletes is refused where the job's mode, which its record tells, does not."""
+    attack = Attack(s3, machine, "completed", mode)
+    s3.put_object("t/old.csv", b"old")
+    plan = attack.plan()
+    assert plan is not None
+    attack.write_plan(rows(plan, "deletes", ["t/old.csv", etag_of(attack, "t/old.csv"), 0.0]))
+    with pytest.raises(MagicError) as raised:
+        mc.recover(DEST, attack.job.id)
+    assert "replaces nothing" in f"{raised.value} {raised.value.__cause__}"
+    assert s3.body("t/old.csv") == b"old"
+
+
 def elsewhere(pending: formats.Pending, attack: Attack) -> formats.Pending:
     """Another program's open upload, as if it were the job's."""
     return replace(
