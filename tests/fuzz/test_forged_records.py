@@ -224,6 +224,25 @@ def test_a_job_that_replaces_nothing_deletes_nothing(
     assert s3.body("t/old.csv") == b"old"
 
 
+def test_a_job_by_partition_deletes_in_its_partitions_only(
+    s3: MemoryStore, machine: Machine
+) -> None:
+    """I6: a plan that deletes below the destination, but in no partition that it announced, is
+    refused: other jobs by partition never looked there."""
+    s3.put_object("t/p=9/old.csv", b"old")
+    attack = Attack(s3, machine, "completed", "replace_partitions")
+    plan = attack.plan()
+    assert plan is not None
+    assert "p=9/" not in plan["partitions"]
+    attack.write_plan(
+        rows(plan, "deletes", ["t/p=9/old.csv", etag_of(attack, "t/p=9/old.csv"), 0.0])
+    )
+    with pytest.raises(MagicError) as raised:
+        mc.recover(DEST, attack.job.id)
+    assert "in no partition" in f"{raised.value} {raised.value.__cause__}"
+    assert s3.body("t/p=9/old.csv") == b"old"
+
+
 def elsewhere(pending: formats.Pending, attack: Attack) -> formats.Pending:
     """Another program's open upload, as if it were the job's."""
     return replace(

@@ -6,6 +6,9 @@ EXPLAINED: dict[str, str] = {
     "commit/check.py:missing_uploads:plus:4a711201": (
         "the number is shown as progress only; what is missing does not depend on it"
     ),
+    "commit/conflict.py:_of_decided_jobs:without part 1:c68fc303": (
+        "the files of a job that is being reverted are spared: they go by their revert"
+    ),
     "commit/keyset.py:KeySet.ticked:without part 1:91a5d790": (
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),

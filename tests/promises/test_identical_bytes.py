@@ -9,10 +9,12 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.plan import Plan
 from magic_committer.errors import InvalidRequest, PermissionDenied, PreconditionFailed
 from magic_committer.job import JobRecord, ObjectRef
 from magic_committer.memory import MemoryStore, Request
+from magic_committer.runtime import Runtime
 from magic_committer.store import same_time
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, visible
@@ -39,6 +41,18 @@ def days_later(s3: MemoryStore, clock: PatientClock, *keys: str) -> None:
     clock.ahead += DAYS
     for key in keys:
         s3.put_object(key, s3.body(key) if key in s3.keys() else b"")
+
+
+@pytest.mark.parametrize("version_id", [None, "", "null"])
+def test_a_bucket_without_versions_deletes_what_is_still_the_same_only(
+    s3: MemoryStore, version_id: str | None
+) -> None:
+    """I6: stores name a missing version in three ways; none of them is a version to be deleted."""
+    s3.put_object("t/a.csv", b"old")
+    etag = s3.head("t/a.csv").etag
+    s3.put_object("t/a.csv", b"another's")
+    assert not delete_if_same(Runtime(s3), "t/a.csv", etag, version_id)
+    assert s3.body("t/a.csv") == b"another's"
 
 
 def test_a_paused_replace_leaves_the_marker_of_a_later_job(

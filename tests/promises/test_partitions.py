@@ -6,6 +6,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.conflict import LISTINGS_MAX
+from magic_committer.commit.plan import Plan
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
 from magic_committer.testing import PatientClock, memory_store
@@ -77,6 +78,18 @@ def test_a_job_that_begins_and_ends_within_anothers_commit_leaves_no_union(
             assert s3.open_uploads() == ()
     if "replace_partitions" in (mode, other):
         assert met  # one after the other is allowed: the case that could fail was there
+
+
+def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: MemoryStore) -> None:
+    """I5: between the listing of its plans and the read of one it was aborted: it is over."""
+    job, other = (mc.start(DEST, mode="replace_partitions") for _ in range(2))
+    committed_task(job, "1", {"p=1/ours.csv": b"1"})
+    plan = f"t/__magic_job-{other.id}/plan-late.json"
+    stored = Plan(other.id, other.uuid, "0" * 32, 0, 0, (), partitions=("p=1/",))
+    s3.put_object(plan, stored.encode())
+    at = At(s3, lambda r: r.verb == "get" and r.key == plan, other.abort)
+    assert job.commit().files == 1
+    assert at.done
 
 
 def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryStore) -> None:

@@ -1,0 +1,108 @@
+"""I10: what a decided job says when one of its last steps fails: true, and with what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import FormatError, PermissionDenied
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, committed_task, control, visible
+
+
+def refused() -> PermissionDenied:
+    """The store's answer to a key that it protects."""
+    return PermissionDenied("no", operation="delete_object", status=403, attempts=1)
+
+
+def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
+    s3: MemoryStore,
+) -> None:
+    """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new.csv": b"new"})
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == "t/_SUCCESS":
+            raise refused()
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"):
+        job.commit()
+    s3.before = None
+    assert job.commit().outcome == "committed"
+    assert set(visible(s3)) == {"t/new.csv"}
+
+
+def test_unresolved_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
+    """Of one the upload is gone for good, of another the store only did not answer: the first takes
+    an operator, the second takes time."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"gone.csv": b"1", "slow.csv": b"2"})
+    gone = next(u for u in s3.open_uploads() if "gone" in u.key)
+    slow = next(u.key for u in s3.open_uploads() if "slow" in u.key)
+
+    def before(request: Request) -> None:
+        if request.verb == "put" and request.key.endswith("job.json"):
+            return
+        if request.verb == "complete_upload" and request.key == gone.key:
+            s3.abort_upload(gone.key, gone.upload_id)
+        if request.verb == "complete_upload" and request.key == slow:
+            raise refused()
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    s3.before = None
+    told = str(raised.value)
+    assert "1 files are unresolved (their uploads are gone" in told
+    assert "1 files are not completed yet" in told
+    assert (raised.value.unresolved, raised.value.unfinished) == ((gone.key,), (slow,))
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert "not completed yet" not in str(raised.value)
+
+
+def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemoryStore) -> None:
+    """I4: what is accepted as it is leaves no open upload without a word."""
+    job = mc.start(DEST, mode="fail")
+    committed_task(job, "1", {"a.csv": b"1"})
+    (upload,) = s3.open_uploads()
+
+    def dies(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise KeyboardInterrupt
+
+    def before(request: Request) -> None:
+        if request.verb == "abort_upload" and request.key == upload.key:
+            raise refused()
+
+    s3.before = dies
+    with pytest.raises(KeyboardInterrupt):
+        job.commit()
+    s3.before = before
+    s3.put_object(upload.key, b"theirs")
+    report = mc.recover(DEST, job.id, accept=[upload.key]).report
+    assert report is not None
+    assert any(
+        f"the upload of {upload.key} may be open still" in warning for warning in report.warnings
+    )
+    assert s3.body(upload.key) == b"theirs"
+
+
+def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: an error that is not the store's comes again each time: the job ends, with a warning."""
+
+    def broken(*_: object) -> str:
+        raise FormatError("_SUCCESS", "filenames", "cannot be encoded")
+
+    monkeypatch.setattr("magic_committer.commit.execute.write_marker", broken)
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    report = job.commit()
+    assert any("_SUCCESS could not be written" in warning for warning in report.warnings)
+    assert report.state == "absent"
+    assert control(s3) == []
