@@ -12,7 +12,7 @@ EXPLAINED: dict[str, str] = {
     "commit/keyset.py:KeySet.ticked:without part 1:91a5d790": (
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),
-    "commit/load.py:_parse:without part 2:db8f2766": (
+    "commit/load.py:_parse:without part 2:29e37976": (
         "equivalent: a decoded pendingset always has statistics, an empty mapping at least"
     ),
     "commit/marker.py:may_replace:boundary:79193c0e": (

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.marker import Marker, may_replace
+from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import FormatError, PermissionDenied
 from magic_committer.memory import MemoryStore, Request
+from magic_committer.runtime import Runtime
 from tests.promises.hands import DEST, committed_task, control, visible
 
 
@@ -106,3 +111,52 @@ def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
     assert any("_SUCCESS could not be written" in warning for warning in report.warnings)
     assert report.state == "absent"
     assert control(s3) == []
+
+
+def test_an_abort_over_a_strangers_object_is_told_as_an_abort(s3: MemoryStore) -> None:
+    """What lies at the key says nothing of the upload, unless the upload became it."""
+    s3.put_object("t/a.csv", b"theirs")
+    upload = UploadName("t/a.csv", s3.start_upload("t/a.csv"))
+    assert UploadRemover(Runtime(s3)).remove(upload).removal is Removal.ABORTED
+    assert s3.open_uploads() == ()
+
+
+def test_a_job_that_asked_the_store_nothing_leaves_no_record(s3: MemoryStore) -> None:
+    """I4: with conditional_writes="off" no probe is under way: nothing late can bring the record
+    back, and it goes."""
+    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
+    committed_task(job, "1", {"a.csv": b"1"})
+    assert job.commit().state == "absent"
+    assert control(s3) == []
+
+
+def test_a_marker_goes_by_its_time_where_the_record_names_none() -> None:
+    """I8: a job that found no marker when it completed replaces an earlier one only."""
+    assert may_replace(Marker("e", "", 1.0, 1.0), None, completed=2.0)
+    assert not may_replace(Marker("e", "", 3.0, 3.0), None, completed=2.0)
+
+
+def test_a_marker_that_names_fewer_files_than_it_could_is_told(s3: MemoryStore) -> None:
+    """A set that cannot be read any more is no reason to leave `_SUCCESS` out, and no secret."""
+    job = mc.start(DEST, job_id="j")
+    task = committed_task(job, "1", {"a.csv": b"1"})
+
+    def dies(request: Request) -> None:
+        if request.verb == "put" and request.key == "t/_SUCCESS":
+            raise KeyboardInterrupt
+
+    s3.before = dies
+    with pytest.raises(KeyboardInterrupt):
+        job.commit()
+    s3.before = None
+    real = s3.get
+
+    def garbled(key: str, **options: object) -> object:
+        stored = real(key, **options)  # type: ignore[arg-type]
+        return replace(stored, body=b"{}") if key == task.key else stored
+
+    s3.get = garbled  # type: ignore[assignment, method-assign]
+    report = mc.recover(DEST, "j").report
+    assert report is not None
+    assert any("_SUCCESS names 0 files" in warning for warning in report.warnings)
+    assert "t/_SUCCESS" in s3.keys()
