@@ -29,6 +29,7 @@ from magic_committer.errors import (
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.paths import Destination
+from magic_committer.patience import cleaning_up
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.store import Attributes
 from magic_committer.upload import TextUpload, UploadStream
@@ -189,7 +190,8 @@ class Task:
             self._attempt.commit()
             return
         try:
-            self._attempt.abort()
+            with cleaning_up(error):
+                self._attempt.abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
 

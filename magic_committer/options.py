@@ -176,10 +176,18 @@ class S3Options:
         sse_customer_key: 32 bytes for ``SSE-C``. A secret: does not travel; other processes read it
             from ``MAGIC_COMMITTER_SSE_CUSTOMER_KEY`` (base64).
         storage_class, acl, tags: of data objects; control objects stay plain.
-        connect_seconds_max, read_seconds_max: time-outs of one request.
-        complete_seconds_max: read time-out of Complete, which may take minutes (S3 API).
-        retry_attempts_max: how often a request is sent at most.
-        retry_seconds_max: no retry starts later than this after the first attempt.
+        connect_seconds_max: for a connection to one address of the store.
+        read_seconds_max: for one try of a request as a whole: for its body to be sent, and then for
+            its answer. Bytes that move earn time: what is faster than 16 KiB/s is not cut off.
+        complete_seconds_max: the same for Complete, which may take minutes (S3 API). Some stores
+            lose an upload whose client hangs up during Complete (docs/stores.md).
+        retry_seconds_max: for how long a request is tried before the job is decided, its last try
+            included; and how long a phase (setup, a task's commit, a job's commit up to its
+            decision, an abort) puts up with a silent store. Cleaning up after a failure takes a
+            quarter of it.
+        decided_seconds_max: the same once a job is decided: then it is `CommitIncomplete`. An
+            answer begins the time anew, so no work is cut short that goes on.
+        retry_attempts_max: a second bound: how often a request is sent at most.
         connections_max: open connections of one process.
         user_agent: appended to the SDK's.
     """
@@ -200,10 +208,11 @@ class S3Options:
     acl: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
     connect_seconds_max: float = 10.0
-    read_seconds_max: float = 60.0
-    complete_seconds_max: float = 600.0
-    retry_attempts_max: int = 8
-    retry_seconds_max: float = 120.0
+    read_seconds_max: float = 30.0
+    complete_seconds_max: float = 300.0
+    retry_seconds_max: float = 60.0
+    decided_seconds_max: float = 300.0
+    retry_attempts_max: int = 100
     connections_max: int = 64
     user_agent: str = ""
 
@@ -219,7 +228,7 @@ class S3Options:
                 raise OptionError("sse_customer_key has 32 bytes (AES-256)")
         if (self.access_key is None) != (self.secret_key is None):
             raise OptionError("access_key and secret_key go together")
-        for name in ("connect_seconds_max", "read_seconds_max", "complete_seconds_max"):
+        for name in SECONDS_FIELDS:
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} is above 0")
         _in_range("retry_attempts_max", self.retry_attempts_max, 1, 100)
@@ -233,6 +242,13 @@ class S3Options:
         return (_s3_options, (travelling,))
 
 
+SECONDS_FIELDS = (
+    "connect_seconds_max",
+    "read_seconds_max",
+    "complete_seconds_max",
+    "retry_seconds_max",
+    "decided_seconds_max",
+)
 SECRET_FIELDS = frozenset({"access_key", "secret_key", "session_token", "sse_customer_key"})
 
 

@@ -25,6 +25,7 @@ from magic_committer.errors import (
 )
 from magic_committer.handles import Job, Task
 from magic_committer.job import JobReport
+from magic_committer.patience import cleaning_up
 
 
 class Writing:
@@ -127,8 +128,11 @@ class Writing:
             raise
 
     def _give_up(self, error: BaseException) -> None:
+        if self.job.outcome == "committed" and not isinstance(error, Exception):
+            return  # Ctrl-C after the decision: it has been told how to finish it
         try:
-            self._undo(error)
+            with cleaning_up(error):
+                self._undo(error)
         except BaseException as interrupt:  # a second Ctrl-C
             interrupt.add_note(_may_be_running(self.job))
             raise
@@ -148,9 +152,18 @@ def give_up(job: Job, error: BaseException) -> None:
     `CommitIncomplete`, which must never be aborted."""
     if job.outcome in ("aborted", "reverted"):
         return
+    if job.outcome == "committed" and not isinstance(error, Exception):
+        return  # Ctrl-C after the decision: it has been told how to finish it
+    with cleaning_up(error):
+        _abort(job, error)
+
+
+def _abort(job: Job, error: BaseException) -> None:
     failed = job.report
     try:
         job.abort()
+        if not isinstance(error, Exception):
+            error.add_note(f"job {job.id!r} is aborted: nothing of it is visible")
     except JobNotRunning as decided:
         if decided.outcome == "committed":
             error.add_note(

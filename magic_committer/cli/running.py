@@ -13,16 +13,21 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import note
+from magic_committer.patience import patient
 
 
 def run(arguments: list[str]) -> int:
     """Run a command line; its exit code."""
     try:
-        code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
+        with patient():
+            code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
     except click.exceptions.Exit as end:
         return end.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as interrupt:
         note("magic-committer: interrupted")
+        cause = interrupt.__cause__ or interrupt  # click hands on its own error
+        for told in getattr(cause, "__notes__", ()):
+            note(f"magic-committer: {told}")
         return exits.INTERRUPTED
     except click.ClickException as error:
         error.show()

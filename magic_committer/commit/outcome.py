@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from magic_committer.commit.marker import read_marker
 from magic_committer.errors import (
     KEYS_NAMED_MAX,
@@ -10,7 +13,7 @@ from magic_committer.errors import (
     MagicError,
     OutcomeUnknown,
 )
-from magic_committer.job import OUTCOMES, JobRecord, StartedJob, State
+from magic_committer.job import OUTCOMES, JobRecord, JobReport, StartedJob, State
 from magic_committer.paths import Destination
 from magic_committer.runtime import Runtime
 
@@ -92,4 +95,59 @@ def incomplete(
         outstanding=outstanding,
         state=(State.COMPLETED if outstanding else State.COMMITTING).value,
         hint=hint,
+    )
+
+
+# What is told at Ctrl-C ---------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupted(told: str, report: JobReport | None = None) -> Iterator[None]:
+    """Ctrl-C in the block says what is known of the job, as a note, and has its report. What was
+    told before, from within, is nearer to the truth: then nothing is added."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        if not hasattr(error, _TOLD):
+            setattr(error, _TOLD, True)
+            error.add_note(told)
+            if report is not None:
+                error.report = report  # type: ignore[attr-defined]
+        raise
+
+
+_TOLD = "_magic_committer_told"
+
+
+def undecided(job: StartedJob) -> str:
+    """Of a commit that was interrupted before the decision."""
+    return (
+        f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible."
+        f" Commit it again, or end it: magic_committer.abort({job.dest!r}, {job.id!r})"
+    )
+
+
+def deciding(job: StartedJob) -> str:
+    """Of one that was interrupted while the decision was being written."""
+    return (
+        f"whether job {job.id!r} is committed cannot be told: its decision was being written when"
+        f" it was interrupted. Ask: magic_committer.attach({job.dest!r}, {job.id!r}).state"
+    )
+
+
+def committed(job: StartedJob) -> str:
+    """Of one that was interrupted after the decision."""
+    return (
+        f"job {job.id!r} is committed, and was interrupted before all of it was done. Never abort"
+        f" it. Finish it, from any machine: magic_committer.recover({job.dest!r}, {job.id!r})"
+    )
+
+
+def half_aborted(job: StartedJob) -> str:
+    """Of an abort that was interrupted."""
+    return (
+        f"the abort of job {job.id!r} was interrupted. This goes on, or says that it is committed:"
+        f" magic_committer.abort({job.dest!r}, {job.id!r})"
     )

@@ -19,6 +19,7 @@ from magic_committer.errors import JobNotFound
 from magic_committer.job import JobReport
 from magic_committer.options import Options, S3Options
 from magic_committer.paths import Destination, JobPaths
+from magic_committer.patience import patient
 from magic_committer.recovery.adoption import Adoption, adopt_job
 from magic_committer.recovery.finish import abort_job, recover_job
 from magic_committer.recovery.look import inspect_all
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 
+@patient()
 def inspect(
     dest: str, *, older_than: Age = DEAD_SECONDS, s3: S3Options | None = None
 ) -> list[FoundJob]:
@@ -65,6 +67,7 @@ def inspect(
     return list(inspect_all(runtime, destination, seconds("older_than", older_than)))
 
 
+@patient()
 def recover(
     dest: str,
     job_id: str,
@@ -111,6 +114,7 @@ def recover(
     )
 
 
+@patient()
 def abort(
     dest: str,
     job_id: str,
@@ -145,6 +149,7 @@ def abort(
     return abort_job(runtime, destination, seen, revert=revert, options=options)
 
 
+@patient()
 def adopt(
     dest: str,
     job_id: str,
@@ -184,6 +189,7 @@ def adopt(
     )
 
 
+@patient()
 def cleanup(
     dest: str,
     *,

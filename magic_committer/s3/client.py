@@ -22,9 +22,9 @@ from typing import Any, NoReturn, TypeVar
 from magic_committer.errors import InvalidRequest, NotFound, NotSupported, StoreError
 from magic_committer.options import S3Options
 from magic_committer.runtime import Clock, SystemClock
+from magic_committer.s3.asking import ask
 from magic_committer.s3.bodies import open_body
-from magic_committer.s3.errors import SDK_ERRORS, per_key, translate
-from magic_committer.s3.retry import Attempts
+from magic_committer.s3.errors import per_key
 from magic_committer.s3.sdk import (
     Clients,
     customer_key_headers,
@@ -397,23 +397,16 @@ class S3Store:
         conflict_final: bool = False,
     ) -> tuple[R, int]:
         """Send a request until it is answered; the reply, and how often it was sent."""
-        attempts = Attempts(
-            f"{verb} s3://{self._bucket}/{key}",
+        clients = self._clients()
+        return ask(
+            self._options,
             self._clock,
-            attempts_max=self._options.retry_attempts_max,
-            seconds_max=self._options.retry_seconds_max,
+            self._bucket,
+            verb,
+            key,
+            lambda: send(clients),
             conflict_final=conflict_final,
         )
-        clients = self._clients()
-        try:
-            return attempts.call(lambda: send(clients)), attempts.count
-        except SDK_ERRORS as error:
-            raise translate(
-                error, verb, self._bucket, key, attempts=attempts.count, sent=attempts.sent
-            ) from error
-        except StoreError as error:  # of ``send``, which knows of one try only
-            error.attempts = attempts.count
-            raise
 
     def _clients(self) -> Clients:
         made = self._made

@@ -15,8 +15,7 @@ from xml.etree import ElementTree
 from magic_committer.errors import FormatError, NotFound, NotSupported
 from magic_committer.options import S3Options
 from magic_committer.runtime import Clock, SystemClock
-from magic_committer.s3.errors import SDK_ERRORS, translate
-from magic_committer.s3.retry import Attempts
+from magic_committer.s3.asking import ask
 from magic_committer.s3.sdk import make_clients
 
 NONE = "NoSuchLifecycleConfiguration"
@@ -93,18 +92,7 @@ class S3Lifecycle:
         )
 
     def _ask(self, verb: str, send: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        attempts = Attempts(
-            f"{verb} s3://{self._bucket}/",
-            self._clock,
-            attempts_max=self._options.retry_attempts_max,
-            seconds_max=self._options.retry_seconds_max,
-        )
-        try:
-            return attempts.call(send)
-        except SDK_ERRORS as error:
-            raise translate(
-                error, verb, self._bucket, "", attempts=attempts.count, sent=attempts.sent
-            ) from error
+        return ask(self._options, self._clock, self._bucket, verb, "", send)[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore import UNSIGNED
 from botocore import exceptions as sdk
 from botocore.config import Config
@@ -24,10 +25,12 @@ from botocore.handlers import add_expect_header
 
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
-from magic_committer.s3 import redact
+from magic_committer.s3 import redact, sockets
 
 CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
+CREDENTIALS_ATTEMPTS_MAX = 2
+"""How often a service is asked that gives credentials for a role."""
 REGION_DEFAULT = "us-east-1"
 """Where nothing names a region: S3 sends us on to the bucket's, other stores do not care."""
 
@@ -51,7 +54,17 @@ def make_clients(options: S3Options) -> Clients:
     redact.know(options.access_key, options.secret_key, options.session_token)
     redact.install()
     try:
+        core = botocore.session.get_session()
+        # For the clients that fetch credentials: they would wait for a minute, five times.
+        core.set_default_client_config(
+            Config(
+                connect_timeout=options.connect_seconds_max,
+                read_timeout=options.read_seconds_max,
+                retries={"total_max_attempts": CREDENTIALS_ATTEMPTS_MAX, "mode": "standard"},
+            )
+        )
         session = boto3.session.Session(
+            botocore_session=core,
             aws_access_key_id=options.access_key,
             aws_secret_access_key=options.secret_key,
             aws_session_token=options.session_token,
@@ -72,6 +85,7 @@ def make_clients(options: S3Options) -> Clients:
         # servers that never say it. Bodies can be sent again, so nothing is lost without.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-sign.s3", lambda **_: _know(credentials))
+        sockets.install(client)
     redact.install()
     return Clients(os.getpid(), _without_user(quick.meta.endpoint_url), quick, patient)
 

@@ -10,10 +10,10 @@ Invariants:
 * A function in the pool never waits for another one: who hands over a part has the Create's answer.
 * What fails in a pool's thread is noted in `PartSender` and raised in the caller's.
 * An abort is sent only when nothing of the upload is in flight from here: parts in flight outlive
-  an abort (S3 API).
+  an abort (S3 API). After Ctrl-C, and at exit, what is in flight is broken off after a grace.
 * Every sender is in ``_unsettled`` from before its Create is sent until its upload is pending or
-  aborted. What is in there when the interpreter ends is aborted then, in the main thread, without
-  the pool, whose threads are gone.
+  aborted. What is in there when the interpreter ends is aborted then, in the main thread, which
+  waits for what is in flight as long as it is patient (`patience.ending`), and hears Ctrl-C.
 * A forked child neither sends, aborts nor publishes anything of its parent's uploads.
 """
 
@@ -27,10 +27,17 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from magic_committer import checksum as checksums
-from magic_committer.errors import UploadFailed, WrongProcess
+from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
 from magic_committer.options import MiB
+from magic_committer.patience import (
+    GRACE_SECONDS,
+    LEAVE_SECONDS,
+    Errand,
+    ending,
+    hurried,
+)
 from magic_committer.pool import Future
-from magic_committer.runtime import Runtime
+from magic_committer.runtime import Runtime, SystemClock
 from magic_committer.stats import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.store import (
     Attributes,
@@ -47,6 +54,9 @@ PARTS_UPLOADED = "stream_write_block_uploads"
 
 _READ_BYTES = 1 * MiB
 """Bytes of a block on disk that are read at once for its checksum."""
+EXIT_SECONDS = 10.0
+"""So long the interpreter's end waits for what is in flight of all files that were not closed; then
+it is broken off. Uploads are aborted after that, as long as the store answers."""
 
 _log = logging.getLogger("magic_committer")
 
@@ -97,11 +107,13 @@ class PartSender:
         self._failure: tuple[str, Exception] | None = None
         self._stopped = False
         self._flying: deque[Future[tuple[Part, Checksum | None] | None]] = deque()
+        self._errand = Errand()
         _unsettled.add(self)
         try:
-            self._create: Future[None] = runtime.pool.submit(
-                lambda: self._create_upload(attributes, on_answer)
-            )
+            with self._errand.here():
+                self._create: Future[None] = runtime.pool.submit(
+                    lambda: self._create_upload(attributes, on_answer)
+                )
         except BaseException:
             self._settle()
             raise
@@ -158,9 +170,10 @@ class PartSender:
     def send(self, number: int, block: Block) -> None:
         """Hand a part to the pool, which releases the block when it is done with it."""
         upload_id = self.created().upload_id
-        self._flying.append(
-            self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
-        )
+        with self._errand.here():
+            self._flying.append(
+                self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
+            )
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """The stored parts among the oldest, each with the checksum sent; waits until at most
@@ -186,6 +199,7 @@ class PartSender:
 
     def abort(self) -> None:
         """Wait for what is in flight, then abort the upload. May be repeated, also after an error.
+        After Ctrl-C what is in flight is broken off if it is not answered at once.
 
         Raises:
             StoreError: the store did not take the abort. It was logged.
@@ -193,22 +207,41 @@ class PartSender:
         if self not in _unsettled:
             return
         self._stopped = True
-        while self._flying:
-            _wait(self._flying[0])
-            self._flying.popleft()
-        _wait(self._create)
+        if hurried():
+            self._break_off(GRACE_SECONDS)
+        else:
+            while self._flying:
+                _wait(self._flying[0])
+                self._flying.popleft()
+            _wait(self._create)
         self._abort_upload()
 
-    def abort_at_exit(self) -> None:
-        """Abort without the pool, whose threads have ended. Errors are logged."""
+    def _break_off(self, seconds: float) -> None:
+        """Let what is in flight end within so many seconds, and a little."""
+        self._errand.end(seconds)
+        clock = self._runtime.clock
+        ends = clock.monotonic() + seconds + LEAVE_SECONDS
+        while self._flying:
+            _wait(self._flying[0], max(0.0, ends - clock.monotonic()))
+            self._flying.popleft()
+        _wait(self._create, max(0.0, ends - clock.monotonic()))
+        unheard = self._failure is None or isinstance(self._failure[1], Unanswered)
+        if self._created is None and unheard:
+            _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
+
+    def abort_at_exit(self, seconds: float) -> None:
+        """Abort as the interpreter ends. Errors are logged.
+
+        Args:
+            seconds: how long to wait for what is in flight.
+        """
         if not self.ours or self.state is State.PENDING:  # interrupted as `finish` ended
             return
         if self.state in (State.OPEN, State.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
             self.state = State.ABORTED
         self._stopped = True
-        if not self._create.done():
-            _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
+        self._break_off(seconds)
         try:
             self._abort_upload()
         except Exception:
@@ -269,18 +302,24 @@ _unsettled: set[PartSender] = set()
 
 @atexit.register
 def _abort_what_is_open() -> None:
-    for sender in tuple(_unsettled):
-        sender.abort_at_exit()
+    with ending():
+        seconds = GRACE_SECONDS if hurried() else EXIT_SECONDS
+        ends = SystemClock().monotonic() + seconds
+        for sender in tuple(_unsettled):
+            sender.abort_at_exit(max(0.0, ends - SystemClock().monotonic()))
 
 
-def _wait(future: Future[object]) -> None:
-    """Wait until it has ended, well or not: what fails here is noted by the function itself.
+def _wait(future: Future[object], seconds: float | None = None) -> None:
+    """Wait until it has ended, well or not, or for so many seconds: what fails here is noted by the
+    function itself.
 
     Raises:
         BaseException: the wait was interrupted, and goes on at the next call.
     """
     try:
-        future.result()
+        future.result(seconds)
+    except TimeoutError:
+        return  # or it is the function's own, which has noted it
     except BaseException as error:
         if not future.done():
             raise

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
 from magic_committer.options import Options
+from magic_committer.patience import cleaning_up
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
 from magic_committer.store import Attributes, CreatedUpload
@@ -240,7 +241,8 @@ class UploadStream(io.BufferedIOBase):
             self.close()
             return
         try:
-            self.abort()
+            with cleaning_up(error):
+                self.abort()
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
@@ -325,7 +327,8 @@ class UploadStream(io.BufferedIOBase):
         else:  # KeyboardInterrupt and the like are raised once; later calls tell of it
             self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
         try:
-            self._end()
+            with cleaning_up(error):
+                self._end()
         except Exception as failed:
             error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
 

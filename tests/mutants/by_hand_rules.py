@@ -30,7 +30,8 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "the announcement stays after a refusal", DECIDE, "Deciding._commit_running",
-        (("self._drop_plan(announced)\nif isinstance(error, ConflictingJob | DestinationExists):\n"
+        (("with cleaning_up(error):\n    self._drop_plan(announced)\n"
+          "if isinstance(error, ConflictingJob | DestinationExists):\n"
           "    return self._refuse(seen, error)\nraise",
           "if isinstance(error, ConflictingJob | DestinationExists):\n"
           "    return self._refuse(seen, error)\nraise"),),

@@ -333,8 +333,8 @@ class StrandFuture:
         """Whether it has ended."""
         return self._ended.is_set
 
-    def result(self) -> Any:
-        """Wait for it."""
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for it; no time-out: no strand interrupts another."""
         self._scheduler.wait(self._ended)
         if self._error is not None:
             raise self._error

@@ -22,12 +22,12 @@ BANS: dict[str, tuple[str, ...]] = {
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
     "threading.Thread": ("pool.py", "spark/driver.py"),
     "threading.Timer": (),
-    "concurrent.futures.ThreadPoolExecutor": ("pool.py",),
+    "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
     "multiprocessing": (),
     "asyncio": (),
-    # Time and chance: a simulator hands in its own.
-    "time": ("runtime.py",),
+    # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
+    "time": ("runtime.py", "patience.py", "pool.py", "s3/sockets.py"),
     "datetime.datetime.now": (),
     "uuid": ("runtime.py",),
     "random": (),
@@ -36,7 +36,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "print": (),
     "sys.exit": ("cli/main.py",),
     "signal": (),
-    "atexit": ("upload/",),
+    "atexit": ("upload/", "pool.py"),
     # Readers of foreign bytes that can run code.
     "eval": (),
     "exec": (),

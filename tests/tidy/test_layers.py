@@ -10,7 +10,7 @@ import pytest
 from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 
 LAYERS = (
-    ("errors", "version"),
+    ("errors", "version", "patience"),
     # ports: what is asked of the world
     ("store", "pool"),
     # vocabulary: values; `runtime` bundles the ports into one

@@ -1,13 +1,20 @@
-"""The pool's ticking threads: they call, they end, and nobody ever waits for them."""
+"""The pool's threads: they work, they end, and nobody ever waits for them in vain."""
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from magic_committer.patience import errand
 from magic_committer.pool import ThreadPool
 
 PERIOD_SECONDS = 0.002
@@ -105,3 +112,143 @@ def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
     assert called.acquire(timeout=PATIENCE_SECONDS)
     end()
     gone()
+
+
+# Work ---------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+def interrupt_soon(begun: threading.Event) -> None:
+    """Send this process Ctrl-C once that has begun."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def send() -> None:
+        assert begun.wait(PATIENCE_SECONDS)
+        time.sleep(0.1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=send, daemon=True).start()
+
+
+@pytest.mark.parametrize("in_body", [False, True], ids=["in the wait", "in the loop"])
+def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
+    """An iteration is left soon, though one of its functions never returns; what it has under way
+    is told to end."""
+    pool, begun, may_end = ThreadPool(2), threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def function(number: int) -> None:
+        if number == 0:
+            return
+        begun.set()
+        may_end.wait(PATIENCE_SECONDS)
+        mine = errand()
+        told.append(mine is not None and mine.over)
+
+    interrupt_soon(begun)
+    began = time.monotonic()
+    outcomes = pool.each(function, range(2 if in_body else 3), in_flight=2)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in outcomes:
+            if in_body:
+                try:
+                    time.sleep(PATIENCE_SECONDS)
+                finally:
+                    outcomes.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - began < PATIENCE_SECONDS / 2
+    may_end.set()
+    pool.close()
+    assert told[0]
+
+
+def test_leaving_early_waits_for_what_is_in_flight() -> None:
+    """Without Ctrl-C nothing runs on beside who has left the iteration."""
+    pool, ended = ThreadPool(4), []
+
+    def function(number: int) -> None:
+        time.sleep(0.2 * number)
+        ended.append(number)
+
+    outcomes = pool.each(function, range(100), in_flight=3)
+    next(outcomes)
+    outcomes.close()  # type: ignore[attr-defined]
+    assert ended == [0, 1, 2]
+    pool.close()
+
+
+def test_what_holds_for_the_caller_holds_in_the_threads() -> None:
+    """Context variables go with the work, and do not come back."""
+    word = contextvars.ContextVar("word", default="")
+    pool = ThreadPool(1)
+    word.set("outer")
+
+    def change() -> str:
+        before = word.get()
+        word.set("inner")
+        return before
+
+    assert [pool.submit(change).result() for _ in range(2)] == ["outer", "outer"]
+    assert word.get() == "outer"
+    pool.close()
+
+
+def test_no_more_threads_than_allowed() -> None:
+    """Forty functions at once are run by three threads; idle ones are used before a new one is
+    started; closing ends them, and the pool may be used again."""
+    pool, seen = ThreadPool(3, name="three"), set()
+
+    def function(_: int) -> None:
+        seen.add(threading.get_ident())
+        time.sleep(0.01)
+
+    assert len(list(pool.each(function, range(40), in_flight=40))) == 40
+    assert len(seen) == 3
+    pool.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("three_")]
+    for _ in range(5):
+        pool.submit(lambda: None).result()
+        time.sleep(0.05)
+    assert len([one for one in threading.enumerate() if one.name.startswith("three_")]) == 1
+    pool.close()
+
+
+def test_the_threads_of_a_dropped_pool_end() -> None:
+    """A pool that nobody holds any more leaves no threads behind."""
+    pool = ThreadPool(2, name="dropped")
+    pool.submit(lambda: None).result()
+    threads = [one for one in threading.enumerate() if one.name.startswith("dropped_")]
+    assert threads
+    del pool
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_the_interpreter_does_not_wait_for_a_thread_that_hangs(fork: bool) -> None:
+    """Its end comes soon, whatever still runs; in a forked child too, where no thread does."""
+    program = """
+import os, sys, threading
+from magic_committer.pool import ThreadPool
+pool = ThreadPool(2)
+begun = threading.Event()
+pool.submit(lambda: (begun.set(), threading.Event().wait(600)))
+begun.wait()
+if len(sys.argv) > 1 and os.fork() == 0:
+    assert pool.submit(lambda: 7).result() == 7
+    sys.exit()
+"""
+    began = time.monotonic()
+    arguments = ["fork"] if fork else []
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 60

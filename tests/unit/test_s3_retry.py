@@ -156,8 +156,8 @@ def test_an_answer_that_cannot_be_read_is_no_answer(
 def test_complete_has_a_time_out_of_minutes(store: S3Store) -> None:
     """Complete waits as long as the options say for it, the other verbs as for all."""
     clients = store._made
-    assert clients.patient.meta.config.read_timeout == 600
-    assert clients.quick.meta.config.read_timeout == 60
+    assert clients.patient.meta.config.read_timeout == 300
+    assert clients.quick.meta.config.read_timeout == 30
 
 
 def test_a_lost_reply_of_a_conditional_put_meets_itself(
@@ -267,9 +267,10 @@ def test_other_exceptions_pass_through_at_once(store: S3Store, server: ScriptedS
 
 
 def test_each_attempt_is_one_request_of_the_sdk(
-    store: S3Store, server: ScriptedServer, clock: HurriedClock
+    server: ScriptedServer, clock: HurriedClock
 ) -> None:
     """The SDK retries nothing itself: as many requests as waits, and one."""
+    store = S3Store("b", options(server, retry_attempts_max=8), clock=clock)
     server.said(SLOW_DOWN)
     with pytest.raises(Unanswered) as caught:
         store.head("k")

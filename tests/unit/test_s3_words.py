@@ -246,7 +246,9 @@ BROKEN = sdk.ConnectionClosedError(endpoint_url="http://h/b/k", error="broken")
 def test_one_try_that_was_sent_is_enough(failures: list[Exception], sent: bool) -> None:
     """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
     waiting = list(failures)
-    attempts = Attempts("put", HurriedClock(), attempts_max=2, seconds_max=99.0)
+    attempts = Attempts(
+        "put", "put", HurriedClock(), attempts_max=2, seconds_max=99.0, try_seconds_max=9.0
+    )
 
     def send() -> None:
         raise waiting.pop(0)

@@ -44,7 +44,7 @@ class LazyFuture:
         self._function: Callable[[], Any] | None = function
         self._value: Any = None
 
-    def result(self) -> Any:
+    def result(self, timeout: float | None = None) -> Any:
         if self._function is not None:
             function, self._function = self._function, None
             self._value = function()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from magic_committer.commit.outcome import half_aborted, interrupted, undecided
 from magic_committer.commit.unconditional import Unconditional
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding, Prospect
@@ -20,6 +21,7 @@ from magic_committer.errors import OptionError
 from magic_committer.job import JobReport, StartedJob, TaskCommit, Terms
 from magic_committer.options import Options
 from magic_committer.paths import Destination
+from magic_committer.patience import patient
 from magic_committer.runtime import Runtime
 from magic_committer.upload import BlockSource
 
@@ -107,7 +109,8 @@ class MagicCommitter:
         Args:
             role: ``"driver"``, or ``"recovery"`` for an operator.
         """
-        return self._deciding(role).commit(results, expect, accept)
+        with patient(), interrupted(undecided(self.job)):
+            return self._deciding(role).commit(results, expect, accept)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
@@ -125,7 +128,8 @@ class MagicCommitter:
             role: who decides, for the record: ``"driver"`` or ``"recovery"``.
         """
         follower = Follower(self.runtime, self.job, self._options.commit_threads, role)
-        return follower.abort(revert=revert)
+        with patient(), interrupted(half_aborted(self.job)):
+            return follower.abort(revert=revert)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

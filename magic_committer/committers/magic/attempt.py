@@ -70,6 +70,7 @@ from magic_committer.paths import (
     check_name,
     unique_name,
 )
+from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
 from magic_committer.store import Attributes, CreatedUpload
@@ -290,7 +291,7 @@ class Attempt:
         if self.result is not None:
             return self.result
         self.check_process("committing it")
-        with self._turns.commit():
+        with patient(), self._turns.commit():
             return self.result or self._commit()
 
     def _commit(self) -> TaskCommit:
@@ -394,7 +395,7 @@ class Attempt:
                 tried, the job's sweep goes on.
         """
         self.check_process("aborting it")
-        with self._turns.abort():
+        with patient(), self._turns.abort():
             self._abort()
 
     def _abort(self) -> None:
@@ -447,7 +448,8 @@ class Attempt:
     def _abort_after(self, error: BaseException) -> None:
         """Abort because of ``error``; the abort's own failure becomes a note on it."""
         try:
-            self._abort()
+            with cleaning_up(error):
+                self._abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
 

@@ -34,6 +34,7 @@ from magic_committer.commit.conflict import (
 )
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
+from magic_committer.commit.outcome import deciding, interrupted
 from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.committers.magic.follow import Follower
@@ -58,6 +59,7 @@ from magic_committer.job import (
 )
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING
 from magic_committer.paths import PENDINGSET_SUFFIX
+from magic_committer.patience import cleaning_up
 from magic_committer.runtime import Runtime
 
 logger = logging.getLogger("magic_committer")
@@ -241,23 +243,25 @@ class Deciding:
                 ref = self._store_plan(plan)
         except BaseException as error:
             # An aborter may have swept before it was stored; and nobody decides by it.
-            self._drop_plan(announced)
+            with cleaning_up(error):
+                self._drop_plan(announced)
             if isinstance(error, ConflictingJob | DestinationExists):
                 return self._refuse(seen, error)
             raise
-        with self._timed(stats.DECIDE):
-            swapped = self._decide(seen, ref, plan.files)
-            if not swapped.won:
-                self._drop_plan(announced)
-        if not swapped.won or swapped.now is None:
-            return self._follower.obey(swapped.now)
-        return self._follower.execute(
-            swapped.now,
-            plan,
-            SpooledSource(accepted, spool),
-            may_remove=self._follower.may_remove,
-            names=checked.names,
-        )
+        with interrupted(deciding(self._job)):
+            with self._timed(stats.DECIDE):
+                swapped = self._decide(seen, ref, plan.files)
+                if not swapped.won:
+                    self._drop_plan(announced)
+            if not swapped.won or swapped.now is None:
+                return self._follower.obey(swapped.now)
+            return self._follower.execute(
+                swapped.now,
+                plan,
+                SpooledSource(accepted, spool),
+                may_remove=self._follower.may_remove,
+                names=checked.names,
+            )
 
     def _unless_decided(self, seen: records.Seen, error: JobError) -> JobReport:
         """Raise, unless a driver that was faster has swept what is missed: then it is obeyed."""

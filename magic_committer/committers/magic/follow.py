@@ -22,10 +22,12 @@ from magic_committer.commit.execute import (
 )
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.outcome import (
+    committed,
     committed_by_marker,
     ended,
     ended_by_record,
     incomplete,
+    interrupted,
     unknown,
 )
 from magic_committer.commit.plan import Plan, load_plan
@@ -41,6 +43,7 @@ from magic_committer.errors import (
 )
 from magic_committer.job import Decider, JobReport, StartedJob, State
 from magic_committer.paths import Destination
+from magic_committer.patience import Kind, patient
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
 
@@ -88,6 +91,7 @@ class Follower:
             return self.report("committed", State.ABSENT)
         raise unknown(self.job)
 
+    @patient(Kind.DECIDED)
     def execute(
         self,
         seen: records.Seen,
@@ -118,7 +122,8 @@ class Follower:
         if names is not None:
             execution.names = names
         try:
-            state, swept = execution.run(seen)
+            with interrupted(committed(self.job), self.report("committed", seen.record.state)):
+                state, swept = execution.run(seen)
         except Conflict as conflict:
             return self._revert_after(str(conflict), seen, source)
         except StoreError as error:  # it is decided: never "this call decided nothing"
@@ -127,6 +132,7 @@ class Follower:
             logger.warning("job %s: %s", self.job.id, warning)
         return report(execution, state, swept, self._seconds(), decided_by)
 
+    @patient(Kind.DECIDED)
     def _execute_stored(self, seen: records.Seen) -> JobReport:
         record = seen.record
         completed = record.state is State.COMPLETED

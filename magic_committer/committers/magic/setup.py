@@ -31,12 +31,14 @@ from magic_committer.errors import (
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
 from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.paths import Destination, JobPaths, check_id
+from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
 from magic_committer.store import KEY_BYTES_MAX
 
 logger = logging.getLogger("magic_committer")
 
 
+@patient()
 def setup_job(
     runtime: Runtime, dest: Destination, terms: Terms, job_id: str | None, in_flight: int
 ) -> StartedJob:
@@ -80,7 +82,8 @@ def setup_job(
         created = records.create(runtime, paths.record, record)
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: it may be stored all the same
-            _take_back(runtime, job, paths, in_flight, error)
+            with cleaning_up(error):
+                _take_back(runtime, job, paths, in_flight, error)
         raise
     job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
@@ -94,7 +97,8 @@ def setup_job(
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may land late
             job = replace(job, undisturbed=False)
-        _withdraw(runtime, job, created.seen, in_flight, error)
+        with cleaning_up(error):
+            _withdraw(runtime, job, created.seen, in_flight, error)
         raise
     logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
     return job

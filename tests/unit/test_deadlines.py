@@ -1,0 +1,375 @@
+"""A store that does not answer: every request ends in time, and so does a phase of many."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magic_committer.errors import StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.patience import Errand, Kind, cleaning_up, patient
+from magic_committer.pool import ThreadPool
+from magic_committer.runtime import SystemClock
+from magic_committer.s3 import S3Store
+from magic_committer.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
+from magic_committer.store import Attributes, Part
+from tests.servers import HurriedClock, Reply, error, scripted_server
+from tests.silent import Mood, silent_server
+
+BOUND_SECONDS = 1.0
+SLACK_SECONDS = 15.0
+"""What a loaded machine may take longer. Without deadlines these tests would take minutes, or
+would not end."""
+
+VERBS: dict[str, Callable[[S3Store], Any]] = {
+    "get": lambda s: s.get("k", max_bytes=1_000_000),
+    "head": lambda s: s.head("k"),
+    "put": lambda s: s.put("k", b"x"),
+    "delete": lambda s: _raise(s.delete(["k"])),
+    "delete_one": lambda s: s.delete_one("k"),
+    "list": lambda s: next(s.list("p")),
+    "create_upload": lambda s: s.create_upload("k", attributes=Attributes()),
+    "put_part": lambda s: s.put_part("k", "u", 1, memoryview(bytes(16 * 1024**2))),
+    "list_parts": lambda s: s.list_parts("k", "u"),
+    "complete_upload": lambda s: s.complete_upload("k", "u", [Part(1, '"p"', 1)]),
+    "abort_upload": lambda s: s.abort_upload("k", "u"),
+    "list_uploads": lambda s: next(s.list_uploads("p")),
+}
+
+
+def _raise(failed: Any) -> None:
+    for one in failed.values():
+        raise one
+
+
+def way(url: str, **more: Any) -> S3Options:
+    """Options with short times."""
+    given: dict[str, Any] = {
+        "endpoint_url": url,
+        "access_key": "a",
+        "secret_key": "s",
+        "region": "us-east-1",
+        "connect_seconds_max": 1.0,
+        "read_seconds_max": 0.4,
+        "complete_seconds_max": 0.4,
+        "retry_seconds_max": BOUND_SECONDS,
+        "decided_seconds_max": BOUND_SECONDS,
+    }
+    return S3Options(**{**given, **more})
+
+
+def ended(ask: Callable[[], Any]) -> tuple[float, BaseException | None]:
+    """How long a call took, and what it raised."""
+    began = time.monotonic()
+    try:
+        ask()
+    except BaseException as failure:
+        return time.monotonic() - began, failure
+    return time.monotonic() - began, None
+
+
+@pytest.mark.parametrize("mood", Mood)
+def test_every_verb_ends_in_time(mood: Mood) -> None:
+    """Whatever is not said, no verb takes longer than ``retry_seconds_max`` says, all tries and all
+    bytes of their replies included, and each says that it may have taken effect."""
+    found: dict[str, tuple[float, BaseException | None]] = {}
+    with silent_server(mood) as server:
+        store = S3Store("b", way(server.url))
+
+        def measure(verb: str) -> None:
+            found[verb] = ended(lambda: VERBS[verb](store))
+
+        threads = [threading.Thread(target=measure, args=(verb,), daemon=True) for verb in VERBS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(BOUND_SECONDS + SLACK_SECONDS)
+    assert set(found) == set(VERBS)
+    for verb, (_, failure) in found.items():
+        if verb == "head" and mood in (Mood.HEAD, Mood.DRIP_BODY):
+            assert not isinstance(failure, StoreError)  # the head is all that it asks for
+            continue
+        assert isinstance(failure, Unanswered), verb
+        assert failure.sent
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
+    """A server's context and the file with the certificate, which signs itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime(2020, 1, 1)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + datetime.timedelta(days=36_500))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    pem = folder / "server.pem"
+    pem.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + built.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    return context, str(pem)
+
+
+@pytest.mark.parametrize("mood", [Mood.DRIP, Mood.DRIP_BODY, Mood.DEAF])
+def test_tls_keeps_the_deadline_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mood: Mood
+) -> None:
+    """An encrypted reply of a byte every 0.3 s ends as a plain one, and so does a part that nobody
+    reads."""
+    context, pem = certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", pem)
+    with silent_server(mood, context) as server:
+        store = S3Store("b", way(server.url))
+        took, failure = ended(lambda: VERBS["put_part"](store))
+        assert server.taken > 0
+    assert isinstance(failure, Unanswered)
+    assert failure.sent
+    assert took < BOUND_SECONDS + SLACK_SECONDS
+
+
+def test_what_moves_is_not_cut_off() -> None:
+    """Bytes earn time: a transfer over the slowest line that is thought of outlives the time-out
+    for the whole, and one that is slower does not."""
+    fast, slow = Deadline(0.5, 0.5), Deadline(0.5, 0.5)
+    for deadline in (fast, slow):
+        deadline.receives()
+    fast.moved(BYTES_PER_SECOND_MIN)
+    slow.moved(BYTES_PER_SECOND_MIN // 1000)
+    time.sleep(0.6)
+    fast.moved(BYTES_PER_SECOND_MIN)
+    slow.moved(1)
+    assert fast.left > 0
+    assert slow.left < 0
+
+
+def test_a_stall_ends_though_time_was_earned() -> None:
+    """What was fast and then stops is given up after the time-out of one step."""
+    deadline = Deadline(0.05, 100.0)
+    deadline.moved(100 * BYTES_PER_SECOND_MIN)
+    assert 0 < deadline.left <= 0.05
+
+
+def test_the_answer_has_its_time_however_long_the_body_took() -> None:
+    """The time for the answer begins when the request is sent."""
+    deadline = Deadline(10.0, 100.0)
+    deadline._begun -= 9.9
+    deadline._moved_at -= 9.9
+    assert deadline.left < 1
+    deadline.receives()
+    assert deadline.left > 9
+
+
+def test_the_sdk_connects_by_our_sockets(caplog: pytest.LogCaptureFixture) -> None:
+    """The installed SDK takes our connections; with one that would not, the user is told."""
+    store = S3Store("b", way("http://127.0.0.1:1"))
+    for client in (store._made.quick, store._made.patient):
+        table = client._endpoint.http_session._pool_classes_by_scheme
+        assert {one.__module__ for one in table.values()} == {"magic_committer.s3.sockets"}
+    assert not caplog.records
+    assert not install(object())
+    assert "no deadline" in caplog.text
+
+
+# Retries end by time ------------------------------------------------------------------------------
+
+
+def test_an_outage_of_seconds_is_waited_out() -> None:
+    """A server that restarts for 50 s, in its own time, is found again by a request with default
+    options: retries end by time and not by number."""
+    clock = HurriedClock()
+    with scripted_server() as server:
+        began = clock.monotonic()
+        server.script = lambda _: (
+            Reply(lost=True) if clock.monotonic() < began + 50 else Reply(headers={"ETag": '"e"'})
+        )
+        times = ("read_seconds_max", "retry_seconds_max")
+        default = {name: getattr(S3Options(), name) for name in times}
+        store = S3Store("b", way(server.url, **default), clock=clock)
+        assert store.put("k", b"x").attempts > 8
+    assert clock.slept == sorted(clock.slept) or max(clock.slept[:3]) < max(clock.slept)
+
+
+def test_a_decided_job_waits_longest() -> None:
+    """A request of a decided job is tried for ``decided_seconds_max``, any other for
+    ``retry_seconds_max``, cleaning up for a quarter."""
+    waited: dict[Kind, float] = {}
+    with scripted_server(lambda _: error(500, "InternalError")) as server:
+        for kind in (Kind.CLEANING, Kind.USUAL, Kind.DECIDED):
+            clock = HurriedClock()
+            options = way(server.url, retry_seconds_max=40.0, decided_seconds_max=160.0)
+            store = S3Store("b", options, clock=clock)
+            with patient(kind), pytest.raises(Unanswered):
+                store.head("k")
+            waited[kind] = sum(clock.slept)
+    assert 5 < waited[Kind.CLEANING] <= 10
+    assert 25 < waited[Kind.USUAL] <= 40
+    assert 140 < waited[Kind.DECIDED] <= 160
+
+
+# Phases -------------------------------------------------------------------------------------------
+
+
+def test_a_phase_ends_as_a_whole() -> None:
+    """A thousand requests to a store that is down cost the time of one: those that come after it
+    are not sent, and say so."""
+    clock = HurriedClock()
+    with scripted_server(lambda _: error(500, "InternalError")) as server:
+        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        with patient():
+            failures = [ended(lambda: store.head("k"))[1] for _ in range(1000)]
+        sent = len(server.asked)
+    assert all(isinstance(failure, Unanswered) for failure in failures)
+    assert [failure.sent for failure in failures if isinstance(failure, Unanswered)] == [
+        True,
+        *[False] * 999,
+    ]
+    assert sent < 20
+    assert sum(clock.slept) <= 5.0
+
+
+def test_an_answer_begins_the_time_anew() -> None:
+    """A phase is not cut short while the store answers, however long it takes."""
+    clock = HurriedClock()
+    with scripted_server() as server:
+        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        with patient():
+            for _ in range(5):
+                replies = [error(500, "InternalError")] * 4 + [Reply(headers={"ETag": '"e"'})]
+                server.said(*replies)
+                store.put("k", b"x")
+                clock.slept.append(4.0)  # other work
+    assert sum(clock.slept) > 20
+
+
+def test_a_verb_that_is_silent_ends_though_others_answer() -> None:
+    """A store that answers HEAD and swallows DELETE: the phase gives up deleting, not looking."""
+    clock = HurriedClock()
+    with scripted_server() as server:
+        server.script = lambda asked: (
+            Reply(headers={"Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT", "ETag": '"e"'})
+            if asked.method == "HEAD"
+            else error(500, "InternalError")
+        )
+        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        with patient():
+            for _ in range(50):
+                with pytest.raises(Unanswered):
+                    store.delete_one("k")
+                store.head("k")
+    assert sum(clock.slept) <= 5.0
+
+
+def test_a_refusal_is_an_answer() -> None:
+    """404 and 403 tell that the store is there."""
+    clock = HurriedClock()
+    with scripted_server(lambda _: error(403, "AccessDenied")) as server:
+        store = S3Store("b", way(server.url, retry_seconds_max=1.0), clock=clock)
+        with patient():
+            for _ in range(3):
+                failure = ended(lambda: store.head("k"))[1]
+                assert isinstance(failure, StoreError)
+                assert failure.status == 403
+                clock.slept.append(2.0)
+
+
+def test_the_outer_phase_holds() -> None:
+    """An inner phase neither renews the time of the outer one, nor lengthens that of somebody who
+    hurries; only a decision does the first."""
+    clock = HurriedClock()
+    with scripted_server(lambda _: error(500, "InternalError")) as server:
+        store = S3Store("b", way(server.url, decided_seconds_max=20.0), clock=clock)
+        with patient():
+            for _ in range(3):
+                with patient(), pytest.raises(Unanswered):
+                    store.head("k")
+            assert sum(clock.slept) <= BOUND_SECONDS
+            with patient(Kind.DECIDED), pytest.raises(Unanswered):
+                store.head("k")
+            assert sum(clock.slept) > 10
+        clock.slept.clear()
+        with cleaning_up(KeyboardInterrupt()), patient(Kind.DECIDED), pytest.raises(Unanswered):
+            store.head("k")
+        assert sum(clock.slept) < BOUND_SECONDS
+
+
+def test_threads_share_the_phase_of_their_caller() -> None:
+    """What the pool runs is of its caller's phase."""
+    with silent_server(Mood.SILENT) as server:
+        store = S3Store("b", way(server.url))
+        pool = ThreadPool(4)
+        began = time.monotonic()
+        with patient():
+            outcomes = list(pool.each(lambda _: store.head("k"), range(400), in_flight=4))
+        took = time.monotonic() - began
+        pool.close()
+    assert all(isinstance(outcome.error, Unanswered) for outcome in outcomes)
+    assert took < BOUND_SECONDS + SLACK_SECONDS  # 100 times that, one by one
+
+
+# Errands ------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_an_errand_ends_its_requests() -> None:
+    """What is under way ends soon after, unanswered; nothing new is sent."""
+    with silent_server(Mood.SILENT) as server:
+        store = S3Store("b", way(server.url, read_seconds_max=60.0, retry_seconds_max=60.0))
+        pool, errand = ThreadPool(2), Errand()
+        with errand.here():
+            future = pool.submit(lambda: store.head("k"))
+        while not server.taken:
+            SystemClock().sleep(0.01)
+        errand.end(0.1)
+        _, failure = ended(lambda: future.result(SLACK_SECONDS))
+        assert isinstance(failure, Unanswered)
+        assert failure.sent
+        taken = server.taken
+        with errand.here():
+            late = pool.submit(lambda: store.head("k"))
+        _, failure = ended(lambda: late.result(SLACK_SECONDS))
+        assert isinstance(failure, Unanswered)
+        assert not failure.sent
+        assert server.taken == taken
+        pool.close()
+
+
+def test_the_end_of_an_errand_ends_a_pause() -> None:
+    """A request that waits for its next try is given up at once."""
+    with scripted_server(lambda _: error(503, "SlowDown")) as server:
+        store = S3Store("b", way(server.url, retry_seconds_max=600.0))
+        pool, errand = ThreadPool(1), Errand()
+        with errand.here():
+            future = pool.submit(lambda: store.head("k"))
+        while len(server.asked) < 2:
+            SystemClock().sleep(0.01)
+        errand.end(0.0)
+        _, failure = ended(lambda: future.result(SLACK_SECONDS))
+        assert isinstance(failure, Unanswered)
+        assert len(server.asked) <= 3
+        pool.close()
