@@ -36,7 +36,7 @@ def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sen
     """Two tasks of two files; each one's result and trace."""
     done = []
     for task in ("1", "2"):
-        with job.task(task) as attempt:
+        with job.task(task, attempt=f"a{task}") as attempt:  # in the order of their sets
             for name in ("a", "b"):
                 with attempt.open(f"{task}{name}.csv", unique=True) as f:
                     f.write(b"1")
