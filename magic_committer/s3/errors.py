@@ -31,6 +31,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.s3.redact import redact_error, redacted
+from magic_committer.s3.replies import Unreadable
 
 SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError)
 """All that the SDK raises for a request."""
@@ -156,6 +157,8 @@ class Answer:
 
 def answer(error: Exception) -> Answer:
     """Read the store's answer out of an SDK's error; status 0 where there was none."""
+    if isinstance(error, Unreadable):
+        return Answer(error.status, message=str(error))
     if not isinstance(error, sdk.ClientError):
         return Answer(message=str(error))
     reply = error.response.get("Error", {})
@@ -378,6 +381,8 @@ def _hint(
                 "KMS kms:GenerateDataKey and kms:Decrypt"
             )
         return hint
+    if isinstance(error, Unreadable):
+        return f"{_after_silence(operation)}; {_UNREADABLE_HINT}"
     if cls is Unanswered:
         return f"{_after_silence(operation)}; check endpoint and network"
     if cls is NotSupported:
@@ -407,6 +412,9 @@ def _after_silence(operation: str) -> str:
     return "It may have taken effect; look before you repeat it"
 
 
+_UNREADABLE_HINT = (
+    "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
+)
 _TLS_HINT = (
     "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
     "clock"
