@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -33,8 +34,9 @@ from magic_committer.errors import (
 from magic_committer.s3.redact import redact_error, redacted
 from magic_committer.s3.replies import Unreadable
 
-SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError)
-"""All that the SDK raises for a request."""
+SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError)
+"""All that the SDK raises for a request; also its HTTP library, where the connection breaks within
+the document of an error that GET was answered with: the SDK lets that one through."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
@@ -134,7 +136,7 @@ _NO_CREDENTIALS = (
     sdk.MetadataRetrievalError,
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
 )
-_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError)
+_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
 _NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
 _NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
 _CONNECTING = ("urllib3.connection", "connect")

@@ -14,6 +14,8 @@ tried again and ends in `Unanswered`: **a write whose answer cannot be read may 
 * 404 counts only with S3's error document, or for HEAD, which has none: a load balancer without a
   backend answers 404 too, and "not there" is a fact on which a job is decided.
 * A success without a document of its own (PUT, DELETE, Abort) must not carry a page.
+* A head that was cut is taken for a whole one by the HTTP library. So an answer must say where it
+  ends, an ETag that begins with a quote must end with one, and a date must have its zone.
 * Whatever the SDK trips over while it reads an answer (a size that is no number, a date that is
   none) is an answer that cannot be read, and no error of this program.
 """
@@ -67,6 +69,7 @@ _ENTRIES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
 
 _OURS = frozenset((*_ROOTS, *_BARE, *_HEADED))
 _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:[\w.-]+:)?([\w.-]+)")
+_ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 _PARTIAL = 206
 """We never ask for a range: a whole object was asked for, and a piece came."""
 
@@ -149,7 +152,8 @@ def _look_before(operation_model: Any, response_dict: Mapping[str, Any], **_: An
 
 def _look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
     root = _root(body)
-    if status == 404 and verb != "HeadObject" and root != "Error":
+    whole = root == "Error" and body.rstrip().endswith(b"Error>")
+    if status == 404 and verb != "HeadObject" and not whole:
         raise Unreadable(status, f"a 404 without S3's error document, {_shown(body)}")
     if status >= 300 or root == "Error":
         return  # the SDK reads it
@@ -159,8 +163,23 @@ def _look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) ->
         raise Unreadable(status, f"not the {_ROOTS[verb]}Result of S3, {_shown(body)}")
     if verb in _BARE and body.lstrip()[:1] in (b"<", b"{", b"["):
         raise Unreadable(status, f"a page where S3 says nothing, {_shown(body)}")
-    if verb == "GetObject" and not _bounded(headers):
-        raise Unreadable(status, "nothing says where the object's bytes end")
+    if status == 200:
+        _look_at_head(verb, status, headers)
+
+
+def _look_at_head(verb: str, status: int, headers: Mapping[str, str]) -> None:
+    # The HTTP library ends a body by one of these, and tells when it was cut.
+    ends = "Content-Length" in headers
+    ends = ends or "chunked" in headers.get("Transfer-Encoding", "").lower()
+    closes = verb != "GetObject" and headers.get("Connection", "").lower() == "close"
+    if not ends and not closes:
+        raise Unreadable(status, "nothing says where the answer ends")
+    etag = headers.get("ETag", "").removeprefix("W/")
+    if etag.startswith('"') and (len(etag) == 1 or not etag.endswith('"')):
+        raise Unreadable(status, f"the ETag {etag!r} was cut")
+    modified = headers.get("Last-Modified", "")
+    if modified and not _ZONE.search(modified):
+        raise Unreadable(status, f"the date {modified!r} was cut")
 
 
 def _look_after(verb: str, status: int, parsed: Mapping[str, Any]) -> None:
@@ -192,9 +211,3 @@ def _shown(body: bytes) -> str:
     if not body.strip():
         return "but nothing"
     return f"but {body.strip()[:BEGINNING_BYTES_MAX].decode('utf-8', 'replace')!r}"
-
-
-def _bounded(headers: Mapping[str, str]) -> bool:
-    # The HTTP library ends a body by one of these, and tells when it was cut.
-    coding = headers.get("Transfer-Encoding", "")
-    return "Content-Length" in headers or "chunked" in coding.lower()

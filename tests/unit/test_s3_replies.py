@@ -128,6 +128,10 @@ LACKING: dict[str, tuple[str, Reply]] = {
     "head: a date that is none": ("head", Reply(headers={**TAGGED, "Last-Modified": "today"})),
     "get: ETag": ("get", Reply(body="x", headers={"Last-Modified": MODIFIED})),
     "get: Last-Modified": ("get", Reply(body="x", headers=TAGGED)),
+    "get: the end of an error": (
+        "get",
+        Reply(404, error(404, "NoSuchKey").body[:40], missing=40),
+    ),
     "get: the end": ("get", Reply(headers=DATED, missing=1)),
     "put: ETag": ("put", Reply()),
     "put_part: ETag": ("put_part", Reply()),
@@ -351,6 +355,16 @@ HEAD = (
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
+@pytest.mark.parametrize("verb", ["get", "list_parts", "complete_upload"])
+def test_an_error_that_was_cut_is_no_answer(verb: str) -> None:
+    """Where the connection breaks within an error's document, the error is not believed; the SDK
+    lets the HTTP library's own error through then, for GET."""
+    begun = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n<Err"
+    with speaker(begun) as url, pytest.raises(Unanswered) as caught:
+        VERBS[verb](way(url))
+    assert caught.value.attempts == TRIES
+
+
 def test_an_object_in_chunks_is_read_to_its_end() -> None:
     """A proxy may send an object in chunks, without its length: the bytes are counted."""
     with speaker(CHUNKED + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n") as url:
@@ -359,6 +373,35 @@ def test_an_object_in_chunks_is_read_to_its_end() -> None:
         with pytest.raises(InvalidRequest) as caught:
             way(url).get("k", max_bytes=4)
         assert caught.value.code == "TooLarge"
+
+
+WHOLE = HEAD.replace(b"Connection: close\r\n", b"")
+
+
+@pytest.mark.parametrize("verb", ["head", "put", "put_part"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        WHOLE.replace(b'"e"', b'"5d41402abc4b2a76b9719d911017c592"').partition(b"2a76")[0],
+        WHOLE.partition(b'"e"')[0] + b'"',
+        WHOLE,
+        b"Content-Length: 0\r\n".join(WHOLE.partition(b"ETag")[::2]).partition(b'e"')[0],
+    ],
+)
+def test_a_head_that_was_cut_is_never_believed(verb: str, said: bytes) -> None:
+    """The HTTP library takes what came before the end for the whole head: half an ETag would be
+    written down for a part, and the decided file could never be completed."""
+    with speaker(said) as url, pytest.raises(Unanswered):
+        VERBS[verb](way(url))
+
+
+@pytest.mark.parametrize("kept", range(15, 29))
+def test_a_date_that_was_cut_is_no_date(kept: int) -> None:
+    """A HEAD that ends within its Last-Modified does not make the object older."""
+    before, name, _ = WHOLE.partition(b"Last-Modified: ")
+    said = before + b"Content-Length: 1\r\n" + name + MODIFIED.encode()[:kept]
+    with speaker(said) as url, pytest.raises(Unanswered):
+        way(url).head("k")
 
 
 @pytest.mark.parametrize(
