@@ -35,9 +35,10 @@ def main() -> int:
         )
         if not cell.struck:
             print("  the fault never struck", file=sys.stderr)
+    struck, slowest = sum(cell.struck for cell in drawn), max(cell.seconds for cell in drawn)
     print(
-        f"{len(drawn)} cells, {sum(cell.struck for cell in drawn)} faults struck,"
-        f" {len(wrong)} wrong, slowest {max(cell.seconds for cell in drawn):.0f} s; {time.monotonic() - began:.0f} s",
+        f"{len(drawn)} cells, {struck} faults struck, {len(wrong)} wrong,"
+        f" slowest {slowest:.0f} s; {time.monotonic() - began:.0f} s",
         file=sys.stderr,
     )
     return 1 if wrong else 0

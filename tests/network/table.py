@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from tests.network.cells import Cell
 from tests.network.proxy import PHASES
 
-
 WORDS = {
     "committed": "C",
     "incomplete": "I",

@@ -389,8 +389,8 @@ WHOLE = HEAD.replace(b"Connection: close\r\n", b"")
     ],
 )
 def test_a_head_that_was_cut_is_never_believed(verb: str, said: bytes) -> None:
-    """The HTTP library takes what came before the end for the whole head: half an ETag would be
-    written down for a part, and the decided file could never be completed."""
+    """The HTTP library takes what came before the end for the whole head: half an ETag is asked for
+    again, instead of being written down for a part."""
     with speaker(said) as url, pytest.raises(Unanswered):
         VERBS[verb](way(url))
 
