@@ -15,6 +15,7 @@ an operator recovers and cleans up, and the checker looks again:
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import time
 import traceback
@@ -148,8 +149,12 @@ class Bucket:
             for one in listed.get("Contents", ())
         }
 
-    def uploads(self, token: str) -> list[str]:
-        """Keys of all open uploads below a destination."""
+    def left(self, token: str) -> list[str]:
+        """Control objects and open uploads below a destination."""
+        control = [name for name in self.objects(token) if name.startswith("__magic")]
+        return control + self._uploads(token)
+
+    def _uploads(self, token: str) -> list[str]:
         listed = self._client.list_multipart_uploads(Bucket=self.name, Prefix=f"{token}/")
         assert not listed.get("IsTruncated")
         return [one["Key"] for one in listed.get("Uploads", ())]
@@ -249,17 +254,12 @@ class Driver:
             cell.broken.append(f"{when}: told {cell.told}, and {len(files)} files are there")
 
     def _settle(self, dest: str, cell: Cell) -> None:
-        """Recover, clean up, look for the last time."""
-        try:
-            for found in mc.inspect(dest, s3=self._s3):
-                if found.state not in ("closed", "absent"):
-                    mc.recover(dest, found.id, older_than=0, s3=self._s3)
-            report = mc.cleanup(
-                dest, older_than=0, leftover_older_than=0, closed_older_than=0, s3=self._s3
-            )
-            cell.broken += [f"cleanup failed: {error}" for error in report.errors]
-        except Exception as error:
-            cell.broken.append(f"recovery failed: {type(error).__name__}: {error}")
+        """Recover and clean up what is left, look for the last time."""
+        if self._bucket.left(cell.token):
+            try:
+                self._recover(dest, cell)
+            except Exception as error:
+                cell.broken.append(f"recovery failed: {type(error).__name__}: {error}")
         self._compare(cell, "in the end")
         files, objects = self._bucket.files(cell.token), self._bucket.objects(cell.token)
         cell.settled = "all" if files == expected() else "none" if not files else "some"
@@ -269,13 +269,23 @@ class Driver:
             cell.broken.append(f"told {cell.told}, and in the end {cell.settled} of it is there")
         if ("_SUCCESS" in objects) != bool(files):
             cell.broken.append("the marker does not go with the files")
-        control = [name for name in objects if name.startswith("__magic")]
-        if control or (open_uploads := self._bucket.uploads(cell.token)):
-            cell.broken.append(f"left after all: {control or open_uploads}")
+        if left := self._bucket.left(cell.token):
+            cell.broken.append(f"left after all: {left}")
+
+    def _recover(self, dest: str, cell: Cell) -> None:
+        for found in mc.inspect(dest, s3=self._s3):
+            if found.state not in ("closed", "absent"):
+                mc.recover(dest, found.id, older_than=0, s3=self._s3)
+        report = mc.cleanup(
+            dest, older_than=0, leftover_older_than=0, closed_older_than=0, s3=self._s3
+        )
+        cell.broken += [f"cleanup failed: {error}" for error in report.errors]
 
 
 def run(wanted: Sequence[Cell], workers: int = WORKERS) -> None:
     """Run cells beside each other: one server, one proxy, a driver for each worker."""
+    # What could not be aborted is tried again as the interpreter exits, and nobody listens then.
+    logging.getLogger("magic_committer").addHandler(logging.NullHandler())
     with (
         moto_server() as upstream,
         proxy(upstream) as made,
