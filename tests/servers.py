@@ -85,6 +85,12 @@ def error(status: int, code: str, message: str = "as the test wants") -> Reply:
     return Reply(status, body, {"x-amz-request-id": "R1"})
 
 
+def document(verb: str, inside: str = "") -> Reply:
+    """S3's document for a verb by its name in the API: ``document("ListParts")``."""
+    root = "ListBucketResult" if verb == "ListObjects" else f"{verb}Result"
+    return Reply(body=f"<{root}>{inside}</{root}>")
+
+
 Script = Callable[[Asked], Reply]
 
 

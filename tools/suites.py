@@ -90,6 +90,7 @@ SUITES = (
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 420, ("kills",), slow=True),
+    Suite("network", 150, ("network",), slow=True),
     Suite("real", 280, ("real_servers",), (VERSITYGW,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -31,9 +32,11 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.s3.redact import redact_error, redacted
+from magic_committer.s3.replies import Unreadable
 
-SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError)
-"""All that the SDK raises for a request."""
+SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError)
+"""All that the SDK raises for a request; also its HTTP library, where the connection breaks within
+the document of an error that GET was answered with: the SDK lets that one through."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
@@ -133,7 +136,7 @@ _NO_CREDENTIALS = (
     sdk.MetadataRetrievalError,
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
 )
-_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError)
+_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
 _NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
 _NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
 _CONNECTING = ("urllib3.connection", "connect")
@@ -156,6 +159,8 @@ class Answer:
 
 def answer(error: Exception) -> Answer:
     """Read the store's answer out of an SDK's error; status 0 where there was none."""
+    if isinstance(error, Unreadable):
+        return Answer(error.status, message=str(error))
     if not isinstance(error, sdk.ClientError):
         return Answer(message=str(error))
     reply = error.response.get("Error", {})
@@ -378,6 +383,8 @@ def _hint(
                 "KMS kms:GenerateDataKey and kms:Decrypt"
             )
         return hint
+    if isinstance(error, Unreadable):
+        return f"{_after_silence(operation)}; {_UNREADABLE_HINT}"
     if cls is Unanswered:
         return f"{_after_silence(operation)}; check endpoint and network"
     if cls is NotSupported:
@@ -407,6 +414,9 @@ def _after_silence(operation: str) -> str:
     return "It may have taken effect; look before you repeat it"
 
 
+_UNREADABLE_HINT = (
+    "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
+)
 _TLS_HINT = (
     "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
     "clock"

@@ -25,7 +25,7 @@ from botocore.handlers import add_expect_header
 
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
-from magic_committer.s3 import redact, sockets
+from magic_committer.s3 import redact, replies, sockets
 
 CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
@@ -69,6 +69,7 @@ def make_clients(options: S3Options) -> Clients:
             aws_secret_access_key=options.secret_key,
             aws_session_token=options.session_token,
             profile_name=options.profile,
+            botocore_session=replies.session(),
         )
         credentials = None if options.anonymous else session.get_credentials()
         _know(credentials)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, get_args
 
@@ -24,19 +24,24 @@ def seen_at_of(reply: Reply, clock: Clock) -> float:
     try:
         text = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
         return parsedate_to_datetime(text).timestamp()
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, OverflowError):
         return float(int(clock.now()))
 
 
-def object_of(key: str, reply: Reply, clock: Clock) -> ObjectInfo:
-    """An object out of the answer to GET or HEAD."""
+def object_of(key: str, reply: Reply, clock: Clock, *, size: int | None = None) -> ObjectInfo:
+    """An object out of the answer to GET or HEAD.
+
+    Args:
+        size: how many bytes came, where it is not told: an answer in chunks has no length.
+    """
     return ObjectInfo(
         key,
-        int(reply["ContentLength"]),
+        int(reply["ContentLength"]) if size is None else size,
         reply.get("ETag", ""),
         seconds(reply["LastModified"]),
         seen_at_of(reply, clock),
-        metadata=dict(reply.get("Metadata", {})),
+        # Names of headers have no case: Go's servers and proxies write "Magic-Committer-Job".
+        metadata={name.lower(): value for name, value in reply.get("Metadata", {}).items()},
         version_id=reply.get("VersionId"),
     )
 
@@ -53,7 +58,8 @@ def given(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds(moment: datetime) -> float:
-    return moment.timestamp()
+    """Seconds since the epoch. A time without a zone is UTC, as all times of S3 are."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def checksum_of(reply: Reply) -> Checksum | None:

@@ -23,6 +23,7 @@ from tests.servers import (
     HurriedClock,
     Reply,
     ScriptedServer,
+    document,
     error,
     scripted_server,
 )
@@ -38,11 +39,13 @@ def server() -> Iterator[ScriptedServer]:
 
     def script(asked: Asked) -> Reply:
         if asked.method == "POST" and "uploads" in asked.query:
-            return Reply(body="<R><UploadId>u1</UploadId></R>")
+            return document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
         if asked.method == "POST":
-            return Reply(body='<R><ETag>"e-1"</ETag></R>')
+            return document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
         if "uploadId" in asked.query and asked.method == "GET":
-            return Reply(body="<R><IsTruncated>false</IsTruncated></R>")
+            return document("ListParts", "<IsTruncated>false</IsTruncated>")
+        if "list-type" in asked.query:
+            return document("ListObjects")
         return Reply(headers=MODIFIED)
 
     with scripted_server(script) as running:
@@ -102,7 +105,7 @@ def test_etags_come_back_as_they_were_sent(server: ScriptedServer) -> None:
 
 def test_a_complete_without_an_etag_is_no_error(server: ScriptedServer) -> None:
     """Ceph RGW leaves the ETag out of Complete's reply: it is empty then."""
-    server.said(Reply(body="<R><Key>k</Key></R>"))
+    server.said(document("CompleteMultipartUpload", "<Key>k</Key>"))
     assert make(server).complete_upload("k", "u", [Part(1, '"e"', 1)]).etag == ""
 
 
@@ -265,7 +268,7 @@ def _uploads(*entries: tuple[str, str], following: tuple[str, str] | None = None
         if following
         else "<IsTruncated>false</IsTruncated>"
     )
-    return Reply(body=f"<R>{more}{rows}</R>")
+    return document("ListMultipartUploads", f"{more}{rows}")
 
 
 def _pager(
@@ -347,21 +350,22 @@ def test_what_lies_outside_the_prefix_is_never_given(server: ScriptedServer) -> 
     prefixes = "".join(
         f"<CommonPrefixes><Prefix>{p}</Prefix></CommonPrefixes>" for p in ("o/", "p/d/")
     )
-    server.said(Reply(body=f"<R>{entry.format('other')}{entry.format('p/k')}{prefixes}</R>"))
+    both = entry.format("other") + entry.format("p/k")
+    server.said(document("ListObjects", both + prefixes))
     (objects,) = store.list("p/", delimiter="/")
     assert [one.key for one in objects.objects] == ["p/k"]
     assert objects.prefixes == ("p/d/",)
 
 
-@pytest.mark.parametrize("verb", ["list", "list_uploads", "list_parts"])
+@pytest.mark.parametrize("verb", ["ListObjects", "ListMultipartUploads", "ListParts"])
 def test_more_without_a_place_is_an_error(server: ScriptedServer, verb: str) -> None:
     """A listing that says "more" and not where is never taken for the end."""
     store = make(server)
-    server.said(Reply(body="<R><IsTruncated>true</IsTruncated></R>"))
+    server.said(document(verb, "<IsTruncated>true</IsTruncated>"))
     ask: Callable[[], object] = {
-        "list": lambda: list(store.list("p")),
-        "list_uploads": lambda: list(store.list_uploads("p")),
-        "list_parts": lambda: store.list_parts("k", "u"),
+        "ListObjects": lambda: list(store.list("p")),
+        "ListMultipartUploads": lambda: list(store.list_uploads("p")),
+        "ListParts": lambda: store.list_parts("k", "u"),
     }[verb]
     with pytest.raises(NotSupported):
         ask()

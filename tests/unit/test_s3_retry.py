@@ -20,11 +20,18 @@ from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
 from magic_committer.s3.retry import THROTTLED_SECONDS, TRANSIENT_SECONDS
 from magic_committer.store import Attributes, FileSlice, Part
-from tests.servers import HurriedClock, Reply, ScriptedServer, error, scripted_server
+from tests.servers import (
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    document,
+    error,
+    scripted_server,
+)
 
 PUT = Reply(headers={"ETag": '"e"'})
-CREATED = Reply(body="<R><UploadId>u1</UploadId></R>")
-COMPLETED = Reply(body='<R><ETag>"e-1"</ETag></R>')
+CREATED = document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
+COMPLETED = document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
 SLOW_DOWN = error(503, "SlowDown")
 LOST = Reply(lost=True)
 PARTS = [Part(1, '"p"', 1)]

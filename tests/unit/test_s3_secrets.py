@@ -16,7 +16,15 @@ from magic_committer.errors import StoreError
 from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store, redact
 from magic_committer.store import Attributes, Part
-from tests.servers import Asked, HurriedClock, Reply, ScriptedServer, error, scripted_server
+from tests.servers import (
+    Asked,
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    document,
+    error,
+    scripted_server,
+)
 
 ACCESS = "AKIASENTINELACCESS01"
 SECRET = "sentinel/secret+key/0123456789abcdefghij"
@@ -67,7 +75,7 @@ def echo(asked: Asked) -> Reply:
 def fine(asked: Asked) -> Reply:
     """A store to which everything is well."""
     if asked.method == "POST" and "uploads" in asked.query:
-        return Reply(body="<R><UploadId>u1</UploadId></R>")
+        return document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
     headers = {"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT"}
     return Reply(headers={**headers, "x-amz-meta-echo": asked.headers.get("authorization", "")})
 

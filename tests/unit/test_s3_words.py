@@ -34,7 +34,14 @@ from magic_committer.s3 import S3Store
 from magic_committer.s3.errors import READS, kind, never_sent, translate
 from magic_committer.s3.retry import Attempts
 from magic_committer.store import Part
-from tests.servers import HurriedClock, Reply, ScriptedServer, error, scripted_server
+from tests.servers import (
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    document,
+    error,
+    scripted_server,
+)
 from tests.unit.test_s3_errors import VERBS
 
 LOST = Reply(lost=True)
@@ -328,14 +335,14 @@ def test_errors_of_the_adapters_own_count_too(store: S3Store, server: ScriptedSe
     server.said(LOST, Reply(body=b"0123456789", headers=headers))
     with pytest.raises(InvalidRequest) as large:
         store.get("k", max_bytes=5)
-    endless = "<R><IsTruncated>true</IsTruncated></R>"
-    server.said(LOST, Reply(body=endless))
+    endless = "<IsTruncated>true</IsTruncated>"
+    server.said(LOST, document("ListObjects", endless))
     with pytest.raises(NotSupported) as listing:
         list(store.list("p"))
-    server.said(LOST, Reply(body=endless))
+    server.said(LOST, document("ListMultipartUploads", endless))
     with pytest.raises(NotSupported) as uploads:
         list(store.list_uploads("p"))
-    server.said(LOST, Reply(body=endless))
+    server.said(LOST, document("ListParts", endless))
     with pytest.raises(NotSupported) as parts:
         store.list_parts("k", "u")
     tries = [one.value.attempts for one in (large, listing, uploads, parts)]
@@ -346,8 +353,8 @@ def test_a_key_of_a_batch_tells_how_often_the_batch_was_sent(
     store: S3Store, server: ScriptedServer
 ) -> None:
     """Errors inside a batch of deletes carry the batch's ``attempts``."""
-    inside = "<R><Error><Key>a</Key><Code>AccessDenied</Code><Message>no</Message></Error></R>"
-    server.said(LOST, Reply(body=inside))
+    inside = "<Error><Key>a</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    server.said(LOST, document("Delete", inside))
     assert store.delete(["a", "b"])["a"].attempts == 2
 
 

@@ -1,0 +1,307 @@
+"""Cells: one small job each, struck by one fault in one phase; what it was told, what is there.
+
+A job of two tasks with two files each runs through the proxy. When it has been told its end, the
+checker reads the bucket past the proxy and compares. Then the network heals, what was late arrives,
+an operator recovers and cleans up, and the checker looks again:
+
+* told "committed": all files are there, then and later;
+* told "aborted", "refused" or "not started": none is, then and later;
+* told that nothing was decided: none is there then, and recovery aborts it;
+* told "incomplete": recovery makes all of them visible;
+* told "unknown": either, but wholly, once it is recovered;
+* afterwards no upload, no control object, and a marker exactly beside the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import time
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from queue import SimpleQueue
+
+import boto3
+
+import magic_committer as mc
+from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
+from tests.network.proxy import PHASES, Line, Proxy, proxy
+from tests.servers import make_bucket, moto_options, moto_server
+
+TRACKS: tuple[mc.options.Track, ...] = ("s3", "memory")
+TASKS = 2
+FILES = 2
+FILE_BYTES = 96 * 1024
+"""More than one packet: a body can be cut in its middle."""
+RETRY_ATTEMPTS_MAX = 3
+RETRY_SECONDS_MAX = 4.0
+JOB_SECONDS_MAX = 60.0
+"""A job's time under any fault, aborts included, with this suite's time-outs."""
+WORKERS = 8
+"""Cells at once: most of the time they wait."""
+NOTHING_TOLD = ("aborted", "refused", "not started")
+
+
+@dataclass
+class Cell:
+    """One job under one fault.
+
+    Attributes:
+        told: what the library said of the job's end, in one word.
+        why: the error's text, or "".
+        seconds: until that was said.
+        broken: promises that were not kept, in words.
+        struck: how often the fault struck.
+        settled: whether the files were there in the end.
+    """
+
+    track: mc.options.Track
+    phase: str
+    fault: Fault
+    extent: Extent
+    number: int
+    told: str = ""
+    why: str = ""
+    seconds: float = 0.0
+    struck: int = 0
+    settled: str = ""
+    broken: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.fault.name} {self.extent} in {self.phase}, track {self.track}"
+
+    @cached_property
+    def token(self) -> str:
+        """Part of every key of the job."""
+        return f"cell-{self.number:012x}"
+
+
+def cells(only: str = "") -> list[Cell]:
+    """Every fault in every phase; those whose name holds a word.
+
+    What lasts runs on both tracks. What strikes once is told by the same code on both: the tracks
+    take turns, so that each fault meets each track and each phase.
+    """
+    drawn = [
+        Cell(track, phase, fault, extent, 0)
+        for row, fault in enumerate(FAULTS)
+        for extent in fault.extents
+        for column, phase in enumerate(PHASES)
+        for track in (TRACKS if extent != "once" else (TRACKS[(row + column) % len(TRACKS)],))
+    ]
+    for number, cell in enumerate(drawn, 1):
+        cell.number = number
+    return [cell for cell in drawn if only in str(cell)]
+
+
+def content(task: int, number: int) -> bytes:
+    """A file's bytes."""
+    return f"file {task} {number} ".encode().ljust(FILE_BYTES, b".")
+
+
+def expected() -> dict[str, str]:
+    """Names and ETags of the files of a committed job: one part each."""
+    return {
+        f"dt={number}/part-{task}": f"{_md5(bytes.fromhex(_md5(content(task, number))))}-1"
+        for task in range(TASKS)
+        for number in range(FILES)
+    }
+
+
+def _md5(data: bytes) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+class Bucket:
+    """What is there, read past the library and past the proxy. A bucket of one driver: moto's
+    listing walks all keys of a bucket, and trips where another job deletes one of them."""
+
+    def __init__(self, url: str, name: str) -> None:
+        make_bucket(url, name)
+        self.name = name
+        options = moto_options(url)
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id=options.access_key,
+            aws_secret_access_key=options.secret_key,
+            region_name=options.region,
+        )
+
+    def files(self, token: str) -> dict[str, str]:
+        """Names, without the job's own part, and ETags of what a reader sees."""
+        return {
+            re.sub(r"-mcj[0-9a-f]{32}", "", name): etag
+            for name, etag in self.objects(token).items()
+            if not name.startswith(("_", "__magic"))
+        }
+
+    def objects(self, token: str) -> dict[str, str]:
+        """Names and ETags of all objects below a destination."""
+        listed = self._client.list_objects_v2(Bucket=self.name, Prefix=f"{token}/")
+        assert not listed["IsTruncated"]
+        return {
+            one["Key"].removeprefix(f"{token}/"): one["ETag"].strip('"')
+            for one in listed.get("Contents", ())
+        }
+
+    def left(self, token: str) -> list[str]:
+        """Control objects and open uploads below a destination."""
+        control = [name for name in self.objects(token) if name.startswith("__magic")]
+        return control + self._uploads(token)
+
+    def _uploads(self, token: str) -> list[str]:
+        listed = self._client.list_multipart_uploads(Bucket=self.name, Prefix=f"{token}/")
+        assert not listed.get("IsTruncated")
+        return [one["Key"] for one in listed.get("Uploads", ())]
+
+    def empty(self, token: str) -> None:
+        """Forget a cell."""
+        for name in self.objects(token):
+            self._client.delete_object(Bucket=self.name, Key=f"{token}/{name}")
+
+
+class Driver:
+    """Runs cells, one after the other, on connections of its own."""
+
+    def __init__(self, made: Proxy, upstream: str, number: int) -> None:
+        self._proxy = made
+        self._bucket = Bucket(upstream, f"driver-{number}")
+        self._s3 = replace(
+            moto_options(made.url),
+            connect_seconds_max=PATIENCE_SECONDS,
+            read_seconds_max=PATIENCE_SECONDS,
+            complete_seconds_max=PATIENCE_SECONDS,
+            retry_attempts_max=RETRY_ATTEMPTS_MAX,
+            retry_seconds_max=RETRY_SECONDS_MAX,
+            user_agent=f"driver-{number}",
+        )
+
+    def warm(self) -> None:
+        """Let the library ask the store what it can, before anything strikes."""
+        mc.start(f"s3://{self._bucket.name}/warm", s3=self._s3).abort()
+
+    def run(self, cell: Cell) -> None:
+        """Run a cell and judge it."""
+        line = Line(cell.fault, cell.phase, cell.extent)
+        self._proxy.lay(cell.token, line)
+        dest = f"s3://{self._bucket.name}/{cell.token}"
+        began = time.monotonic()
+        try:
+            cell.told, cell.why = self._drive(dest, cell)
+        except Exception as error:  # what is no MagicError is what this suite looks for
+            cell.told, cell.why = "nothing true", f"{type(error).__name__}: {error}"
+            cell.broken.append(f"a bare error: {traceback.format_exc()}")
+        cell.seconds = time.monotonic() - began
+        self._compare(cell, "when it was told")
+        self._proxy.heal(line)
+        cell.struck = line.struck
+        self._compare(cell, "when what was late had come")
+        self._settle(dest, cell)
+        self._bucket.empty(cell.token)
+
+    def _drive(self, dest: str, cell: Cell) -> tuple[str, str]:
+        """One job; what it was told, and why."""
+        try:
+            job = mc.start(dest, accept="results", track=cell.track, s3=self._s3)
+        except mc.MagicError as error:
+            return "not started", str(error)
+        try:
+            results = [self._write(job, task) for task in range(TASKS)]
+        except mc.MagicError as error:
+            return self._abort(job, error)
+        try:
+            report = job.commit(results)
+        except mc.CommitIncomplete as error:
+            return "incomplete", str(error)
+        except mc.CommitRefused as error:
+            return "refused", str(error)
+        except mc.OutcomeUnknown as error:
+            return "unknown", str(error)
+        except mc.MagicError as error:
+            return "undecided", str(error)
+        if report.outcome != "committed" or report.files != TASKS * FILES:
+            cell.broken.append(f"the report says {report.outcome}, {report.files} files")
+        return "committed", "; ".join(report.warnings)
+
+    def _abort(self, job: mc.Job, error: mc.MagicError) -> tuple[str, str]:
+        try:
+            job.abort()
+        except mc.MagicError as failure:
+            return "undecided", f"{error} | {failure}"
+        return "aborted", str(error)
+
+    def _write(self, job: mc.Job, task: int) -> mc.TaskCommit:
+        with job.task(task) as attempt:
+            for number in range(FILES):
+                with attempt.open(f"dt={number}/part-{task}", unique=True) as file:
+                    file.write(content(task, number))
+        return attempt.result
+
+    def _compare(self, cell: Cell, when: str) -> None:
+        """What is visible, against what was told."""
+        files = self._bucket.files(cell.token)
+        wanted = expected()
+        if strange := {n: e for n, e in files.items() if wanted.get(n) != e}:
+            cell.broken.append(f"{when}: strange files {strange}")
+        if cell.told == "committed" and files != wanted:
+            cell.broken.append(f"{when}: told committed, and {len(files)} files are there")
+        if cell.told in (*NOTHING_TOLD, "undecided") and files:
+            cell.broken.append(f"{when}: told {cell.told}, and {len(files)} files are there")
+
+    def _settle(self, dest: str, cell: Cell) -> None:
+        """Recover and clean up what is left, look for the last time."""
+        if self._bucket.left(cell.token):
+            try:
+                self._recover(dest, cell)
+            except Exception as error:
+                cell.broken.append(f"recovery failed: {type(error).__name__}: {error}")
+        self._compare(cell, "in the end")
+        files, objects = self._bucket.files(cell.token), self._bucket.objects(cell.token)
+        cell.settled = "all" if files == expected() else "none" if not files else "some"
+        wanted = {"committed": "all", "incomplete": "all", "undecided": "none"}
+        wanted |= dict.fromkeys(NOTHING_TOLD, "none")
+        if cell.settled == "some" or wanted.get(cell.told, cell.settled) != cell.settled:
+            cell.broken.append(f"told {cell.told}, and in the end {cell.settled} of it is there")
+        if ("_SUCCESS" in objects) != bool(files):
+            cell.broken.append("the marker does not go with the files")
+        if left := self._bucket.left(cell.token):
+            cell.broken.append(f"left after all: {left}")
+
+    def _recover(self, dest: str, cell: Cell) -> None:
+        for found in mc.inspect(dest, s3=self._s3):
+            if found.state not in ("closed", "absent"):
+                mc.recover(dest, found.id, older_than=0, s3=self._s3)
+        report = mc.cleanup(
+            dest, older_than=0, leftover_older_than=0, closed_older_than=0, s3=self._s3
+        )
+        cell.broken += [f"cleanup failed: {error}" for error in report.errors]
+
+
+def run(wanted: Sequence[Cell], workers: int = WORKERS) -> None:
+    """Run cells beside each other: one server, one proxy, a driver for each worker."""
+    # What could not be aborted is tried again as the interpreter exits, and nobody listens then.
+    logging.getLogger("magic_committer").addHandler(logging.NullHandler())
+    with (
+        moto_server() as upstream,
+        proxy(upstream) as made,
+        ThreadPoolExecutor(workers) as threads,
+    ):
+        free: SimpleQueue[Driver] = SimpleQueue()
+        for number in range(workers):
+            driver = Driver(made, upstream, number)
+            driver.warm()
+            free.put(driver)
+
+        def one(cell: Cell) -> None:
+            driver = free.get()
+            try:
+                driver.run(cell)
+            finally:
+                free.put(driver)
+
+        list(threads.map(one, wanted))
