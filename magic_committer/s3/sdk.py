@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
-import botocore.session
 from botocore import UNSIGNED
 from botocore import exceptions as sdk
 from botocore.config import Config
@@ -54,7 +53,7 @@ def make_clients(options: S3Options) -> Clients:
     redact.know(options.access_key, options.secret_key, options.session_token)
     redact.install()
     try:
-        core = botocore.session.get_session()
+        core = replies.session()
         # For the clients that fetch credentials: they would wait for a minute, five times.
         core.set_default_client_config(
             Config(
@@ -69,7 +68,6 @@ def make_clients(options: S3Options) -> Clients:
             aws_secret_access_key=options.secret_key,
             aws_session_token=options.session_token,
             profile_name=options.profile,
-            botocore_session=replies.session(),
         )
         credentials = None if options.anonymous else session.get_credentials()
         _know(credentials)
