@@ -220,7 +220,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
     source = StoredSource(runtime, job, plan, missing_is_fine=False)
-    shown = KeySet(plan.files)
+    shown = KeySet()  # it grows by what is listed: the number of files is the plan's word only
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
             for upload in page.uploads:

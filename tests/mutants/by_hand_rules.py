@@ -224,7 +224,7 @@ _FORGED = (
     ),
     Hand(
         "a plan deletes in any partition", PLAN, "check_plan",
-        (("mode in BY_PARTITION and directory + slash not in plan.partitions", "False"),),
+        (("mode in BY_PARTITION and directory + slash not in partitions", "False"),),
         "I6: a forged plan deletes partitions that it does not announce",
     ),
     Hand(
