@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import orjson
 import pytest
@@ -17,8 +14,8 @@ from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.commit.rows import ROW_BYTES_MAX, ROWS_A_SLICE
 from magic_committer.errors import FormatError, OptionError
 from magic_committer.job import ObjectRef
+from tests.unit.growing import MiB, growth
 
-MiB = 1024**2
 PLAN = Plan(
     job_id="j", uuid="0" * 32, nonce="1" * 32, files=1, data_bytes=2,
     sets=(PlannedSet("a.pendingset", '"a"', "1", "a"),),
@@ -186,33 +183,20 @@ def hostile(kind: str, size: int) -> bytes:
     return before + opening + filling * (size // len(filling)) + quoted[-1:] + after
 
 
-def growth(data: bytes) -> tuple[int, str]:
-    """By how much a process grows, in bytes, that reads a plan and looks at each of its rows; and
-    what it met."""
-    script = (
-        "import resource, sys\n"
-        "from magic_committer.commit.plan import FormatError, Plan\n"
-        "data = sys.stdin.buffer.read()\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "try:\n"
-        "    plan = Plan.decode(data, 'plan')\n"
-        "    met = str(sum(1 for one in plan.deletes if one.modified))\n"
-        "except FormatError as error:\n"
-        "    met = str(error)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, met)\n"
-    )
-    root = Path(__file__).parents[2]
-    ran = subprocess.run(
-        [sys.executable, "-c", script], input=data, capture_output=True, cwd=root, check=True
-    )
-    grown, _, met = ran.stdout.decode().partition(" ")
-    return int(grown) * (1 if sys.platform == "darwin" else 1024), met.strip()
+IMPORTS = "from magic_committer.commit.plan import FormatError, Plan"
+READ = """
+try:
+    plan = Plan.decode(data, "plan")
+    met = sum(1 for one in plan.deletes if one.modified)
+except FormatError as error:
+    met = error
+"""
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_plan_takes_no_memory_beside_its_own_bytes(kind: str) -> None:
     """34 MB of whatever: refused, or read, with 16 MiB beside it (it was 700 MB and more)."""
-    grown, met = growth(hostile(kind, 34_000_000))
+    grown, met = growth(hostile(kind, 34_000_000), IMPORTS, READ)
     assert grown < 16 * MiB, f"{grown / MiB:.0f} MiB: {met}"
     assert (met == "0") is (kind == "white space"), met
 
@@ -221,7 +205,8 @@ def test_a_plan_of_a_million_deletes_is_read_without_a_million_objects() -> None
     """What a real job needs: a million files replaced take 4 bytes each beside the plan's own."""
     row = b'["warehouse/dt=2026-01-01/part-00000-c000.parquet","\\"0123\\"",1700000000.5]'
     rows = b",".join([row] * 1_000_000)
-    grown, met = growth(EMPTY.encode().replace(b'"deletes":[]', b'"deletes":[%b]' % rows))
+    data = EMPTY.encode().replace(b'"deletes":[]', b'"deletes":[%b]' % rows)
+    grown, met = growth(data, IMPORTS, READ)
     assert met == "1000000"
     assert grown < 24 * MiB, f"{grown / MiB:.0f} MiB"
 
