@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.rows import (
     NUMBER,
     ROW_BYTES_MAX,
@@ -250,7 +251,7 @@ def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
 
     Raises:
         FormatError: it names another job, an object that is not below the destination or not data,
-            or a pendingset that is not the job's.
+            or a pendingset that is not the job's, or one twice.
     """
 
     def refuse(field: str, reason: str) -> NoReturn:
@@ -260,7 +261,10 @@ def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
     for field, told, true in (("job_id", plan.job_id, job.id), ("uuid", plan.uuid, job.uuid)):
         if told != true:
             refuse(field, f"is {told!r}, the job's is {true!r}")
+    names = KeySet(len(plan.sets))
     for number, planned in enumerate(plan.sets):
+        if not names.add(planned.name):
+            refuse(f"sets[{number}]", f"{planned.name!r} is named twice")
         if not _is_set_of(f"{paths.tree}{planned.name}", planned.attempt, job):
             refuse(f"sets[{number}]", f"{planned.name!r} is no pendingset of the job")
     if plan.deletes and mode not in REPLACING:

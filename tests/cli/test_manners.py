@@ -120,6 +120,24 @@ def test_what_cannot_be_seen_is_escaped(
         assert json.loads(told.out.splitlines()[0])["id"] == odd
 
 
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize(
+    "words", ["uploads list", "report", "uploads expect 9", "job list", "cleanup", "uploads abort"]
+)
+def test_no_command_obeys_a_key(
+    command: Command, memory_s3: MemoryStore, words: str, how: str
+) -> None:
+    """Keys of uploads and of control objects that would move a terminal's cursor, in results, in
+    summaries and in errors: they are shown as text by every command."""
+    for odd in ODD_IDS:
+        memory_s3.start_upload(f"table/{odd}.csv")
+        memory_s3.put_object(f"table/__magic_job-{odd}/job.json", odd.encode())
+    name, *more = words.split()
+    told = command(name, *more[:1], PATH, *more[1:], "--format", how)
+    assert told.out + told.err
+    assert all(line.isprintable() for line in (told.out + told.err).split("\n"))
+
+
 @pytest.mark.parametrize("first", sorted(FORMULA_STARTS), ids=ascii)
 def test_a_spreadsheet_computes_nothing(
     command: Command, memory_s3: MemoryStore, first: str

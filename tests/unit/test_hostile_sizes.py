@@ -1,12 +1,15 @@
 """What somebody forged to exhaust the memory of whoever reads it: `.pendingset`s of many short
-values, many at once, larger than told."""
+values, many at once, larger than told. And where what is read waits: temporary files."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -26,9 +29,11 @@ from magic_committer.documents import BYTES_A_VALUE_MIN, VALUES_FREE
 from magic_committer.errors import FormatError
 from magic_committer.fields import EMPTY_STATISTICS
 from magic_committer.memory import MemoryStore
+from magic_committer.options import Options
 from magic_committer.pool import ThreadPool
 from magic_committer.recovery.reading import kind_by_content
 from magic_committer.runtime import Runtime
+from magic_committer.upload.blocks import BlockSource
 from tests.unit.growing import MiB, growth
 
 SET = formats.new_pendingset(
@@ -212,3 +217,38 @@ def test_a_set_beyond_the_limit_is_named(runtime: Runtime, monkeypatch: pytest.M
     assert loaded == []
     assert f"has over {SMALL_SET_BYTES + 1} bytes" in problems[0]
     assert held.most == 0
+
+
+# Temporary files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["without a name", "with a name"])
+def test_temporary_files_are_their_owners_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """What waits on disk, of commits and of files, may be read by its owner only, whatever the
+    umask; it has no name, or, where the system must have one, a drawn one; and nothing stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if named:
+        exists = os.path.exists
+        monkeypatch.setattr(
+            os.path, "exists", lambda path: not str(path).startswith("/proc") and exists(path)
+        )
+    names: set[str] = set()
+    before = os.umask(0)
+    try:
+        with Spool() as spool:
+            spool.write([], {"x": "x" * (loading.SPOOL_MEMORY_BYTES_MAX + 1)})
+            descriptor = spool._file.fileno()  # type: ignore[attr-defined]
+            assert os.fstat(descriptor).st_mode & 0o777 == 0o600
+            for _ in range(3):
+                block = BlockSource().block(8 * MiB, Options(buffer="disk"))
+                block.append(memoryview(b"1"))
+                assert block._file is not None
+                assert os.stat(block._file.path).st_mode & 0o777 == 0o600
+                names |= {path.name for path in tmp_path.iterdir()}
+                block.release()
+    finally:
+        os.umask(before)
+    assert len(names) == (3 if named else 0)
+    assert list(tmp_path.iterdir()) == []
