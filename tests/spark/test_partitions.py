@@ -188,7 +188,7 @@ def test_no_secret_is_in_sparks_event_log(spark: SparkSession, lake: Lake, event
     assert write_partitions(rows, lake.dest, write_lines, s3=s3).files == 2
     frame = spark.range(4)
     assert write_dataframe(frame, f"{lake.dest}-frame", s3=s3).files
-    spark.sparkContext.setJobDescription(None)
+    spark.sparkContext.setJobDescription("")
     spark.range(1).count()  # its end flushes what came before
     told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
     assert b"told to the log" in told

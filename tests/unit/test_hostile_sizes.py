@@ -239,7 +239,7 @@ def test_temporary_files_are_their_owners_and_go(
     try:
         with Spool() as spool:
             spool.write([], {"x": "x" * (loading.SPOOL_MEMORY_BYTES_MAX + 1)})
-            descriptor = spool._file.fileno()  # type: ignore[attr-defined]
+            descriptor = spool._file.fileno()
             assert os.fstat(descriptor).st_mode & 0o777 == 0o600
             for _ in range(3):
                 block = BlockSource().block(8 * MiB, Options(buffer="disk"))
