@@ -3,7 +3,10 @@
 Invariants:
 
 * From whatever bytes, `parse` and the field readers raise `Invalid`, which names field and reason,
-  and nothing else; size and depth have limits.
+  and nothing else; size, depth and the number of values have limits.
+* A document takes at most some 18 times its size of memory while it is read (measured:
+  docs/security.md): it has one value for every `BYTES_A_VALUE_MIN` bytes at most, counted before
+  it is parsed. ``[],[],[]`` would take 37 times its size.
 * What `parse` accepts means one thing: no field appears twice (readers disagree on which wins),
   and no number lost digits on the way in.
 * A *sealed* document ends in the SHA-256 of all its other fields, written compactly. Any change of
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,10 +26,18 @@ import orjson
 
 DEPTH_MAX = 16
 """Objects and lists inside one another. Hadoop's deepest file, a pendingset, has six."""
+BYTES_A_VALUE_MIN = 16
+"""Of a document with more than `VALUES_FREE` values. What committers write has 24 and more: names,
+ids and ETags are long."""
+VALUES_FREE = 10_000
+"""So many values a document may have, however short they are."""
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 SEAL = "contentSha256"
+
+# As far as the next value begins. Possessive: no input makes it try again what it has passed.
+_VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
 
 Document = dict[str, Any]
 Reader = Callable[[Mapping[str, Any], str], Any]
@@ -64,13 +76,14 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
         The object, without its seal, and whether it had one.
 
     Raises:
-        Invalid: too large, too deep, not UTF-8, not JSON, not an object, ambiguous, or the seal
-            does not match.
+        Invalid: too large, too deep, too many values, not UTF-8, not JSON, not an object,
+            ambiguous, or the seal does not match.
     """
     if len(data) > bytes_max:
         raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
     if not data:
         raise Invalid("", "has no data (0 bytes)")
+    refuse_crowded(data)
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -90,6 +103,28 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
     return document, True
 
 
+def refuse_crowded(data: bytes) -> None:
+    """Refuse a document of very many, very short values before it is parsed: each takes some 60 to
+    240 bytes of memory, whatever it took in the file.
+
+    Raises:
+        Invalid: it has more than `VALUES_FREE`, and one for less than `BYTES_A_VALUE_MIN` bytes.
+    """
+    most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
+    if _values_at_most(data) <= most:
+        return
+    # Commas and brackets within texts do not count: one by one, as far as need be.
+    values, place = 1, _VALUE.match(data)
+    while place is not None and values <= most:
+        values, place = values + 1, _VALUE.match(data, place.end())
+    if values > most:
+        raise Invalid("", f"has over {most} values in {len(data)} bytes: no more are read")
+
+
+def _values_at_most(data: bytes) -> int:
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
 def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
     """Write one JSON object compactly, with its seal if asked for. NaN becomes null.
 
@@ -105,6 +140,7 @@ def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
         raise Invalid("", f"cannot be written as JSON: {error}") from None
     if len(data) > bytes_max:
         raise Invalid("", f"would have {len(data)} bytes, at most {bytes_max} are read")
+    refuse_crowded(data)
     return data
 
 

@@ -55,7 +55,8 @@ PENDINGSET_VERSION = 3
 PENDING_BYTES_MAX = 8 * 1024**2
 """10,000 parts with checksums take 2 MiB."""
 PENDINGSET_BYTES_MAX = 32 * 1024**2
-"""Some 35,000 files of one task. While it parses, orjson holds 16 times the size."""
+"""Some 35,000 files of one task. Reading takes up to 8 times its size of memory, of a forged one up
+to 18 times (docs/security.md)."""
 SUCCESS_BYTES_MAX = 4 * 1024**2
 SUCCESS_FILENAMES_MAX = 100
 """How many names a `_SUCCESS` lists (Hadoop's SUCCESS_MARKER_FILE_LIMIT)."""

@@ -165,7 +165,8 @@ class S3Options:
     (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``AWS_REGION``, instance roles, …).
 
     Attributes:
-        endpoint_url, region, profile: as in the AWS SDKs.
+        endpoint_url, region, profile: as in the AWS SDKs. What stands before the ``@`` of a URL is
+            not shown, and does not travel.
         path_style: address buckets in the path; None: for endpoints that are not AWS's.
         anonymous: send unsigned requests.
         requester_pays: accept the costs of a requester-pays bucket.
@@ -234,12 +235,21 @@ class S3Options:
         _in_range("retry_attempts_max", self.retry_attempts_max, 1, 100)
         _in_range("connections_max", self.connections_max, 1, 4096)
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self._travelling().items())
+        return f"S3Options({shown})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Secrets stay behind (also for copy and for every library that pickles jobs to workers).
-        travelling = {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in SECRET_FIELDS
-        }
-        return (_s3_options, (travelling,))
+        return (_s3_options, (self._travelling(),))
+
+    def _travelling(self) -> dict[str, Any]:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        url = self.endpoint_url
+        if url and "@" in url:
+            scheme, slashes, rest = url.rpartition("://")
+            values["endpoint_url"] = f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+        return {name: value for name, value in values.items() if name not in SECRET_FIELDS}
 
 
 SECONDS_FIELDS = (

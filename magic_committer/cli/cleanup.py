@@ -6,8 +6,10 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -277,9 +279,12 @@ def _alone(lock: str | None) -> Iterator[None]:
     """Hold a lock file, if there is one to hold. It ends with the process, and is never deleted:
     who deletes it may delete the one that a third process holds.
 
+    Cron runs as a user with rights, and a lock's directory is often anybody's (``/tmp``): a link
+    there is not followed, only a plain file is taken, and others cannot open a new one.
+
     Raises:
         Busy: another process holds it.
-        OptionError: it cannot be locked here.
+        OptionError: it cannot be locked here, or is no plain file.
     """
     if lock is None:
         yield
@@ -288,10 +293,7 @@ def _alone(lock: str | None) -> Iterator[None]:
         fcntl = importlib.import_module("fcntl")
     except ImportError as error:
         raise OptionError("--lock needs flock, which this system has not") from error
-    try:
-        held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise OptionError(f"--lock {lock}: {error.strerror}") from error
+    held = _open_lock(lock)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -304,6 +306,36 @@ def _alone(lock: str | None) -> Iterator[None]:
         yield
     finally:
         os.close(held)
+
+
+def _open_lock(lock: str) -> int:
+    """Open the file, or make it. It is opened first and looked at then: what a look finds may be
+    another thing by the time it is opened. A FIFO or a device is opened without waiting for it.
+
+    Raises:
+        OptionError: it says what is there.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        held = os.open(lock, flags, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_lock(lock, "a symbolic link") from error
+        if error.errno == errno.EISDIR:
+            raise _no_lock(lock, "a directory") from error
+        raise OptionError(f"--lock {lock}: {error.strerror}") from error
+    mode = os.fstat(held).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(held)
+        raise _no_lock(lock, "a FIFO" if stat.S_ISFIFO(mode) else "a device")
+    return held
+
+
+def _no_lock(lock: str, found: str) -> OptionError:
+    return OptionError(
+        f"--lock {lock}: is {found}, no plain file: it is not opened",
+        hint="Name a file, or one that is not there yet, in a directory that only you may write to",
+    )
 
 
 # Metrics ------------------------------------------------------------------------------------------

@@ -9,13 +9,18 @@
 A field keeps its name and meaning within a version of the schema; new fields may come. Times are
 seconds since the epoch, ages and durations seconds, sizes bytes, money US dollars; what is not
 known is null (empty in CSV).
+
+What a store says is shown, never obeyed, in every format (docs/security.md): control and format
+characters (escape sequences, marks that turn the direction of writing round) are escaped. In JSON
+the escape is JSON's, so that a program reads the very value. In CSV a text that a spreadsheet would
+take for a formula begins with ``'``.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TextIO, get_args
@@ -33,6 +38,8 @@ WIDTH_MAX = 100_000
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
+FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
+"""What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,18 @@ class Column:
 
 def clean(text: object) -> str:
     """Text that does nothing to a terminal: control and format characters are escaped."""
-    return "".join(
-        c if c == " " or unicodedata.category(c)[0] not in "CZ" else repr(c)[1:-1]
-        for c in str(text)
-    )
+    told = str(text)
+    if told.isprintable():
+        return told
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
+
+
+def clean_json(document: str) -> str:
+    """The same JSON, with JSON's own escapes for control and format characters; the new lines of a
+    laid out document stay."""
+    if document.isprintable():
+        return document
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 class Output:
@@ -158,12 +173,12 @@ class Output:
         console.print(table)
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        self.stream.write(orjson.dumps(value, default=str).decode() + "\n")
+        self.stream.write(clean_json(orjson.dumps(value, default=str).decode()) + "\n")
         self.stream.flush()
 
     def _document(self, value: Mapping[str, Any]) -> None:
-        self.stream.write(orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode())
-        self.stream.write("\n")
+        document = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+        self.stream.write(clean_json(document) + "\n")
 
 
 def note(line: str) -> None:
@@ -188,5 +203,8 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list | tuple):
-        return orjson.dumps(value, default=str).decode()
-    return value
+        return clean_json(orjson.dumps(value, default=str).decode())
+    if isinstance(value, int | float):
+        return value
+    told = str(value)
+    return f"'{clean(told)}" if told[:1] in FORMULA_STARTS else clean(told)

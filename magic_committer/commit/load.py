@@ -4,8 +4,10 @@ Each accepted set is read once. Its uploads go, packed, to a local spool (memory
 temporary file), because they are needed twice: to be checked, all of them, before anything becomes
 visible, and to be completed. A recovery, which has no spool, reads the sets that the plan names.
 
-Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`), one set
-unpacked, and the spool's 2 MiB.
+Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`, or one larger
+one alone), one set unpacked, and the spool's 2 MiB. A plan does not tell how large its sets are,
+and what a task or a listing told may be wrong by now: a set that is larger than `SMALL_SET_BYTES`,
+and than was told, is not read on, but once more, alone, in the end.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ from magic_committer.store import ObjectInfo, StoredObject, same_etag
 
 LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
-"""JSON of the sets that are being read at once; unpacked they take some ten times that."""
+"""JSON of the sets that are being read at once; unpacked they take some ten times that, and at most
+36 MiB more than 18 times where somebody forged them (`magic_committer.documents`)."""
+SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
+"""A set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
 
 Owns = Callable[[Mapping[str, str] | None], bool]
@@ -188,29 +193,54 @@ def stored_uploads(
             yield read.uploads, read.statistics
 
 
+def set_bytes_max(told: int) -> int:
+    """What to read of a control object side by side with others, of which so many bytes are told.
+    If it has more, it was changed since, or nothing was told."""
+    return min(max(told, SMALL_SET_BYTES), PENDINGSET_BYTES_MAX)
+
+
 class _PassedOverError(Exception):
     """The object is listed, but is no attempt of this job: another job's, or a tombstone."""
+
+
+class _LargerError(Exception):
+    """The set is larger than was told, or than is read of an unknown one."""
 
 
 def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
-    def read(ref: SetRef) -> _Read:
+    def read(ref: SetRef, bytes_max: int) -> _Read:
         try:
-            stored = runtime.store.get(ref.key, max_bytes=PENDINGSET_BYTES_MAX)
+            stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
-            if error.code == "TooLarge":
-                raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-            raise
+            if error.code != "TooLarge":
+                raise
+            if bytes_max < PENDINGSET_BYTES_MAX:
+                raise _LargerError from error
+            raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
         if owns is not None and not owns(stored.info.metadata):
             raise _PassedOverError
         return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
+    larger: list[SetRef] = []
+    with closing(_beside(runtime, lambda ref: read(ref, set_bytes_max(ref.size)), refs)) as first:
+        for outcome in first:
+            if isinstance(outcome.error, _LargerError):
+                larger.append(outcome.item)
+            else:
+                yield outcome
+    yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+
+
+def _beside(
+    runtime: Runtime, read: Callable[[SetRef], _Read], refs: Iterable[SetRef]
+) -> Generator[Outcome[SetRef, _Read], None, None]:
     yield from runtime.pool.each(
         read,
         refs,
         in_flight=LOADING_SETS_MAX,
-        weigh=lambda ref: ref.size,
+        weigh=lambda ref: max(ref.size, SMALL_SET_BYTES),
         weight_max=LOADING_BYTES_MAX,
     )
 

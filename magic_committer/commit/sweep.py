@@ -28,11 +28,12 @@ from itertools import islice
 from typing import Any
 
 from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
-from magic_committer.formats import PENDINGSET_BYTES_MAX, Pending, decode_pending, decode_pendingset
+from magic_committer.formats import Pending, decode_pending, decode_pendingset
 from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
 from magic_committer.paths import (
     PENDING_SUFFIX,
@@ -182,7 +183,14 @@ class _Sweep:
             if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)) and info.key not in accepted
         )
         named: list[UploadName] = []
-        with closing(self._each(self._read_named, leftover)) as outcomes:
+        outcomes: Any = self.runtime.pool.each(
+            self._read_named,
+            leftover,
+            in_flight=self.in_flight,
+            weigh=lambda info: info.size,
+            weight_max=LOADING_BYTES_MAX,
+        )
+        with closing(outcomes):
             for outcome in outcomes:
                 try:
                     uploads, metadata = outcome.unwrap()
@@ -199,7 +207,7 @@ class _Sweep:
         return named
 
     def _read_named(self, info: ObjectInfo) -> tuple[list[UploadName], Mapping[str, str]]:
-        stored = self.runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
+        stored = self.runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
         metadata = stored.info.metadata or {}
         if not self.job.owns(metadata):
             return [], {}

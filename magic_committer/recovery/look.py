@@ -17,7 +17,7 @@ import orjson
 from magic_committer.commit import records
 from magic_committer.commit.execute import StoredSource
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX, Owns
+from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX, Owns, set_bytes_max
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.plan import load_plan
 from magic_committer.commit.ready import (
@@ -37,7 +37,6 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.formats import (
-    PENDINGSET_BYTES_MAX,
     Pending,
     decode_pending,
     decode_pendingset,
@@ -107,7 +106,7 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict
     Raises:
         FormatError, StoreError.
     """
-    stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
+    stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
     metadata = dict(stored.info.metadata or {})
     if info.key.endswith(PENDING_SUFFIX):
         pendings = [decode_pending(stored.body, info.key)]
@@ -220,7 +219,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
     source = StoredSource(runtime, job, plan, missing_is_fine=False)
-    shown = KeySet(plan.files)
+    shown = KeySet()  # it grows by what is listed: the number of files is the plan's word only
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
             for upload in page.uploads:

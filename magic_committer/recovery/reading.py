@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.documents import Invalid, refuse_crowded
 from magic_committer.errors import FormatError
 from magic_committer.formats import (
     PENDING_BYTES_MAX,
@@ -122,7 +123,10 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
     """
     document: dict[str, Any] = {}
     try:
+        refuse_crowded(data)
         document = orjson.loads(data)
+    except Invalid as error:
+        raise FormatError(source, error.field, error.reason) from None
     except orjson.JSONDecodeError as error:
         reason = f"is not JSON: {error}" if data else "has no data (0 bytes)"
         raise FormatError(source, "", reason) from None

@@ -30,6 +30,8 @@ _PATTERNS = (
     re.compile(r"(?i)(x-amz-(?:security-token|s3session-token)['\"]?[:=]\s*)(b?['\"]?[^\s'\",&]+)"),
     re.compile(r"(?i)(x-amz-server-side-encryption-customer-key(?:-md5)?['\"]?[:=]\s*)(b?['\"]?[^\s'\",]+)"),
     re.compile(r"(?i)(\bCredential=)([^/\s]+)"),
+    re.compile(r"(?i)(\bSignature=)([^\s&'\",;<]+)"),  # whoever has a presigned URL may use it
+    re.compile(r"(://[^/\s:@'\"]*:)([^/\s@'\"]+)(?=@)"),  # the password of an endpoint or a proxy
     re.compile(r"(?i)(<(?:AccessKeyId|SecretAccessKey|SessionToken)>)([^<]+)"),
     re.compile(r"(?i)(['\"](?:aws_?)?(?:AccessKey(?:Id)?|SecretAccessKey|SessionToken|Token)['\"]\s*:\s*b?['\"])([^'\"]+)"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -357,6 +358,51 @@ def test_a_locked_run_does_nothing(
     assert command(*asked).code == exits.OK
     assert lock.exists()
     assert s3.open_uploads() == ()
+
+
+def link(file: Path, aside: Path) -> None:
+    """A link to a file that is there."""
+    aside.write_bytes(b"precious")
+    file.symlink_to(aside)
+
+
+NO_LOCKS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "a link": (link, "a symbolic link"),
+    "a link to nothing": (lambda file, aside: file.symlink_to(aside), "a symbolic link"),
+    "a directory": (lambda file, aside: file.mkdir(), "a directory"),
+    "a FIFO": (lambda file, aside: os.mkfifo(file), "a FIFO"),
+}
+
+
+@pytest.mark.parametrize("what", NO_LOCKS)
+def test_a_lock_that_is_no_plain_file_is_not_opened(
+    command: Command, s3: MemoryStore, tmp_path: Path, what: str
+) -> None:
+    """Who may write to the lock's directory cannot point cron at another file: a link is not
+    followed, what it names is neither made nor touched, nothing is done, and it is said what is
+    there."""
+    make, told = NO_LOCKS[what]
+    lock, aside = tmp_path / "lock", tmp_path / "aside"
+    make(lock, aside)
+    before = aside.read_bytes() if aside.exists() else None
+    ran = command("cleanup", TABLE, "--lock", lock)
+    assert (ran.code, s3.requests.total()) == (exits.BAD_ARGUMENT, 0)
+    assert f"is {told}" in ran.err
+    assert (aside.read_bytes() if aside.exists() else None) == before
+
+
+def test_a_device_is_no_lock(command: Command, s3: MemoryStore) -> None:
+    """A device that every process may open holds nobody off."""
+    ran = command("cleanup", TABLE, "--lock", os.devnull)
+    assert (ran.code, s3.requests.total()) == (exits.BAD_ARGUMENT, 0)
+    assert "is a device" in ran.err
+
+
+def test_only_its_owner_may_hold_a_lock(command: Command, s3: MemoryStore, tmp_path: Path) -> None:
+    """A lock that others may open can be held by them for ever: a new one is its owner's alone."""
+    lock = tmp_path / "lock"
+    assert command("cleanup", TABLE, "--lock", lock).code == exits.OK
+    assert lock.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_system_without_flock_is_told(

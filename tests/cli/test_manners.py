@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from magic_committer import start
 from magic_committer.cli import exits
-from magic_committer.cli.output import FORMATS, SCHEMA, clean
+from magic_committer.cli.output import FORMATS, FORMULA_STARTS, SCHEMA, Output, clean
 from magic_committer.cli.quantities import age_words, bytes_words, money_words, parse_duration
 from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore
@@ -97,7 +98,63 @@ def test_what_a_store_says_is_never_obeyed(
     told = command("job", "list", PATH, "--format", how)
     assert told.code == exits.OK
     assert "[2Jx" in told.out
-    assert how == "csv" or "\x1b" not in told.out + told.err
+    assert "\x1b" not in told.out + told.err
+
+
+ODD_IDS = ("\x1b[2Jx", "\u202etxt.exe", "\x9b31mx", "\u2066x\u2069", "x\ufeffy", "\U000e0001x")
+
+
+@pytest.mark.parametrize("odd", ODD_IDS, ids=ascii)
+@pytest.mark.parametrize("how", FORMATS)
+def test_what_cannot_be_seen_is_escaped(
+    command: Command, memory_s3: MemoryStore, how: str, odd: str
+) -> None:
+    """Escape sequences of 7 and 8 bits, marks that turn text round or isolate it, marks without
+    width and tags: none is printed raw, in any format; JSON gives the very value all the same."""
+    memory_s3.put_object(f"table/__magic_job-{odd}/job-{odd}/00/a.pendingset", b"{}")
+    told = command("job", "list", PATH, "--format", how)
+    assert all(line.isprintable() for line in (told.out + told.err).splitlines())
+    if how == "json":
+        assert [row["id"] for row in told.json()["rows"]] == [odd]
+    if how == "jsonl":
+        assert json.loads(told.out.splitlines()[0])["id"] == odd
+
+
+@pytest.mark.parametrize("how", FORMATS)
+@pytest.mark.parametrize(
+    "words", ["uploads list", "report", "uploads expect 9", "job list", "cleanup", "uploads abort"]
+)
+def test_no_command_obeys_a_key(
+    command: Command, memory_s3: MemoryStore, words: str, how: str
+) -> None:
+    """Keys of uploads and of control objects that would move a terminal's cursor, in results, in
+    summaries and in errors: they are shown as text by every command."""
+    for odd in ODD_IDS:
+        memory_s3.start_upload(f"table/{odd}.csv")
+        memory_s3.put_object(f"table/__magic_job-{odd}/job.json", odd.encode())
+    name, *more = words.split()
+    told = command(name, *more[:1], PATH, *more[1:], "--format", how)
+    assert told.out + told.err
+    assert all(line.isprintable() for line in (told.out + told.err).split("\n"))
+
+
+@pytest.mark.parametrize("first", sorted(FORMULA_STARTS), ids=ascii)
+def test_a_spreadsheet_computes_nothing(
+    command: Command, memory_s3: MemoryStore, first: str
+) -> None:
+    """A text that begins as a formula does begins with ' in CSV, in rows and in documents; numbers
+    below 0 stay numbers."""
+    odd = f"{first}HYPERLINK(1)"
+    out = io.StringIO()
+    output = Output("csv", out)
+    row = {"id": odd, "number": -1.5, "whole": -2, "list": [odd], "plain": f"a{first.strip()}b"}
+    output.rows("row", (), [row], fields=list(row))
+    output.document("row", row)
+    for read in list(csv.reader(io.StringIO(out.getvalue())))[1::2]:
+        assert read[0] == f"'{clean(odd)}"
+        assert read[1:3] == ["-1.5", "-2"]
+        assert read[3][0] == "["
+        assert read[4] == f"a{first.strip()}b"
 
 
 def test_text_keeps_letters_and_loses_controls() -> None:

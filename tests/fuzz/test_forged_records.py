@@ -8,6 +8,7 @@ pendingset, plan or record is believed that is not the job's own.
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -179,6 +180,7 @@ FORGED_PLANS: dict[str, Callable[[Attack, Json], Json]] = {
     ),
     "another job": lambda a, p: {**p, "job_id": "x"},
     "another UUID": lambda a, p: {**p, "uuid": "0" * 32},
+    "a set twice": lambda a, p: {**p, "sets": p["sets"][:1] * 2},
 }  # fmt: skip
 
 
@@ -314,6 +316,77 @@ def test_a_drawn_id_is_its_uuid(s3: MemoryStore) -> None:
         mc.attach(DEST, job.id)
 
 
+# Huge counts --------------------------------------------------------------------------------------
+
+HUGE: list[tuple[str, Any]] = [
+    ("length", 2**63 - 1),
+    ("created", 2**63 - 1),
+    ("etags", tuple(formats.UploadEtag('"e"') for _ in range(10_000))),
+    ("extra_data", {"magic-committer.part-bytes": "1*10000," * 5_000}),
+    ("extra_data", {"magic-committer.part-bytes": "9999999999999*10000"}),
+    ("extra_data", {"magic-committer.part-bytes": "0*0," * 50_000}),
+    ("extra_data", {str(number): "" for number in range(5_000)}),
+    ("iostatistics", {"counters": {"stream_write_bytes": 2**63 - 1}}),
+]
+"""Fields of a pendingset's commits, and values that are far too large or far too many."""
+PEAK_MAX = 64 * 1024**2
+
+
+def counted(call: Callable[[], object]) -> int:
+    """The peak of what Python allocates meanwhile, in bytes."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+HUGE_PLANS: dict[str, Callable[[Json], Json]] = {
+    "files": lambda p: {**p, "files": 2**63 - 1},
+    "bytes": lambda p: {**p, "bytes": 2**63 - 1},
+    "files beyond 64 bits": lambda p: {**p, "files": 2**64 - 1},
+    "sets": lambda p: {**p, "sets": p["sets"] * 2_000},
+    "deletes": lambda p: {**p, "deletes": [["t/x", "", 0]] * 500},
+    "partitions": lambda p: {**p, "partitions": [""] * 20_000},
+    "nothing": lambda p: {**p, "sets": [[]] * 200_000},
+    "nested": lambda p: {**p, "marker": [[[[["x"]]]]]},
+}
+
+
+@pytest.mark.parametrize("state", ["committing", "completed", "reverting", "reverted"])
+@pytest.mark.parametrize("what", HUGE_PLANS)
+def test_a_plan_of_huge_counts_takes_no_huge_memory(
+    s3: MemoryStore, machine: Machine, state: str, what: str
+) -> None:
+    """Whatever numbers a forged plan tells, and however many rows it has: whoever obeys records
+    holds no more for them than their bytes, and acts nowhere else."""
+    attack = Attack(s3, machine, state, "replace")
+    plan = attack.plan()
+    if plan is None:
+        assert state == "reverted", "its plan goes with the sweep"
+        return
+    attack.write_plan(HUGE_PLANS[what](plan))
+    size = len(s3.body(attack.record()["plan"]["key"]))
+    peak = counted(attack.operators_come)
+    assert peak < size + PEAK_MAX, f"{peak >> 20} MiB for a plan of {size >> 20}"
+    assert attack.outside() == attack.before
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("number", range(len(HUGE)))
+def test_a_pendingset_of_huge_counts_takes_no_huge_memory(
+    s3: MemoryStore, machine: Machine, state: str, number: int
+) -> None:
+    """The same for pendingsets, in every state."""
+    attack = Attack(s3, machine, state, "append")
+    with suppress(MagicError):  # what no writer writes is not there
+        attack.write_sets(partial(replace, **dict([HUGE[number]])))
+    peak = counted(attack.operators_come)
+    assert peak < PEAK_MAX, f"{peak >> 20} MiB"
+    assert attack.outside() == attack.before
+
+
 # By seed ------------------------------------------------------------------------------------------
 
 
@@ -324,6 +397,7 @@ def forge(attack: Attack, chance: random.Random) -> None:
         "t/old.csv", "t/", "/", "t/../other/data.csv", attack.upload, attack.token,
         etag_of(attack, "other/data.csv"), attack.directory, "other", "x" * 2000, 0, None, -1, [],
         True, {}, "running", "reverting", "committing", "completed", "closed", "replace", "append",
+        2**40, 2**63 - 1, 2**63, 1e300, "\u202e", "\x00", "reverted", "aborting", [[]] * 99,
     ]  # fmt: skip
 
     def change(document: Any) -> Any:
@@ -334,6 +408,8 @@ def forge(attack: Attack, chance: random.Random) -> None:
         if isinstance(document, list) and document and chance.random() < 0.8:
             at = chance.randrange(len(document))
             return [*document[:at], change(document[at]), *document[at + 1 :]]
+        if isinstance(document, list) and document and chance.random() < 0.3:
+            return document * chance.choice([2, 30])
         if isinstance(document, list):
             return [*document, ["other/data.csv", etag_of(attack, "other/data.csv"), 0.0]]
         return chance.choice(values)
@@ -345,7 +421,9 @@ def forge(attack: Attack, chance: random.Random) -> None:
             attack.write_plan(change(plan))
         elif what < 0.7:
             value = chance.choice(["other/data.csv", "other/open.csv", attack.upload, "t/x", "t"])
-            changes = {chance.choice(["destination_key", "upload_id"]): value}
+            changes: Json = {chance.choice(["destination_key", "upload_id"]): value}
+            if chance.random() < 0.3:
+                changes = dict([chance.choice(HUGE)])
             attack.write_sets(partial(replace, **changes))
         else:
             attack.write_record(change(attack.record()))

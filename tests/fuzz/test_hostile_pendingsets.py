@@ -348,7 +348,14 @@ def test_damage_is_refused_by_name_or_harmless(sealed: bool) -> None:
     assert {name for name, _ in outcomes} == {mutation.__name__ for mutation in MUTATIONS}
 
 
-WHOLE = ("is not JSON", "has no data", "is nested", "not an object", "is a number beyond")
+WHOLE = (
+    "is not JSON",
+    "has no data",
+    "is nested",
+    "values in",
+    "not an object",
+    "is a number beyond",
+)
 
 
 def about_the_whole(reason: str) -> bool:

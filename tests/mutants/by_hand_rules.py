@@ -207,6 +207,21 @@ _FORGED = (
         "I6: pendingsets outside the job's directory are executed",
     ),
     Hand(
+        "a plan names a set twice", PLAN, "check_plan",
+        (("not names.add(planned.name)", "False"),),
+        "a forged plan has one set read and completed a million times",
+    ),
+    Hand(
+        "any number of rows", "commit/rows.py", "find_rows",
+        (("len(starts) == rows_max", "False"),),
+        "a hostile plan is read to its end",
+    ),
+    Hand(
+        "sets of any size side by side", LOAD, "_reading",
+        (("set_bytes_max(ref.size)", "PENDINGSET_BYTES_MAX"),),
+        "sixteen hostile pendingsets are read at once",
+    ),
+    Hand(
         "a plan of any mode deletes", PLAN, "check_plan",
         (("plan.deletes and mode not in REPLACING", "False"),),
         "I6: the forged plan of an append deletes data",
@@ -225,7 +240,7 @@ _FORGED = (
     ),
     Hand(
         "a plan deletes in any partition", PLAN, "check_plan",
-        (("mode in BY_PARTITION and directory + slash not in plan.partitions", "False"),),
+        (("mode in BY_PARTITION and directory + slash not in partitions", "False"),),
         "I6: a forged plan deletes partitions that it does not announce",
     ),
     Hand(

@@ -43,7 +43,13 @@ def environment() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def spark(environment: str) -> Iterator[SparkSession]:
+def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark logs its events."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(environment: str, event_log: Path) -> Iterator[SparkSession]:
     """Two tasks at a time, each tried up to three times."""
     session = (
         SparkSession.builder.master("local[2,3]")
@@ -53,6 +59,9 @@ def spark(environment: str) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "Europe/Berlin")
+        .config("spark.eventLog.enabled", "true")
+        .config("spark.eventLog.dir", event_log.as_uri())
+        .config("spark.eventLog.compress", "false")
         .config("spark.sql.warehouse.dir", tempfile.gettempdir())
         .config("spark.python.task.killTimeout", f"{ZOMBIE_MILLISECONDS}ms")
         .getOrCreate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -12,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import write_partitions
+from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.partitions import PartitionWriter
 from tests.spark.lake import BUCKET, Lake
 
@@ -176,6 +177,23 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
     dumps: Any = cloudpickle.dumps
     assert b"SENTINEL" not in dumps(PartitionWriter(job, write_lines))
     job.abort()
+
+
+def test_no_secret_is_in_sparks_event_log(spark: SparkSession, lake: Lake, event_log: Path) -> None:
+    """What Spark writes down of its jobs (plans, names, call sites, settings), which others read in
+    its history server, holds none of the driver's credentials."""
+    s3 = mc.S3Options(access_key="SENTINEL-KEY", secret_key="SENTINEL-SECRET")
+    spark.sparkContext.setJobDescription("told to the log")
+    rows = spark.sparkContext.parallelize(range(4), 2)
+    assert write_partitions(rows, lake.dest, write_lines, s3=s3).files == 2
+    frame = spark.range(4)
+    assert write_dataframe(frame, f"{lake.dest}-frame", s3=s3).files
+    spark.sparkContext.setJobDescription("")
+    spark.range(1).count()  # its end flushes what came before
+    told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
+    assert b"told to the log" in told
+    assert b"SparkListenerJobEnd" in told
+    assert b"SENTINEL" not in told
 
 
 def test_a_job_in_a_closure_travels(spark: SparkSession, lake: Lake) -> None:

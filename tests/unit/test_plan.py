@@ -1,13 +1,20 @@
-"""`Plan`: what one driver wants decided; what cannot be trusted is not executed."""
+"""`Plan`: what one driver wants decided; what cannot be trusted is not executed, nor held."""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 import pytest
 
+from magic_committer.commit import plan as plans
 from magic_committer.commit.plan import Plan, PlannedSet
-from magic_committer.errors import FormatError
+from magic_committer.commit.rows import ROW_BYTES_MAX, ROWS_A_SLICE
+from magic_committer.errors import FormatError, OptionError
 from magic_committer.job import ObjectRef
+from tests.unit.growing import MiB, growth
 
 PLAN = Plan(
     job_id="j", uuid="0" * 32, nonce="1" * 32, files=1, data_bytes=2,
@@ -15,11 +22,56 @@ PLAN = Plan(
     deletes=(ObjectRef("t/old.csv", '"b"'),),
     partitions=("dt=1/",), marker=ObjectRef("t/_SUCCESS", '"c"'),
 )  # fmt: skip
+ODD = ('"', "\\", '\\"', "],[", '"],["', "{", "\u202e", "日本", "\x7f", "\t", "", "a" * 1024)
+"""Texts that a pattern may take for the end of theirs."""
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
     """Every field comes back."""
     assert Plan.decode(PLAN.encode(), "plan") == PLAN
+
+
+def test_odd_texts_come_back() -> None:
+    """Brackets, quotes and backslashes within texts end no row, whatever their order."""
+    chance = random.Random(1)
+    for _ in range(300):
+
+        def text() -> str:
+            return "".join(chance.choices(ODD, k=chance.randrange(4)))
+
+        sets = [PlannedSet(text(), text(), text(), text()) for _ in range(chance.randrange(4))]
+        deletes = [ObjectRef(text(), text(), chance.random()) for _ in range(chance.randrange(4))]
+        made = replace(PLAN, sets=sets, deletes=deletes, partitions=(text(), text()))
+        data = made.encode()
+        assert orjson.loads(data)["sets"] == [[s.name, s.etag, s.task, s.attempt] for s in sets]
+        assert Plan.decode(data, "plan") == made
+
+
+def test_white_space_means_nothing() -> None:
+    """A plan that somebody laid out for reading is the same plan."""
+    laid_out = orjson.dumps(orjson.loads(PLAN.encode()), option=orjson.OPT_INDENT_2)
+    assert Plan.decode(laid_out, "plan") == PLAN
+
+
+def test_rows_are_a_sequence() -> None:
+    """The sets of a stored plan have a length, places and slices, over any number of slices."""
+    number = 2 * ROWS_A_SLICE + 1
+    sets = [PlannedSet(str(n), "e", "t", "a") for n in range(number)]
+    read = Plan.decode(replace(PLAN, sets=sets).encode(), "plan").sets
+    assert (len(read), list(read)) == (number, sets)
+    assert (read[0], read[-1], read[3:5]) == (sets[0], sets[-1], tuple(sets[3:5]))
+    assert read != sets[:-1]
+    with pytest.raises(IndexError):
+        read[number]
+
+
+def test_the_first_version_is_read() -> None:
+    """Plans on users' stores that name no Last-Modified, and those of the second version as it was
+    written in one piece."""
+    document = orjson.loads(PLAN.encode())
+    assert Plan.decode(orjson.dumps(document), "plan") == PLAN
+    document["version"], document["deletes"][0] = 1, document["deletes"][0][:2]
+    assert Plan.decode(orjson.dumps(document), "plan") == PLAN
 
 
 def test_a_plan_of_a_newer_version_is_refused() -> None:
@@ -37,3 +89,161 @@ def test_a_plan_without_a_field_is_refused(field: str) -> None:
     del document[field]
     with pytest.raises(FormatError, match=field):
         Plan.decode(orjson.dumps(document), "plan")
+
+
+BROKEN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "no object": (lambda d: b"[]", "is no plan"),
+    "nothing": (lambda d: b"", "is no plan"),
+    "cut in a row": (lambda d: d[: d.index(b'"t/old')], "deletes[0]"),
+    "cut at its end": (lambda d: d[:-1], "cut"),
+    "something behind": (lambda d: d + b"{}", "follows"),
+    "two of one name": (lambda d: d[:-1] + b',"sets":[]}', "sets: appears twice"),
+    "an unknown field": (lambda d: d[:-1] + b',"more":1}', "more: is unknown"),
+    "a nested value": (lambda d: d[:-1] + b',"more":[[]]}', "more: is not a value"),
+    "sets that are none": (lambda d: d.replace(b'"sets":[[', b'"sets":[{'), "sets[0]"),
+    "a row too short": (lambda d: d.replace(b'"1","a"]', b'"1"]'), "sets[0]"),
+    "a number for a text": (lambda d: d.replace(b'"1","a"]', b'1,"a"]'), "sets[0]"),
+    "a text for a list": (lambda d: d.replace(b'["dt=1/"]', b'"dt=1/"'), "is not a list"),
+    "no UTF-8": (lambda d: d.replace(b"t/old", b"t/\xff"), "deletes: is not JSON"),
+    "half a character": (lambda d: d.replace(b"t/old", b"t/\\ud800"), "deletes: is not JSON"),
+    "no escape": (lambda d: d.replace(b"t/old", b"t/\\x"), "deletes: is not JSON"),
+    "a control character": (lambda d: d.replace(b"t/old", b"t/\n"), "deletes[0]"),
+    "rows without a comma": (lambda d: d.replace(b'"a"]]', b'"a"]["b"]]'), "sets[0]"),
+    "a version that is true": (lambda d: d.replace(b'"version":2', b'"version":true'), "version"),
+    "fewer than no files": (lambda d: d.replace(b'"files":1', b'"files":-1'), "files: is -1"),
+    "more bytes than there are": (
+        lambda d: d.replace(b'"bytes":2', b'"bytes":9223372036854775808'), "bytes: is 922337203685"
+    ),
+    "files beyond 64 bits": (
+        lambda d: d.replace(b'"files":1', b'"files":1' + b"0" * 400), "files"
+    ),
+    "a long row": (
+        lambda d: d.replace(b"t/old", b"t/" + b"x" * ROW_BYTES_MAX), f"at most {ROW_BYTES_MAX}"
+    ),
+    "a long id": (lambda d: d.replace(b'"j"', b'"' + b"j" * ROW_BYTES_MAX + b'"'), "job_id"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_what_is_no_plan_is_named(how: str) -> None:
+    """From whatever bytes only a FormatError comes, which names the field or the row."""
+    spoil, told = BROKEN[how]
+    with pytest.raises(FormatError) as caught:
+        Plan.decode(spoil(PLAN.encode()), "plan")
+    assert told in str(caught.value)
+
+
+def test_a_damaged_plan_is_refused_or_says_what_an_independent_reader_reads() -> None:
+    """8,000 seeded mutations of a plan's bytes: a refusal, or exactly what the standard library's
+    reader sees."""
+    chance = random.Random(2)
+    original = replace(PLAN, sets=[*PLAN.sets] * 3, deletes=[*PLAN.deletes] * 3).encode()
+    accepted = 0
+    for seed in range(8_000):
+        data = bytearray(original)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.randrange(len(data))
+            piece = chance.choice([b"", b'"', b"\\", b"[", b"]", b",", b"{", b"}", b"1", b"\xff"])
+            data[at : at + chance.randrange(3)] = piece
+        try:
+            read = Plan.decode(bytes(data), "plan")
+        except FormatError:
+            continue
+        accepted += 1
+        document = orjson.loads(bytes(data))
+        rows = [[d.key, d.etag, d.modified] for d in read.deletes]
+        assert [[*row, 0.0][:3] for row in document["deletes"]] == rows, seed
+        assert [[s.name, s.etag, s.task, s.attempt] for s in read.sets] == document["sets"], seed
+        assert list(read.partitions) == document["partitions"], seed
+    assert accepted > 100
+
+
+# Limits -------------------------------------------------------------------------------------------
+
+HOSTILE: dict[str, tuple[bytes, bytes]] = {
+    "empty lists": (b'"sets":[]', b"[],"),
+    "empty objects": (b'"sets":[]', b"{},"),
+    "objects": (b'"deletes":[]', b'{"a":1},'),
+    "nested lists": (b'"deletes":[]', b"["),
+    "short sets": (b'"sets":[]', b'["","","",""],'),
+    "short deletes": (b'"deletes":[]', b'["",""],'),
+    "short partitions": (b'"partitions":[]', b'"",'),
+    "white space": (b'"partitions":[]', b" "),
+    "one text": (b'"job_id":"j"', b"x"),
+    "backslashes": (b'"deletes":[]', b'"\\'),
+}
+EMPTY = replace(PLAN, sets=(), deletes=(), partitions=())
+
+
+def hostile(kind: str, size: int) -> bytes:
+    """A plan of that many bytes, most of them what is given."""
+    place, filling = HOSTILE[kind]
+    before, quoted, after = EMPTY.encode().partition(place)
+    opening = quoted[:-1]
+    return before + opening + filling * (size // len(filling)) + quoted[-1:] + after
+
+
+IMPORTS = "from magic_committer.commit.plan import FormatError, Plan"
+READ = """
+try:
+    plan = Plan.decode(data, "plan")
+    met = sum(1 for one in plan.deletes if one.modified)
+except FormatError as error:
+    met = error
+"""
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_plan_takes_no_memory_beside_its_own_bytes(kind: str) -> None:
+    """34 MB of whatever: refused, or read, with 16 MiB beside it (it was 700 MB and more)."""
+    grown, met = growth(hostile(kind, 34_000_000), IMPORTS, READ)
+    assert grown < 16 * MiB, f"{grown / MiB:.0f} MiB: {met}"
+    assert (met == "0") is (kind == "white space"), met
+
+
+def test_a_plan_of_a_million_deletes_is_read_without_a_million_objects() -> None:
+    """What a real job needs: a million files replaced take 4 bytes each beside the plan's own."""
+    row = b'["warehouse/dt=2026-01-01/part-00000-c000.parquet","\\"0123\\"",1700000000.5]'
+    rows = b",".join([row] * 1_000_000)
+    data = EMPTY.encode().replace(b'"deletes":[]', b'"deletes":[%b]' % rows)
+    grown, met = growth(data, IMPORTS, READ)
+    assert met == "1000000"
+    assert grown < 24 * MiB, f"{grown / MiB:.0f} MiB"
+
+
+@pytest.mark.parametrize(
+    ("limit", "field", "rows"),
+    [
+        ("PLAN_SETS_MAX", "sets", [PlannedSet("a", "b", "c", "d")] * 3),
+        ("PLAN_DELETES_MAX", "deletes", [ObjectRef("a", "b")] * 3),
+        ("PLAN_PARTITIONS_MAX", "partitions", ("a/", "b/", "c/")),
+    ],
+)
+def test_more_rows_than_the_limit_are_neither_written_nor_read(
+    monkeypatch: pytest.MonkeyPatch, limit: str, field: str, rows: list[object]
+) -> None:
+    """One row more than the limit is refused by the writer, before the decision, and by the reader;
+    so many are not."""
+    large = replace(EMPTY, **{field: rows})  # type: ignore[arg-type]
+    data = large.encode()
+    lists = {**plans._LISTS, field: (*plans._LISTS[field][:2], 3, plans._LISTS[field][3])}
+    monkeypatch.setattr(plans, "_LISTS", lists)
+    assert Plan.decode(data, "plan") == large
+    monkeypatch.setattr(plans, limit, 2)
+    with pytest.raises(OptionError, match="at most 2") as caught:
+        large.encode()
+    assert "Nothing was decided" in str(caught.value)
+    lists[field] = (*lists[field][:2], 2, lists[field][3])
+    with pytest.raises(FormatError, match="more than 2 rows"):
+        Plan.decode(data, "plan")
+
+
+def test_the_writer_refuses_what_no_reader_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of too many bytes, or with a row that is too long, is refused before the decision."""
+    with pytest.raises(OptionError, match="a row has"):
+        replace(PLAN, deletes=(ObjectRef("x" * ROW_BYTES_MAX, "e"),)).encode()
+    monkeypatch.setattr(plans, "PLAN_BYTES_MAX", 100)
+    with pytest.raises(OptionError, match="at most 100 are read"):
+        PLAN.encode()
+    with pytest.raises(FormatError, match="more than 100"):
+        Plan.decode(b" " * 101, "plan")

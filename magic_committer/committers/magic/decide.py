@@ -35,7 +35,7 @@ from magic_committer.commit.conflict import (
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import deciding, interrupted
-from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, PlannedSet
+from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.committers.magic.follow import Follower
 from magic_committer.committers.magic.setup import decider
@@ -384,12 +384,7 @@ class Deciding:
 
     def _store_plan(self, plan: Plan) -> ObjectRef:
         key = self._paths.plan(plan.nonce)
-        body = plan.encode()
-        if len(body) > PLAN_BYTES_MAX:
-            raise OptionError(
-                f"the job has too many tasks, or replaces too many files: its plan has {len(body)}"
-                f" bytes, at most {PLAN_BYTES_MAX} are allowed"
-            )
+        body = plan.encode()  # refused here if it would be too large: nothing is decided
         written = self._runtime.store.put(key, body, metadata={JOB_METADATA: self._job.uuid})
         return ObjectRef(key, written.etag)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from magic_committer.commit import ready
+from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.errors import FormatError, NotFound, TaskFailed
 from magic_committer.formats import PENDING_BYTES_MAX, Pending, decode_pending, encode_pending
 from magic_committer.job import JOB_METADATA, StartedJob
@@ -49,6 +50,7 @@ class AttemptTree:
         self._in_flight = in_flight
         self._listed: list[str] = []
         self._own: list[str] = []
+        self._sizes: dict[str, int] = {}
         self._metadata = metadata
 
     def mark(self, marker_key: str, pending: Pending) -> None:
@@ -101,13 +103,15 @@ class AttemptTree:
 
     def _pending_keys(self) -> list[str]:
         directory = self._paths.attempt_directory(self._attempt)
-        self._listed = [info.key for info in objects(self._runtime.store, directory)]
+        self._sizes = {i.key: i.size for i in objects(self._runtime.store, directory)}
+        self._listed = list(self._sizes)
         self._own = []
         return [key for key in self._listed if key.endswith(PENDING_SUFFIX)]
 
     def _load(self, key: str) -> Pending:
         try:
-            stored = self._runtime.store.get(key, max_bytes=PENDING_BYTES_MAX)
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._sizes[key]))
+            stored = self._runtime.store.get(key, max_bytes=bytes_max)
             pending = decode_pending(stored.body, key)
             upload = ready.from_pending(pending, key)
         except (FormatError, NotFound) as error:
@@ -130,4 +134,10 @@ class AttemptTree:
     def _each(
         self, function: Callable[[str], R], keys: Iterable[str]
     ) -> Generator[Outcome[str, R], None, None]:
-        yield from self._runtime.pool.each(function, keys, in_flight=self._in_flight)
+        yield from self._runtime.pool.each(
+            function,
+            keys,
+            in_flight=self._in_flight,
+            weigh=self._sizes.__getitem__,
+            weight_max=LOADING_BYTES_MAX,
+        )

@@ -1,0 +1,254 @@
+"""What somebody forged to exhaust the memory of whoever reads it: `.pendingset`s of many short
+values, many at once, larger than told. And where what is read waits: temporary files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from magic_committer import documents, formats
+from magic_committer.commit import load as loading
+from magic_committer.commit.load import (
+    LOADING_BYTES_MAX,
+    LOADING_SETS_MAX,
+    SMALL_SET_BYTES,
+    SetRef,
+    Spool,
+    load,
+)
+from magic_committer.documents import BYTES_A_VALUE_MIN, VALUES_FREE
+from magic_committer.errors import FormatError
+from magic_committer.fields import EMPTY_STATISTICS
+from magic_committer.memory import MemoryStore
+from magic_committer.options import Options
+from magic_committer.pool import ThreadPool
+from magic_committer.recovery.reading import kind_by_content
+from magic_committer.runtime import Runtime
+from magic_committer.upload.blocks import BlockSource
+from tests.unit.growing import MiB, growth
+
+SET = formats.new_pendingset(
+    job_id="j",
+    commits=[
+        formats.new_pending(
+            uri="s3a://bucket/t/a.csv", upload_id="u", bucket="bucket", destination_key="t/a.csv",
+            created_ms=0, etags=[formats.UploadEtag('"e"')], length=1, extra_data={}, job_id="j",
+            task_id="a",
+        )
+    ],
+    extra_data={"magic-committer.task": "1", "magic-committer.attempt": "a"},
+    iostatistics=EMPTY_STATISTICS,
+)  # fmt: skip
+
+FILLINGS = {
+    "empty lists": b"[],",
+    "empty objects": b"{},",
+    "objects": b'{"a":1},',
+    "empty texts": b'"",',
+    "numbers": b"1,",
+    "lists with white space": b"[] ,",
+    "texts that hide nothing": b'"\\"",[],',
+}
+
+
+def crowded(filling: bytes, size: int) -> bytes:
+    """A pendingset with a field that nobody knows, of so many bytes."""
+    document = orjson.dumps({"version": 3, "jobId": "j", "commits": [], "x": []})
+    return document[:-2] + filling * (size // len(filling)) + b"0]}"
+
+
+def dense(size: int) -> bytes:
+    """The worst that is read: names that differ, one for each `BYTES_A_VALUE_MIN` bytes."""
+    names = b",".join(b'"%09x":"x"' % number for number in range(size // BYTES_A_VALUE_MIN))
+    return b'{"version":3,"jobId":"j","commits":[],"x":{%b}}' % names
+
+
+IMPORTS = "from magic_committer.formats import FormatError, decode_pendingset"
+READ = """
+try:
+    met = len(decode_pendingset(data, "set").commits)
+except FormatError as error:
+    met = error
+"""
+
+
+@pytest.mark.parametrize("kind", FILLINGS)
+def test_many_short_values_are_refused_before_they_are_parsed(kind: str) -> None:
+    """12 MB of empty lists took 450 MB: refused with hardly more than the file's own size."""
+    grown, met = growth(crowded(FILLINGS[kind], 12_000_000), IMPORTS, READ)
+    assert "values in" in met
+    assert grown < 16 * MiB, f"{grown / MiB:.0f} MiB"
+
+
+def test_what_is_read_takes_18_times_its_size_at_most() -> None:
+    """The densest document that passes stays below what the docs say."""
+    data = dense(8_000_000)
+    grown, met = growth(data, IMPORTS, READ)
+    assert met == "0"
+    assert grown < 18 * len(data), f"{grown / len(data):.1f} times"
+
+
+def test_the_inspector_counts_before_it_parses() -> None:
+    """A file whose kind its content tells is held to the same limit."""
+    with pytest.raises(FormatError, match="values in"):
+        kind_by_content(crowded(b"[],", 300_000), "x")
+
+
+def test_so_many_values_are_read_and_one_more_is_not() -> None:
+    """The limit is where it says: 10,000, and one for each 16 bytes."""
+
+    def of(values: int) -> bytes:
+        return b'{"x":[%b1]}' % (b"1," * (values - 3))
+
+    number = next(n for n in range(VALUES_FREE, 20_000) if n > VALUES_FREE + len(of(n)) // 16)
+    documents.refuse_crowded(of(number - 1))
+    with pytest.raises(documents.Invalid, match="values in"):
+        documents.refuse_crowded(of(number))
+
+
+def test_names_full_of_commas_are_no_values() -> None:
+    """Whatever stands in texts, quotes within them too, does not count: real files may be called
+    so."""
+    odd = ',[{\\"' * 150
+    many = [
+        replace(SET.commits[0], destination_key=f"t/{n}{odd}", upload_id=odd) for n in range(100)
+    ]
+    data = formats.encode_pendingset(replace(SET, commits=tuple(many)))
+    assert documents._values_at_most(data) > VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
+    assert len(formats.decode_pendingset(data, "x").commits) == 100
+
+
+def test_what_no_reader_takes_is_not_written() -> None:
+    """Statistics of so many short values are refused by the writer."""
+    counters = {f"{n:x}": n % 10 for n in range(3 * VALUES_FREE)}
+    with pytest.raises(FormatError, match="values in"):
+        formats.encode_pendingset(replace(SET, iostatistics={"counters": counters}))
+
+
+# Many at once -------------------------------------------------------------------------------------
+
+
+class Held:
+    """Bytes of the sets that are being parsed at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = self.most = self.sets = self.most_sets = 0
+        self._lock = threading.Lock()
+        self._parse = loading._parse
+        monkeypatch.setattr(loading, "_parse", self)
+
+    def __call__(self, stored: Any, *args: Any, **named: Any) -> Any:
+        with self._lock:
+            self.sets, self.bytes = self.sets + 1, self.bytes + len(stored.body)
+            self.most, self.most_sets = max(self.most, self.bytes), max(self.most_sets, self.sets)
+        time.sleep(0.02)  # so that the others come, if they are let
+        try:
+            return self._parse(stored, *args, **named)
+        finally:
+            with self._lock:
+                self.sets, self.bytes = self.sets - 1, self.bytes - len(stored.body)
+
+
+@pytest.fixture
+def runtime() -> Iterator[Runtime]:
+    """A bucket, and as many threads as sets are ever read by."""
+    pool = ThreadPool(LOADING_SETS_MAX)
+    yield Runtime(MemoryStore(bucket="bucket"), pool=pool)
+    pool.close()
+
+
+def stored(runtime: Runtime, number: int, size: int) -> list[str]:
+    """So many sets of at least so many bytes; their keys."""
+    padded = replace(SET, extra_data={**SET.extra_data, "padding": "x" * size})
+    data = formats.encode_pendingset(padded)
+    keys = [f"{n}.pendingset" for n in range(number)]
+    for key in keys:
+        runtime.store.put(key, data)
+    return keys
+
+
+@pytest.mark.parametrize("told", ["nothing", "too little", "the truth"])
+def test_large_sets_are_not_read_side_by_side(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """20 sets of 400 KB, 16 threads: what is parsed at once stays below the limit, whatever the
+    plan, the task's result or the listing told of their size; and all of them are read."""
+    held = Held(monkeypatch)
+    keys = stored(runtime, 20, 400_000)
+    true = runtime.store.head(keys[0]).size
+    size = {"nothing": 0, "too little": 10, "the truth": true}[told]
+    with Spool() as spool:
+        loaded, problems = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
+    assert (len(loaded), problems) == (20, [])
+    assert {one.ref.key for one in loaded} == set(keys)
+    assert held.most <= LOADING_BYTES_MAX
+    assert held.most_sets == (LOADING_BYTES_MAX // true if told == "the truth" else 1)
+
+
+def test_small_sets_are_read_side_by_side(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets up to the limit of small ones are read once each, many at once, of unknown size too."""
+    held = Held(monkeypatch)
+    keys = stored(runtime, 64, SMALL_SET_BYTES - 2_000)
+    with Spool() as spool:
+        loaded, problems = load(runtime, "j", [SetRef(key) for key in keys], spool, None)
+    assert (len(loaded), problems) == (64, [])
+    assert held.most_sets > 4
+    assert held.most <= LOADING_BYTES_MAX
+
+
+def test_a_set_beyond_the_limit_is_named(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set of more bytes than any set has is a problem of that set, and not read."""
+    monkeypatch.setattr(loading, "PENDINGSET_BYTES_MAX", SMALL_SET_BYTES + 1)
+    held = Held(monkeypatch)
+    (key,) = stored(runtime, 1, 2 * SMALL_SET_BYTES)
+    with Spool() as spool:
+        loaded, problems = load(runtime, "j", [SetRef(key)], spool, None)
+    assert loaded == []
+    assert f"has over {SMALL_SET_BYTES + 1} bytes" in problems[0]
+    assert held.most == 0
+
+
+# Temporary files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["without a name", "with a name"])
+def test_temporary_files_are_their_owners_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """What waits on disk, of commits and of files, may be read by its owner only, whatever the
+    umask; it has no name, or, where the system must have one, a drawn one; and nothing stays."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if named:
+        exists = os.path.exists
+        monkeypatch.setattr(
+            os.path, "exists", lambda path: not str(path).startswith("/proc") and exists(path)
+        )
+    names: set[str] = set()
+    before = os.umask(0)
+    try:
+        with Spool() as spool:
+            spool.write([], {"x": "x" * (loading.SPOOL_MEMORY_BYTES_MAX + 1)})
+            descriptor = spool._file.fileno()
+            assert os.fstat(descriptor).st_mode & 0o777 == 0o600
+            for _ in range(3):
+                block = BlockSource().block(8 * MiB, Options(buffer="disk"))
+                block.append(memoryview(b"1"))
+                assert block._file is not None
+                assert os.stat(block._file.path).st_mode & 0o777 == 0o600
+                names |= {path.name for path in tmp_path.iterdir()}
+                block.release()
+    finally:
+        os.umask(before)
+    assert len(names) == (3 if named else 0)
+    assert list(tmp_path.iterdir()) == []
