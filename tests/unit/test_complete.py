@@ -189,9 +189,7 @@ class Checked(World):
         made = self.store.create_upload(
             KEY, attributes=Attributes(metadata={TOKEN_METADATA: TOKEN}), checksum="CRC32"
         )
-        part = self.store.put_part(
-            KEY, made.upload_id, 1, memoryview(body), checksum=self.crc
-        )
+        part = self.store.put_part(KEY, made.upload_id, 1, memoryview(body), checksum=self.crc)
         self.upload = ReadyUpload(KEY, made.upload_id, (part,), len(body), self.crc, TOKEN, "")
         self.sent: list[tuple[Checksum | None, Checksum | None]] = []
         self.strict = strict
