@@ -15,9 +15,16 @@ from itertools import islice
 
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
+from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
 from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
-from magic_committer.errors import IncompleteJob, NotSupported, OptionError, name_some
+from magic_committer.errors import (
+    IncompleteJob,
+    NotSupported,
+    OptionError,
+    PathError,
+    name_some,
+)
 from magic_committer.job import StartedJob
 from magic_committer.paths import Destination
 from magic_committer.pool import Outcome
@@ -148,6 +155,9 @@ def check_uploads(
         checked.files += 1
         checked.bytes += upload.length
     if not checked.problems:
+        for problem in _not_held(runtime, spooled(accepted, spool), in_flight, taken_as_is):
+            checked.problem(problem)
+    if not checked.problems:
         unchecked = spooled(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
             if upload.key in taken_as_is:
@@ -157,6 +167,28 @@ def check_uploads(
                 " aborted or completed it"
             )
     return checked
+
+
+def _not_held(
+    runtime: Runtime,
+    uploads: Iterable[ReadyUpload],
+    in_flight: int,
+    taken_as_is: Collection[str],
+) -> Iterator[str]:
+    """Uploads whose keys the store cannot hold: they could never be completed. No request but for
+    keys with a long element."""
+
+    def ask(upload: ReadyUpload) -> bool:
+        refuse_long_element(runtime, upload.key)
+        return True
+
+    long = (one for one in uploads if is_long(one.key) and one.key not in taken_as_is)
+    with closing(_each(runtime, ask, long, in_flight)) as outcomes:
+        for outcome in outcomes:
+            if isinstance(outcome.error, PathError):
+                yield f"{outcome.item.key}: {outcome.error.message}"
+            else:
+                outcome.unwrap()
 
 
 def _wrong(

@@ -160,11 +160,21 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
     except NotFound:
         return None
     except InvalidRequest:
-        for page in runtime.store.list(key):
-            if any(info.key == key for info in page.objects):
-                raise
-            break  # keys come in order: the key itself would be the first of them
+        if is_listed(runtime, key):
+            raise
         return None
+
+
+def is_listed(runtime: Runtime, key: str) -> bool:
+    """Whether a listing shows an object at a key. One page: the key is the first with itself as a
+    prefix.
+
+    Raises:
+        StoreError: it could not be listed.
+    """
+    for page in runtime.store.list(key):
+        return any(info.key == key for info in page.objects)
+    return False
 
 
 class Removal(Enum):
