@@ -65,7 +65,10 @@ class Calls:
             case CommitIncomplete():
                 return f"Never abort it; finish it, as often as it takes: {self('recover')}"
             case AbortIncomplete():
-                return f"Do it again: {self('recover')}"
+                return (
+                    f"Do it again: {self('recover')}. If that never ends, see what giving it up"
+                    f" would leave: {self('abort', '--force', '--dry-run')}"
+                )
             case OutcomeUnknown():
                 return f"Look again later: {self('show')}"
             case JobNotRunning(state=State.COMMITTING):

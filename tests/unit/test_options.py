@@ -66,9 +66,7 @@ def test_a_job_of_our_own_may_take_crc64nvme() -> None:
 
 def test_more_threads_than_there_are_are_refused() -> None:
     """The pool has 64: a greater number was taken, and did nothing."""
-    with pytest.raises(
-        mc.OptionError, match="commit_threads=65 is not between 1 and 64"
-    ):
+    with pytest.raises(mc.OptionError, match="commit_threads=65 is not between 1 and 64"):
         mc.Options(commit_threads=THREADS_MAX + 1)
 
 
