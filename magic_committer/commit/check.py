@@ -157,7 +157,6 @@ def check_uploads(
     if not checked.problems:
         for problem in _not_held(runtime, spooled(accepted, spool), in_flight, taken_as_is):
             checked.problem(problem)
-    if not checked.problems:
         unchecked = spooled(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
             if upload.key in taken_as_is:

@@ -85,6 +85,15 @@ def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> N
             mc.start(DEST, mode=mode).abort()
 
 
+class Cut(BaseException):
+    """The process is gone."""
+
+
+def cut() -> None:
+    """Kill the actor here."""
+    raise Cut
+
+
 def interrupting(store: MemoryStore, deed: Callable[[], object]) -> At:
     """Something is done when the next job has set up and looks."""
     return At(store, lambda r: r.verb == "list" and r.key == "t/__magic_job-", deed)
@@ -124,6 +133,29 @@ def test_the_oldest_waits_until_the_younger_one_has_yielded(
     clock.sleep = meanwhile  # type: ignore[method-assign]
     job = mc.start(DEST, mode="replace")
     assert started(store) == [job.id]
+
+
+def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
+    older = mc.start(DEST, mode="replace", job_id="x")
+    stop = At(store, lambda r: r.verb == "list", cut)
+    with pytest.raises(Cut):
+        older.abort()
+    assert stop.done
+    store.before = None
+    clock.sleep(5)
+    sleep = clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        mc.recover(DEST, "x")
+
+    clock.sleep = meanwhile  # type: ignore[method-assign]
+    job = mc.start(DEST, mode="replace")
+    assert mc.attach(DEST, "x").state == "closed"
+    assert job.state == "running"
 
 
 def test_a_younger_one_that_looked_first_goes_on_and_the_oldest_yields(
@@ -170,15 +202,6 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
     with pytest.raises(mc.ConflictingJob, match="committing"):
         mc.start(DEST, mode="replace")
     assert clock.ahead == before
-
-
-class Cut(BaseException):
-    """The process is gone."""
-
-
-def cut() -> None:
-    """Kill the actor here."""
-    raise Cut
 
 
 def test_a_dead_older_one_is_named_with_what_ends_it(
