@@ -155,7 +155,7 @@ def check_uploads(
         checked.files += 1
         checked.bytes += upload.length
     if not checked.problems:
-        for problem in _not_held(runtime, spooled(accepted, spool), in_flight, taken_as_is):
+        for problem in _not_held(runtime, job, spooled(accepted, spool), taken_as_is):
             checked.problem(problem)
         unchecked = spooled(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
@@ -170,24 +170,18 @@ def check_uploads(
 
 def _not_held(
     runtime: Runtime,
+    job: StartedJob,
     uploads: Iterable[ReadyUpload],
-    in_flight: int,
     taken_as_is: Collection[str],
 ) -> Iterator[str]:
     """Uploads whose keys the store cannot hold: they could never be completed. No request but for
-    keys with a long element."""
-
-    def ask(upload: ReadyUpload) -> bool:
-        refuse_long_element(runtime, upload.key)
-        return True
-
-    long = (one for one in uploads if is_long(one.key) and one.key not in taken_as_is)
-    with closing(_each(runtime, ask, long, in_flight)) as outcomes:
-        for outcome in outcomes:
-            if isinstance(outcome.error, PathError):
-                yield f"{outcome.item.key}: {outcome.error.message}"
-            else:
-                outcome.unwrap()
+    the first key with a long element."""
+    for upload in uploads:
+        if is_long(upload.key) and upload.key not in taken_as_is:
+            try:
+                refuse_long_element(runtime, upload.key, job.paths.directory)
+            except PathError as error:
+                yield f"{upload.key}: {error.message}"
 
 
 def _wrong(

@@ -330,9 +330,20 @@ _A_WAY_OUT = (
         "a file system counts bytes: a name of 128 umlauts sticks",
     ),
     Hand(
-        "any wrong HEAD is a limit", LONG, "refuse_long_element",
-        (("is_listed(runtime, key)", "False"),),
-        "a file that is there, of a customer's key, cannot be written again",
+        "asked where nothing is", LONG, "_is_limited",
+        (("f\"{directory if fits else ''}{_ASKED}\"", "f'{directory}none/{_ASKED}'"),),
+        "a file system finds no directory and says 404: a name of 256 bytes sticks",
+    ),
+    Hand(
+        "asked with a key that is too long for S3", LONG, "_is_limited",
+        (("len(directory.encode()) + len(_ASKED) <= KEY_BYTES_MAX", "True"),),
+        "a long destination on S3: names that it takes are refused",
+    ),
+    Hand(
+        "any refusal is a limit", LONG, "_is_limited",
+        (("except InvalidRequest:", "except (InvalidRequest, PermissionDenied):"),),
+        "who may not read is told that the name is too long",
+        imports="from magic_committer.errors import PermissionDenied",
     ),
     Hand(
         "the suffix is not counted", ATTEMPT, "Attempt.open",

@@ -266,15 +266,15 @@ def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStor
     """A newer version's driver is alive, whatever was said: its swap does not win."""
     job = mc.start(DEST)
     committed_task(job, "1", {"1.csv": b"1"})
-    good = s3.body(record_of(job))
+
+    def given_up_meanwhile() -> None:
+        damage(s3, job)
+        mc.force_abort(DEST, job.id, older_than=0)
+
     at = At(
         s3,
         lambda r: r.verb == "put" and r.key == record_of(job) and bool(r.if_match),
-        lambda: (
-            damage(s3, job, good + b"\n"),
-            damage(s3, job),
-            mc.force_abort(DEST, job.id, older_than=0),
-        ),
+        given_up_meanwhile,
     )
     with pytest.raises(mc.OutcomeUnknown):
         job.commit()
@@ -356,7 +356,9 @@ def test_a_store_without_conditional_delete_is_enough(machine: Machine) -> None:
 def test_another_job_beside_it_is_not_touched(machine: Machine, forged: str) -> None:
     """Its record, its sets and its uploads stay as they are, and it commits."""
     neighbour = mc.start(DEST, job_id="other")
-    result = committed_task(neighbour, "9", {"9.csv": b"9"})
+    with neighbour.task("9") as task, task.open("9.csv", unique=True) as file:
+        file.write(b"9")
+    (key,) = (upload.key for upload in machine.s3.open_uploads())
     job = machine.job("committing")
     if forged == "record":
         damage(machine.s3, job, uuid=uuid_of(neighbour))  # it says that it is the neighbour's
@@ -366,9 +368,9 @@ def test_another_job_beside_it_is_not_touched(machine: Machine, forged: str) -> 
     theirs = {key: machine.s3.body(key) for key in keys_of(neighbour, machine.s3)}
     mc.force_abort(DEST, job.id)
     assert {key: machine.s3.body(key) for key in keys_of(neighbour, machine.s3)} == theirs
-    assert "t/9.csv" in [upload.key for upload in machine.s3.open_uploads()]
-    neighbour.commit([result])
-    assert visible(machine.s3)["t/9.csv"] == b"9"
+    assert key in [upload.key for upload in machine.s3.open_uploads()]
+    neighbour.commit([task.result])
+    assert visible(machine.s3)[key] == b"9"
 
 
 @pytest.mark.parametrize("token", ["another job's", "none", "ours"])

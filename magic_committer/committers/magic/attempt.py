@@ -197,7 +197,8 @@ class Attempt:
         pending_key = self._paths.pending(self.attempt, name)  # refuses what is too long
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = self._dest.key(name)
-        refuse_long_element(self._runtime, key if self._in_memory else pending_key)
+        saved = key if self._in_memory else pending_key
+        refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
             self._turns.check_open()
             self._refuse_twice(name)

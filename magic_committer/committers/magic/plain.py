@@ -35,7 +35,7 @@ def open_plain(
         PathError: the store cannot hold it. Nothing was written.
     """
     refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
-    refuse_long_element(runtime, path.key + PENDING_SUFFIX)
+    refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")
     logger.warning(
         "%s is written without a fence: it has S3A's guarantees, and is for Hadoop's committer",
         path.key,
