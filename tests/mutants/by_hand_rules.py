@@ -352,7 +352,7 @@ _A_WAY_OUT = (
     ),
     Hand(
         "others' long names", CHECK, "_not_held",
-        (("is_long(one.key) and one.key not in taken_as_is", "False"),),
+        (("is_long(upload.key) and upload.key not in taken_as_is", "False"),),
         "a key that the store cannot hold is decided",
     ),
 )  # fmt: skip
