@@ -265,7 +265,11 @@ class CommitIncomplete(JobError):
 
     Attributes:
         unresolved: keys whose upload is gone while the object there is not ours: aborted by
-            somebody, or completed and then overwritten; the store cannot tell which.
+            somebody, or completed and then overwritten; the store cannot tell which. And those in
+            ``refused``.
+        refused: of the unresolved keys those whose upload is open, and which the store will not
+            complete: it gave the same final answer twice. What mends the cause lets the job be
+            finished; else take them as they are, or undo the job.
         unfinished: keys that may simply be tried again.
         outstanding: keys that are still to be deleted, because the job replaces them, or the
             `_SUCCESS` that is still to be written.
@@ -286,6 +290,7 @@ class CommitIncomplete(JobError):
     ) -> None:
         super().__init__(message, job_id=job_id, hint=hint)
         self.unresolved = tuple(unresolved)
+        self.refused: tuple[str, ...] = ()
         self.unfinished = tuple(unfinished)
         self.outstanding = tuple(outstanding)
         self.state = state

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from magic_committer.errors import OptionError
+from magic_committer.pool import THREADS_MAX
 from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
 
 MiB = 1024**2
@@ -49,8 +50,10 @@ class Options:
         checksum: algorithm for every part and, for the CRCs, the whole object; ``"off"`` for stores
             that refuse checksums. Fixed in the job's record.
         etag_form: how etags are written in `.pending` and `.pendingset`: ``"objects"`` (Hadoop
-            3.4.2 and later) or ``"strings"`` (up to 3.4.1).
-        commit_threads: requests in flight while a job is committed or swept.
+            3.4.2 and later) or ``"strings"`` (up to 3.4.1), which has no room for checksums and so
+            needs ``checksum="off"``: see `refuse_lost_checksums`.
+        commit_threads: requests in flight while a job is committed or swept; 1 to 64, which is how
+            many threads a process has for them.
         conditional_writes: ``"off"`` decides jobs without compare-and-swap on stores that have
             none: S3A's guarantees only, with a warning.
     """
@@ -70,7 +73,7 @@ class Options:
         _in_range("block_bytes", self.block_bytes, PART_BYTES_MIN, PART_BYTES_MAX)
         _in_range("parts_in_flight", self.parts_in_flight, 1, 64)
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
-        _in_range("commit_threads", self.commit_threads, 1, 1024)
+        _in_range("commit_threads", self.commit_threads, 1, THREADS_MAX)
         _one_of("buffer", self.buffer, ("memory", "disk"))
         _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))
@@ -101,6 +104,33 @@ class Options:
         return cls(**built)
 
 
+def refuse_lost_checksums(
+    etag_form: EtagForm, checksum: ChecksumOption, *, hadoop_commits: bool = False
+) -> None:
+    """Refuse options by which an upload is made with checksums that its `.pending` does not carry:
+    a store that wants them in Complete (AWS, versitygw) would refuse that for ever. Pure.
+
+    Args:
+        hadoop_commits: the upload is left for Hadoop's committer, which knows no CRC64NVME (run
+            against 3.5.0).
+
+    Raises:
+        OptionError: with the options that go together.
+    """
+    if etag_form == "strings" and checksum != "off":
+        raise OptionError(
+            f"etag_form='strings' does not go with checksum={checksum!r}: strings carry no"
+            " checksums, and S3 wants each part's when the upload is completed",
+            hint="For Hadoop up to 3.4.1: Options(etag_form='strings', checksum='off')",
+        )
+    if hadoop_commits and checksum == "CRC64NVME":
+        raise OptionError(
+            "checksum='CRC64NVME' does not go with fence=False: Hadoop's committer does not know"
+            " it, and S3 would refuse to complete the file",
+            hint="Leave it out, or take another: Options(checksum='CRC32C')",
+        )
+
+
 def _size(key: str, value: Any) -> int:
     """Hadoop's sizes: a number with K, M, G, T or P (binary)."""
     text = str(value).strip().upper()
@@ -120,7 +150,7 @@ def _threads(key: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError):
         raise OptionError(f"{key}: {value!r} is not a number of threads") from None
-    return number if number > 0 else max(1, -number * (os.cpu_count() or 1))
+    return number if number > 0 else min(THREADS_MAX, max(1, -number * (os.cpu_count() or 1)))
 
 
 def _count(key: str, value: Any) -> int:

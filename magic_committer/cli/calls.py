@@ -56,7 +56,7 @@ class Calls:
     def _way_out(self, error: JobError) -> str:
         match error:
             case CommitIncomplete(unresolved=keys) if keys:
-                return self._about_unresolved(keys)
+                return self._about_unresolved(error)
             case CommitIncomplete(outstanding=keys) if keys:
                 return (
                     f"Never abort it; finish it, as often as it takes: {self('recover')}; or take"
@@ -65,17 +65,31 @@ class Calls:
             case CommitIncomplete():
                 return f"Never abort it; finish it, as often as it takes: {self('recover')}"
             case AbortIncomplete():
-                return f"Do it again: {self('recover')}"
+                return (
+                    f"Do it again: {self('recover')}. If that never ends, see what giving it up"
+                    f" would leave: {self('abort', '--force', '--dry-run')}"
+                )
             case OutcomeUnknown():
                 return f"Look again later: {self('show')}"
             case JobNotRunning(state=State.COMMITTING):
                 return f"Finish it: {self('recover')}, or undo it: {self('abort', '--revert')}"
         return ""
 
-    def _about_unresolved(self, keys: tuple[str, ...]) -> str:
+    def _about_unresolved(self, error: CommitIncomplete) -> str:
+        keys, whys = error.unresolved, []
+        if len(keys) > len(error.refused):
+            whys.append(
+                "Somebody aborted these uploads, or the files were visible and then overwritten:"
+                " the store cannot tell"
+            )
+        if error.refused:
+            whys.append(
+                "The store will not complete an upload that is open: if you can mend the cause,"
+                f" recover again: {self('recover')}. A file that is taken as it is is never"
+                " published"
+            )
         return (
-            "Somebody aborted these uploads, or the files were visible and then overwritten: the"
-            " store cannot tell. Take what is there for right:"
+            f"{'. '.join(whys)}. Take what is there for right:"
             f" {self('recover', *_accepting(keys))}{_rest(keys)};"
             f" or undo the job: {self('abort', '--revert')}"
         )
@@ -88,6 +102,7 @@ class Calls:
             "outcome": "committed",
             "state": error.state,
             "unresolved": list(error.unresolved),
+            "refused": list(error.refused),
             "unfinished": list(error.unfinished),
             "outstanding": list(error.outstanding),
         }

@@ -15,6 +15,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, not_found
+from magic_committer.cli.forcing import give_up
 from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import (
     age_words,
@@ -70,7 +71,7 @@ _settled = click.option(
     "--older-than", "settled", type=DURATION, default=LEFTOVER_SECONDS, metavar="AGE",
     show_default="1h",
     help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
-    " may still land.",
+    " may still land. With --force: the same, of a job whose record does not tell.",
 )  # fmt: skip
 _dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -200,6 +201,10 @@ def commit(
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
+@click.option(
+    "--force", is_flag=True,
+    help="The last way out: what cannot be undone is told, and given up with the job's record.",
+)  # fmt: skip
 @_adopt
 @_settled
 @_dry_run
@@ -209,6 +214,7 @@ def abort(
     path: Destination,
     job_id: str,
     revert: bool,
+    force: bool,
     adopt: bool,
     settled: float,
     dry_run: bool,
@@ -219,7 +225,14 @@ def abort(
     With --revert, what a committing job has written over does not come back: where one of its files
     is visible at a key that held another object before, the file is deleted, and the old object is
     gone.
+
+    With --force a job ends whatever its record says, also if that cannot be read: it is undone as
+    far as that goes, and the rest is named and left, for nobody can finish or undo it any more.
     """
+    if force and adopt:
+        raise click.UsageError("--force is for jobs that have a record: leave --adopt out")
+    if force:
+        return give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id) as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
         reverting = ending.state == State.COMMITTING and revert

@@ -15,9 +15,16 @@ from itertools import islice
 
 from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import LoadedSet, Spool
+from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
 from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
-from magic_committer.errors import IncompleteJob, NotSupported, OptionError, name_some
+from magic_committer.errors import (
+    IncompleteJob,
+    NotSupported,
+    OptionError,
+    PathError,
+    name_some,
+)
 from magic_committer.job import StartedJob
 from magic_committer.paths import Destination
 from magic_committer.pool import Outcome
@@ -148,6 +155,8 @@ def check_uploads(
         checked.files += 1
         checked.bytes += upload.length
     if not checked.problems:
+        for problem in _not_held(runtime, job, spooled(accepted, spool), taken_as_is):
+            checked.problem(problem)
         unchecked = spooled(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
             if upload.key in taken_as_is:
@@ -157,6 +166,22 @@ def check_uploads(
                 " aborted or completed it"
             )
     return checked
+
+
+def _not_held(
+    runtime: Runtime,
+    job: StartedJob,
+    uploads: Iterable[ReadyUpload],
+    taken_as_is: Collection[str],
+) -> Iterator[str]:
+    """Uploads whose keys the store cannot hold: they could never be completed. No request but for
+    the first key with a long element."""
+    for upload in uploads:
+        if is_long(upload.key) and upload.key not in taken_as_is:
+            try:
+                refuse_long_element(runtime, upload.key, job.paths.directory)
+            except PathError as error:
+                yield f"{upload.key}: {error.message}"
 
 
 def _wrong(

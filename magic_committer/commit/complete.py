@@ -7,6 +7,11 @@ it is never guessed that a file is lost.
 
 Only a Complete that was sent with ``If-None-Match`` can conflict, and only with an object that is
 really there: a conflict undoes the whole job.
+
+A store may refuse an upload for good: its parts are there, and each Complete is answered with the
+same 400. Waiting does not mend that, so it is `Completion.REFUSED`, which an operator can take as
+it is, or undo. Only an answer that came twice counts, with a pause between; and none that is about
+who asks, or about what the store has room for: new credentials mend that.
 """
 
 from __future__ import annotations
@@ -33,6 +38,13 @@ CONFLICT_TRIES_MAX = 3
 """How often a conditional Complete is sent that the store calls a conflict, with nothing there."""
 CONFLICT_PAUSE_SECONDS = 0.5
 """Before the second try; doubled each time."""
+REFUSED_PAUSE_SECONDS = 1.0
+"""Before a Complete is sent once more that the store called wrong, though its upload is open."""
+
+_CURABLE_CODES = frozenset(("AuthorizationHeaderMalformed", "IllegalLocationConstraintException"))
+_CURABLE_PREFIX = "KMS."
+"""Codes of a 400 that the bucket's or the caller's settings mend, not another request (S3 API,
+"Error responses")."""
 
 
 class Completion(Enum):
@@ -43,6 +55,8 @@ class Completion(Enum):
     """Its upload is open, or nobody can tell: try again."""
     UNRESOLVED = "unresolved"
     """Its upload is gone and the object there is not it."""
+    REFUSED = "refused"
+    """Its upload is open, and the store will not complete it: it has said so twice."""
     CONFLICT = "conflict"
     """Mode ``fail``: somebody else's object is there, and stays."""
 
@@ -68,7 +82,43 @@ def complete(
         settled = _settle(runtime, upload, error, conflict)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
+    if settled[0] is Completion.REFUSED:
+        return _once_more(runtime, upload, if_none_match, settled)
     return settled
+
+
+def _once_more(
+    runtime: Runtime,
+    upload: ReadyUpload,
+    if_none_match: bool,
+    refused: tuple[Completion, StoreError | None],
+) -> tuple[Completion, StoreError | None]:
+    """Hold a refusal against a second one, after a pause: one alone may come of a server that was
+    just being restarted, or of another executor's Complete under way."""
+    runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
+    error = _refusal(runtime, upload, if_none_match)
+    if error is None:
+        return Completion.DONE, None
+    conflict = if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
+    settled = _settle(runtime, upload, error, conflict)
+    first = refused[1]
+    same = first is not None and (first.status, first.code) == (error.status, error.code)
+    if settled[0] is Completion.REFUSED and not same:
+        return Completion.UNFINISHED, error
+    return settled
+
+
+def is_final(error: StoreError) -> bool:
+    """Whether the store calls the request itself wrong, so that neither time nor other credentials
+    mend it: a 4xx other than 401 and 403 (who asks; room), 404, 408, 409, 412 and 429. Pure."""
+    return (
+        isinstance(error, InvalidRequest)
+        and 400 <= error.status < 500
+        and error.status not in (401, 403)
+        and error.code not in _CURABLE_CODES
+        and not error.code.startswith(_CURABLE_PREFIX)
+        and not may_still_land(error)
+    )
 
 
 def _refusal(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> StoreError | None:
@@ -83,6 +133,7 @@ def _refusal(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Stor
 
 
 def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
+    # The checksum of no bytes proves nothing, and MinIO refuses the right one: 400 for ever.
     # Of Hadoop's uploads (no token) the length is not held against the store, as Hadoop does not:
     # where it encrypts on the client it is the plain text's. The parts' ETags name the bytes.
     runtime.store.complete_upload(
@@ -90,7 +141,7 @@ def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
         upload.upload_id,
         upload.parts,
         length=upload.length if upload.token else None,
-        checksum=upload.checksum,
+        checksum=upload.checksum if upload.length else None,
         if_none_match=if_none_match,
     )
 
@@ -116,7 +167,11 @@ def _with_stored_parts(
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
     """The upload's parts with the ETags that the store has now; None if a part is not the same, or
     nothing changed. The same part has the same number and size, and the same ETag or the same
-    checksum of the same algorithm: a size alone proves no bytes. Pure."""
+    checksum of the same algorithm: a size alone proves no bytes. Pure.
+
+    A checksum that the store keeps of the same part, and that ours does not name, is taken over: an
+    upload that was made with checksums needs them in Complete, and a set of ``etag_form="strings"``
+    has lost them."""
     if len(stored) != len(upload.parts):
         return None
     changed: list[Part] = []
@@ -127,7 +182,7 @@ def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] 
         )
         if ours.number != theirs.number or not same_bytes:
             return None
-        changed.append(replace(ours, etag=theirs.etag))
+        changed.append(replace(ours, etag=theirs.etag, checksum=ours.checksum or theirs.checksum))
     return tuple(changed) if tuple(changed) != upload.parts else None
 
 
@@ -146,6 +201,8 @@ def _settle(
         return Completion.CONFLICT, error
     if look.state is UploadState.GONE and not may_still_land(error):
         return Completion.UNRESOLVED, error  # else the store may be completing it: ask again
+    if look.state is UploadState.OPEN and is_final(error):
+        return Completion.REFUSED, error
     if look.error is not None and isinstance(error, NotFound):
         return Completion.UNFINISHED, look.error  # what keeps us from telling why it was not found
     return Completion.UNFINISHED, error

@@ -13,8 +13,13 @@ empty directory markers do not count. A *partition* is a directory that holds a 
 its data are the objects directly in it.
 
 The modes other than ``append`` exclude each other by **set up, then look**: each job writes its
-record, then looks for other live ones, so of two that start at once at least one sees the other,
-and yields; both may (counterexamples.md, #8).
+record, then looks for other live ones, so of two that start at once at least one sees the other
+(counterexamples.md, #8). Who sees an older one yields. **Who is the oldest waits for the others to
+yield, and looks again; it goes on only after a look that shows nobody.** That it is the oldest is
+no leave to go on: a younger one may have looked before the older one's record was there. Age is by
+the store's clock, and the same for everybody: Last-Modified of a running record, which is written
+once; of one second, by the UUIDs. Of jobs that start at once the oldest wins, once the others have
+taken their records back; if one of them dies first, nobody does.
 
 Jobs by partition may run beside each other while their partitions differ, which they know only when
 their tasks have ended: **announce, then look, then list**. Each job stores a plan that names its
@@ -56,6 +61,11 @@ from magic_committer.store import ObjectInfo, ObjectPage
 LISTINGS_MAX = 5
 """How often a ``replace`` begins to list the data while other jobs keep publishing into it. After
 that the last listing counts."""
+YIELD_LOOKS_MAX = 6
+"""How often a job looks whether the younger ones have yielded to it; then it yields itself."""
+YIELD_PAUSE_SECONDS = 0.25
+"""Before the second look; doubled each time: 8 seconds in all. Who yields takes its record back by
+one request, or by a sweep of a job that has no uploads yet."""
 CLOSED_TIDIED_MAX = 100
 """Who reads all records anyway deletes so many old closed ones."""
 
@@ -282,14 +292,43 @@ def destination_exists(job: StartedJob, key: str) -> DestinationExists:
 
 
 def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
-    """After setup: raise `ConflictingJob` if a live job excludes this one. Two jobs by partition do
-    not, yet: their plans tell. Tidies old closed records on the way."""
-    for other in _live_others(runtime, job, dest, tidy=True):
-        if other.record.terms.mode not in EXCLUDING:
-            continue
-        if {job.terms.mode, other.record.terms.mode} <= BY_PARTITION:
-            continue
-        raise _conflict(job, other, "")
+    """After setup: raise `ConflictingJob` if a live job excludes this one and does not yield to it.
+    Two jobs by partition do not, yet: their plans tell. Tidies old closed records on the way."""
+    rival: records.Seen | None = None
+    for number in range(YIELD_LOOKS_MAX):
+        if number:
+            runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
+        own: records.Seen | None = None
+        rival = None
+        for other in _live_others(runtime, job, dest, tidy=not number):
+            if other.record.terms.mode not in EXCLUDING:
+                continue
+            if {job.terms.mode, other.record.terms.mode} <= BY_PARTITION:
+                continue
+            own = own or records.read(runtime, job.paths.record)
+            if not _yields(other, own):
+                raise _conflict(job, other, ": this one yields to it")
+            rival = rival or other
+        if rival is None:
+            return
+    assert rival is not None
+    raise _conflict(job, rival, ": it is younger, and has not yielded")
+
+
+def _yields(other: records.Seen, own: records.Seen | None) -> bool:
+    """Whether another job will yield to this one, if its driver lives: it ends without publishing
+    anything, or it runs, is younger, and must see this one. Pure."""
+    if other.record.state in (State.ABORTING, State.REVERTING, State.REVERTED):
+        return True
+    if own is None or not own.record.state is other.record.state is State.RUNNING:
+        return False
+    return _seniority(own) < _seniority(other)
+
+
+def _seniority(seen: records.Seen) -> tuple[float, str]:
+    """The order in which jobs were started: the same for everybody who reads their records while
+    they run."""
+    return seen.last_modified, seen.record.uuid
 
 
 def refuse_overlapping_plans(
@@ -337,6 +376,6 @@ def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob
     return ConflictingJob(
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",
         job_id=job.id,
-        hint="Wait until it has ended; if you know that it is dead, end it:"
+        hint="Try again when it has ended; if you know that it is dead, end it:"
         f" magic_committer.recover({job.dest!r}, {record.id!r}, older_than=0)",
     )

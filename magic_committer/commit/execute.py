@@ -31,6 +31,7 @@ from magic_committer.commit.outcome import (
     committed_by_marker,
     ended_by_record,
     incomplete,
+    not_all_visible,
     unknown,
 )
 from magic_committer.commit.plan import Plan
@@ -183,6 +184,7 @@ class Execution:
         """Step 5. False if the record has left ``committing`` meanwhile."""
         if_none_match = self.job.terms.mode in FAILING
         unresolved: list[str] = []
+        refused: list[str] = []
         unfinished: list[str] = []
         done = unanswered_run = 0
         first_error: MagicError | None = None
@@ -214,13 +216,16 @@ class Execution:
                     first_error = first_error or error
                     if completion is Completion.UNRESOLVED:
                         unresolved.append(outcome.item.key)
+                    elif completion is Completion.REFUSED:
+                        refused.append(outcome.item.key)
                     else:
                         unanswered_run += 1
                         unfinished.append(outcome.item.key)
         except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
             first_error = error
         self.statistics.add(stats.COMMITS_COMPLETED, done)
-        self.statistics.add(stats.COMMITS_FAILED, len(unresolved) + len(unfinished))
+        failed = len(unresolved) + len(refused) + len(unfinished)
+        self.statistics.add(stats.COMMITS_FAILED, failed)
         if first_error is None:
             self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
             return True
@@ -228,27 +233,17 @@ class Execution:
             now = records.read(self.runtime, seen.key)
             if now is None or now.record.state is not State.COMMITTING:
                 return False
-        what = []
-        if unresolved:
-            what.append(
-                f"{len(unresolved)} files are unresolved (their uploads are gone, and what is"
-                f" there is not theirs): {name_some(unresolved)}"
-            )
-        if unfinished:
-            what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
-        raise incomplete(
-            self.job,
-            "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
-            first_error,
-            tuple(unresolved),
-            tuple(unfinished),
+        raise not_all_visible(
+            self.job, first_error, unresolved, refused, unfinished
         ) from first_error
 
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
         """An operator takes what is at a key: the job's own upload is not needed any more, and the
         sweep would spare it, for the plan names it."""
-        self.warnings.append(f"{upload.key} was accepted as it is")
         removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
+        aborted = removed.removal is Removal.ABORTED
+        lost = ": its upload was open and is aborted, so the job's file is not published"
+        self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
         if removed.removal is Removal.LEFT:
             self.warnings.append(f"the upload of {upload.key} may be open still: {removed.why}")
 

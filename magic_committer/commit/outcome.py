@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from magic_committer.commit.marker import read_marker
@@ -12,6 +12,7 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
     OutcomeUnknown,
+    name_some,
 )
 from magic_committer.job import OUTCOMES, JobRecord, JobReport, StartedJob, State
 from magic_committer.paths import Destination
@@ -68,6 +69,43 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
 def accepted(keys: tuple[str, ...]) -> str:
     """Keys as an argument of a call that can be pasted; of many the error's attribute."""
     return repr(list(keys)) if len(keys) <= KEYS_NAMED_MAX else "error.unresolved"
+
+
+def not_all_visible(
+    job: StartedJob,
+    cause: MagicError,
+    unresolved: Sequence[str],
+    refused: Sequence[str],
+    unfinished: Sequence[str],
+) -> CommitIncomplete:
+    """The error for a job that is ``committing`` while some of its files are not completed.
+
+    Args:
+        unresolved: keys whose uploads are gone. refused: those whose uploads are open, and that the
+            store will not complete. unfinished: those to be tried again.
+    """
+    what = []
+    if unresolved:
+        what.append(
+            f"{len(unresolved)} files are unresolved (their uploads are gone, and what is there is"
+            f" not theirs): {name_some(unresolved)}"
+        )
+    if refused:
+        what.append(
+            f"{len(refused)} files are refused by the store, which gave the same answer twice"
+            f" (their uploads are open): {name_some(refused)}"
+        )
+    if unfinished:
+        what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
+    error = incomplete(
+        job,
+        "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
+        cause,
+        (*unresolved, *refused),
+        tuple(unfinished),
+    )
+    error.refused = tuple(refused)
+    return error
 
 
 def incomplete(

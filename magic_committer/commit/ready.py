@@ -15,6 +15,7 @@ from typing import Any, cast, get_args
 
 import orjson
 
+from magic_committer.elements import shown
 from magic_committer.errors import FormatError, PathError
 from magic_committer.formats import Pending, UploadEtag, new_pending
 from magic_committer.job import StartedJob
@@ -148,7 +149,7 @@ def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str
     try:
         check_name(dest.relative(upload.key))
     except PathError as error:
-        return f"{upload.key}: {error.message}"
+        return f"{shown(upload.key)}: {error.message}"
     if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
         return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
     if not (upload.token.startswith(f"{job.uuid}.") or (job.adopted and not upload.token)):

@@ -20,12 +20,17 @@ from magic_committer.commit import records
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.execute import Source
 from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover, became
+from magic_committer.commit.upload_state import (
+    Removal,
+    UploadName,
+    UploadRemover,
+    became,
+    object_at,
+)
 from magic_committer.errors import (
     AbortIncomplete,
     FormatError,
     MagicError,
-    NotFound,
     OutcomeUnknown,
     StoreError,
 )
@@ -116,11 +121,8 @@ def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_
 
 def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:
     """The object at an upload's key, if it is what the upload became. One HEAD."""
-    try:
-        info = runtime.store.head(upload.key)
-    except NotFound:
-        return None
-    return info if became(upload, info) else None
+    info = object_at(runtime, upload.key)
+    return info if info is not None and became(upload, info) else None
 
 
 def _swap(runtime: Runtime, seen: records.Seen) -> records.Seen | None:

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.errors import NotFound, StoreError, Unanswered
+from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
 from magic_committer.job import TOKEN_METADATA
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo, Part, same_etag
@@ -142,10 +142,39 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
 def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
     if not (upload.token or upload.multipart_etag):
         return None  # nothing to recognise it by
+    return object_at(runtime, upload.key)
+
+
+def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
+    """The object at a key, None if there is none. One HEAD.
+
+    A store that keeps keys as paths of files calls a HEAD wrong (400) for a key that it cannot
+    hold: a path element over 255 bytes. So does one for an object of a customer's key. A listing
+    tells which: what the first cannot hold it does not list.
+
+    Raises:
+        StoreError: nobody can tell.
+    """
     try:
-        return runtime.store.head(upload.key)
+        return runtime.store.head(key)
     except NotFound:
         return None
+    except InvalidRequest:
+        if is_listed(runtime, key):
+            raise
+        return None
+
+
+def is_listed(runtime: Runtime, key: str) -> bool:
+    """Whether a listing shows an object at a key. One page: the key is the first with itself as a
+    prefix.
+
+    Raises:
+        StoreError: it could not be listed.
+    """
+    for page in runtime.store.list(key):
+        return any(info.key == key for info in page.objects)
+    return False
 
 
 class Removal(Enum):

@@ -1,5 +1,5 @@
-"""For operators: `inspect`, `recover`, `abort`, `adopt`, `cleanup`. By anyone, from any machine,
-as often as it takes.
+"""For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `cleanup`. By anyone, from
+any machine, as often as it takes.
 
 ::
 
@@ -22,6 +22,8 @@ from magic_committer.paths import Destination, JobPaths
 from magic_committer.patience import patient
 from magic_committer.recovery.adoption import Adoption, adopt_job
 from magic_committer.recovery.finish import abort_job, recover_job
+from magic_committer.recovery.force import force_abort as _force_abort
+from magic_committer.recovery.giving_up import GivenUp
 from magic_committer.recovery.look import inspect_all
 from magic_committer.recovery.tidy import Cleaning, Limits
 from magic_committer.recovery.values import (
@@ -40,10 +42,12 @@ __all__ = [
     "Adoption",
     "CleanupReport",
     "FoundJob",
+    "GivenUp",
     "Recovery",
     "abort",
     "adopt",
     "cleanup",
+    "force_abort",
     "inspect",
     "recover",
 ]
@@ -147,6 +151,51 @@ def abort(
             hint="It may have ended, either way, or never been: look at the destination",
         )
     return abort_job(runtime, destination, seen, revert=revert, options=options)
+
+
+@patient()
+def force_abort(
+    dest: str,
+    job_id: str,
+    *,
+    older_than: Age = LEFTOVER_SECONDS,
+    dry_run: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> GivenUp:
+    """End a job that can be neither finished nor undone: its plan is gone, its record cannot be
+    read, or the store refuses what undoing it takes. The last way out; `recover` and
+    `abort` with ``revert=True`` lose less, and this tries the latter first. Repeatable.
+
+    What cannot be undone is given up: uploads that cannot be aborted stay open, files that cannot
+    be deleted stay visible, and the record is deleted, so that nobody can finish or undo the job
+    any more. What that is, the report names. A ``completed`` job keeps its files; what it replaces
+    may be there still, and `_SUCCESS` be missing. Nothing is touched outside the destination, nor
+    of another job.
+
+    Args:
+        older_than: a `timedelta` or seconds, by the store's clock, of a job whose record cannot be
+            read or is ``completed``: refused if something of it has changed since. 0 is your word
+            that its driver is dead.
+        dry_run: change nothing; tell what is open and visible.
+
+    Raises:
+        JobNotFound: it has no record.
+        JobTooYoung: see ``older_than``.
+        JobError: another process has changed the record meanwhile: look at it, and do it again.
+        OutcomeUnknown, StoreError: the store gives no clear answer, or refuses the record's change:
+            nothing is given up yet; do it again.
+    """
+    runtime, destination = _reach(dest, s3, progress)
+    return _force_abort(
+        runtime,
+        destination,
+        job_id,
+        older_than=seconds("older_than", older_than),
+        dry_run=dry_run,
+        options=options,
+    )
 
 
 @patient()

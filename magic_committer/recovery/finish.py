@@ -180,9 +180,19 @@ def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -
     if not error.outstanding:
         error.hint = f"Recover it again later: {call})"
     if error.unresolved:
+        whys = []
+        if len(error.unresolved) > len(error.refused):
+            whys.append(
+                "Somebody aborted these uploads, or the files were visible and then overwritten:"
+                " the store cannot tell"
+            )
+        if error.refused:
+            whys.append(
+                "The store will not complete an upload that is open: if you can mend the cause,"
+                f" recover again: {call}). A file that is taken as it is is never published"
+            )
         error.hint = (
-            "Somebody aborted these uploads, or the files were visible and then overwritten: the"
-            f" store cannot tell. Take what is there for right: {call},"
+            f"{'. '.join(whys)}. Take what is there for right: {call},"
             f" accept={accepted(error.unresolved)}); or undo the job:"
             f" magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)"
         )

@@ -83,6 +83,7 @@ RULES = (
     Rule("a later marker is left", "Job commit, 7", "I8", "two markers", 0, 23),
     Rule("`completed` names the marker", "Job commit, 7", "I8", "two markers in a second", 0, 34),
     Rule("set up, then look", "Conflict modes", "I2", "two replace jobs", 0, 25),
+    Rule("the oldest waits", "Conflict modes", "I2", "two replace jobs", 0, 27),
     Rule("the loser withdraws its announcement", "Conflict modes", "I4", "partition rivals", 0, 35),
     Rule("announced before the look", "Conflict modes", "I2", "two partition replaces", 0, 30),
     Rule("the look at the plans", "Conflict modes", "I2", "two partition fails", 0, 20),

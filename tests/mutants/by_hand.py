@@ -557,7 +557,7 @@ _ONE_QUESTION = (
         imports="from magic_committer.errors import PermissionDenied",
     ),
     Hand(
-        "forbidden means nothing there", STATE, "_object",
+        "forbidden means nothing there", STATE, "object_at",
         (("except NotFound:", "except (NotFound, PermissionDenied):"),),
         "I2: an upload that became its object, which may not be read, is called gone",
         imports="from magic_committer.errors import PermissionDenied",

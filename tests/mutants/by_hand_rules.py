@@ -10,6 +10,8 @@ CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/c
 CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "commit/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py", f"{MAGIC}/undo.py"
+STATE, LONG = "commit/upload_state.py", "commit/long_names.py"
+FORCE, GIVING = "recovery/force.py", "recovery/giving_up.py"
 DECIDE, FOLLOW = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py"
 
 _BESIDE_EACH_OTHER = (
@@ -278,4 +280,181 @@ _FORGED = (
     ),
 )  # fmt: skip
 
-RULES = (*_BESIDE_EACH_OTHER, *_UNDOING_ATTEMPTS, *_THE_DECISION, *_EXECUTING, *_FORGED)
+_A_WAY_OUT = (
+    Hand(
+        "one refusal is enough", COMPLETE, "complete",
+        (("settled[0] is Completion.REFUSED", "False"),),
+        "I2: a server that is being restarted says 400 once: an operator gives the file up",
+    ),
+    Hand(
+        "two refusals of two kinds", COMPLETE, "_once_more",
+        (("settled[0] is Completion.REFUSED and not same", "False"),),
+        "I2: a file that the store has called wrong for two reasons is given up",
+    ),
+    Hand(
+        "no room is final", COMPLETE, "is_final", (("error.status not in (401, 403)", "True"),),
+        "I2: a file is given up because the store was full",
+    ),
+    Hand(
+        "another region is final", COMPLETE, "is_final",
+        (("error.code not in _CURABLE_CODES", "True"),),
+        "I2: a file is given up because an operator named the wrong region",
+    ),
+    Hand(
+        "a disabled key is final", COMPLETE, "is_final",
+        (("not error.code.startswith(_CURABLE_PREFIX)", "True"),),
+        "I2: a file is given up because its KMS key was disabled for an hour",
+    ),
+    Hand(
+        "a second sending's refusal is final", COMPLETE, "is_final",
+        (("not may_still_land(error)", "True"),),
+        "I2: a file is given up that an unanswered Complete is just publishing",
+    ),
+    Hand(
+        "what cannot be told is refused", COMPLETE, "_settle",
+        (("look.state is UploadState.OPEN and is_final(error)", "is_final(error)"),),
+        "I2: a file is given up of which nobody can tell whether it is visible",
+    ),
+    Hand(
+        "the checksum of no bytes", COMPLETE, "_send",
+        (("upload.checksum if upload.length else None", "upload.checksum"),),
+        "MinIO: a job with an empty file never ends",
+    ),
+    Hand(
+        "lost checksums stay lost", COMPLETE, "same_parts",
+        (("ours.checksum or theirs.checksum", "ours.checksum"),),
+        "AWS: a job of etag_form='strings' never ends",
+    ),
+    Hand(
+        "refused is unfinished", EXECUTE, "Execution._complete_all",
+        (("completion is Completion.REFUSED", "False"),),
+        "a job that the store will not complete is to be tried again for ever",
+    ),
+    Hand(
+        "a wrong HEAD means nothing there", STATE, "object_at",
+        (("is_listed(runtime, key)", "False"),),
+        "I2: a visible object of a customer's key is called absent, and its file lost",
+    ),
+    Hand(
+        "a longer key is the key", STATE, "is_listed",
+        (("any(info.key == key for info in page.objects)", "bool(page.objects)"),),
+        "a key that the store cannot hold is taken for an object: its job is never undone",
+    ),
+    Hand(
+        "characters for bytes", LONG, "is_long",
+        (("len(element.encode()) > ELEMENT_BYTES_MAX", "len(element) > ELEMENT_BYTES_MAX"),),
+        "a file system counts bytes: a name of 128 umlauts sticks",
+    ),
+    Hand(
+        "asked where nothing is", LONG, "_is_limited",
+        (("f\"{directory if fits else ''}{_ASKED}\"", "f'{directory}none/{_ASKED}'"),),
+        "a file system finds no directory and says 404: a name of 256 bytes sticks",
+    ),
+    Hand(
+        "asked with a key that is too long for S3", LONG, "_is_limited",
+        (("len(directory.encode()) + len(_ASKED) <= KEY_BYTES_MAX", "True"),),
+        "a long destination on S3: names that it takes are refused",
+    ),
+    Hand(
+        "any refusal is a limit", LONG, "_is_limited",
+        (("except InvalidRequest:", "except (InvalidRequest, PermissionDenied):"),),
+        "who may not read is told that the name is too long",
+        imports="from magic_committer.errors import PermissionDenied",
+    ),
+    Hand(
+        "the suffix is not counted", ATTEMPT, "Attempt.open",
+        (("key if self._in_memory else pending_key", "key"),),
+        "a name of 250 bytes fails when it is closed",
+    ),
+    Hand(
+        "others' long names", CHECK, "_not_held",
+        (("is_long(upload.key) and upload.key not in taken_as_is", "False"),),
+        "a key that the store cannot hold is decided",
+    ),
+)  # fmt: skip
+
+_THE_OLDEST = (
+    Hand(
+        "the oldest goes on", CONFLICT, "refuse_other_jobs",
+        (("rival = rival or other", "pass"),),
+        "I6: a younger job that has looked before runs beside it: both publish",
+    ),
+    Hand(
+        "nobody yields at once", CONFLICT, "refuse_other_jobs",
+        (("not _yields(other, own)", "False"),),
+        "of eight jobs that start at once none wins: all wait for each other",
+    ),
+    Hand(
+        "nobody waits", CONFLICT, "", (("YIELD_LOOKS_MAX = 6", "YIELD_LOOKS_MAX = 1"),),
+        "of eight jobs that start at once none wins",
+    ),
+    Hand(
+        "a decided job is waited for", CONFLICT, "_yields",
+        (("own is None or not own.record.state is other.record.state is State.RUNNING",
+          "own is None"),),
+        "who cannot win is told so after eight seconds",
+    ),
+    Hand(
+        "an ending job is not waited for", CONFLICT, "_yields",
+        (("other.record.state in (State.ABORTING, State.REVERTING, State.REVERTED)", "False"),),
+        "of jobs of given ids, which yield through `aborting`, none wins",
+    ),
+    Hand(
+        "no order within a second", CONFLICT, "_seniority",
+        (("(seen.last_modified, seen.record.uuid)", "(seen.last_modified, '')"),),
+        "of jobs that start in one second none wins",
+    ),
+)  # fmt: skip
+
+_GIVING_UP = (
+    Hand(
+        "a completed job loses its files", FORCE, "_readable",
+        (("record.state is State.REVERTING", "True"),),
+        "I7: its files go, and what they replaced is gone already",
+    ),
+    Hand(
+        "a completed job's driver is dead", FORCE, "_readable",
+        (("giving.refuse_young(f'it is {found}: its files are visible', older_than)", "pass"),),
+        "I7: a job is given up while its driver deletes what it replaces",
+    ),
+    Hand(
+        "any young job is given up", GIVING, "GivingUp.refuse_young",
+        (("age >= older_than or self.dry_run", "True"),),
+        "I2: a newer version's job is given up while it runs",
+    ),
+    Hand(
+        "a claim is as good as a record", FORCE, "_unreadable",
+        (("not giving.is_claimed()", "True"),),
+        "a call that died cannot be done again for an hour",
+    ),
+    Hand(
+        "claims whatever is there", GIVING, "GivingUp.claim",
+        (("self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)",
+          "self.runtime.store.put(self.key, body, metadata=metadata)"),),
+        "I2: a record that was mended is given up",
+    ),
+    Hand(
+        "the UUID of another record", GIVING, "GivingUp._may_be_ours",
+        (("bool(_UUID.fullmatch(uuid)) and uuid not in self.others",
+          "bool(_UUID.fullmatch(uuid))"),),
+        "I6: a forged record takes the uploads of the job beside it",
+    ),
+    Hand(
+        "uploads of any token", GIVING, "GivingUp._is_ours",
+        (("token in self.uuids or (not token and self.adopted)", "True"),),
+        "I6: a forged set takes an upload of somebody else",
+    ),
+    Hand(
+        "uploads anywhere", GIVING, "GivingUp._is_ours",
+        (("self.dest.contains(upload.key)", "True"),),
+        "I6: a forged set takes an upload outside the destination",
+    ),
+    Hand(
+        "a conditional DELETE or none", GIVING, "GivingUp.remove_record",
+        (("break", "raise"),),
+        "on a store without conditional DELETE no record has a way out",
+    ),
+)  # fmt: skip
+
+RULES = (*_BESIDE_EACH_OTHER, *_UNDOING_ATTEMPTS, *_THE_DECISION, *_EXECUTING, *_FORGED,
+         *_A_WAY_OUT, *_THE_OLDEST, *_GIVING_UP)  # fmt: skip

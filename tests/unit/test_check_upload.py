@@ -41,6 +41,17 @@ def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
     assert wrong(key=key)
 
 
+@pytest.mark.parametrize("character", ["\x00", "\n", "\x1b", "\x7f", "\x85", "\ufffe"])
+@pytest.mark.parametrize("adopted", ["", "__magic_job-j/"])
+def test_a_key_that_listings_cannot_carry_is_wrong(character: str, adopted: str) -> None:
+    """One such key breaks Ceph's listing of the whole prefix: refused before the decision, also of
+    a Hadoop job's pendingset."""
+    job = replace(JOB, adopted=adopted)
+    told = wrong(job, key=f"t/a{character}b", token="" if adopted else UPLOAD.token)
+    assert "cannot carry control characters" in told or "has the character" in told
+    assert character not in told
+
+
 @pytest.mark.parametrize("token", [f"{'1' * 32}.a.0", f"{UUID}", f"{UUID}0.a.0", ""])
 def test_a_token_of_another_job_is_wrong(token: str) -> None:
     """I2: only uploads whose token begins with the job's UUID, as a whole word, are ours."""

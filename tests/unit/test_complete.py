@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from magic_committer.commit.complete import (
     CONFLICT_TRIES_MAX,
+    REFUSED_PAUSE_SECONDS,
     Completion,
     complete,
     same_parts,
@@ -26,7 +28,7 @@ from magic_committer.errors import (
 from magic_committer.job import TOKEN_METADATA
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Runtime
-from magic_committer.store import Attributes, Checksum, Part
+from magic_committer.store import Attributes, Checksum, ObjectStore, Part, Written
 from magic_committer.testing import PatientClock
 
 KEY = "t/a.csv"
@@ -80,15 +82,154 @@ class World:
         return complete(self.runtime, self.upload, if_none_match=if_none_match)
 
 
-@pytest.mark.parametrize("answer", ERRORS)
+@pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))
 @pytest.mark.parametrize("if_none_match", [True, False])
-def test_an_upload_that_is_open_is_unfinished_whatever_complete_says(
+def test_an_upload_that_is_open_is_unfinished_where_waiting_may_mend_it(
     answer: str, if_none_match: bool
 ) -> None:
     """It can be completed later: neither lost nor a conflict, for nothing is at its key."""
     world = World(ERRORS[answer])
     completion, error = world.run(if_none_match=if_none_match)
     assert (completion, error) == (Completion.UNFINISHED, ERRORS[answer])
+
+
+# Refused for good ---------------------------------------------------------------------------------
+
+FINAL = InvalidRequest("must include the checksum for each part", status=400, code="InvalidRequest")
+CURABLE: dict[str, StoreError] = {
+    "no room": InvalidRequest("quota", status=403, code="QuotaExceeded"),
+    "another region": InvalidRequest("region", status=400, code="AuthorizationHeaderMalformed"),
+    "a key that is disabled": InvalidRequest("kms", status=400, code="KMS.DisabledException"),
+    "no certificate": InvalidRequest("certificate", status=0, sent=False),
+    "sent before": InvalidRequest("wrong", status=400, code="InvalidRequest", attempts=2),
+}
+
+
+@pytest.mark.parametrize("if_none_match", [True, False])
+def test_an_open_upload_that_is_called_wrong_twice_is_refused(if_none_match: bool) -> None:
+    """The same 400 came again after a pause, and the parts are there: waiting does not mend it, so
+    an operator may take it as it is, or undo the job."""
+    world = World(FINAL)
+    before = world.runtime.clock.now()
+    assert world.run(if_none_match=if_none_match) == (Completion.REFUSED, FINAL)
+    assert world.completes == [if_none_match] * 2
+    assert world.runtime.clock.now() - before >= REFUSED_PAUSE_SECONDS
+    assert world.store.open_uploads()
+
+
+def test_a_refusal_that_does_not_come_again_is_none() -> None:
+    """One 400 alone may come of a server that was being restarted: the second try publishes."""
+    world = World(FINAL, times=1)
+    assert world.run() == (Completion.DONE, None)
+    assert world.store.body(KEY) == b"abc"
+
+
+@pytest.mark.parametrize("second", ["403", "404", "409", "412", "no answer", "another 400"])
+def test_two_refusals_of_two_kinds_are_no_final_one(second: str) -> None:
+    """The store has not said the same thing twice: try again later."""
+    errors = {**ERRORS, "another 400": InvalidRequest("else", status=400, code="BadDigest")}
+    world = World()
+    answers = iter([FINAL, errors[second]])
+
+    def not_carried_out(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise next(answers)
+
+    world.store.before = not_carried_out
+    assert world.run() == (Completion.UNFINISHED, errors[second])
+    assert world.store.open_uploads()
+
+
+@pytest.mark.parametrize("why", CURABLE)
+def test_a_refusal_that_settings_or_time_mend_is_unfinished(why: str) -> None:
+    """Room, a region, a key, a certificate, or an answer that may be another sending's: no file is
+    given up for them, and nothing is sent once more."""
+    world = World(CURABLE[why])
+    assert world.run() == (Completion.UNFINISHED, CURABLE[why])
+    assert len(world.completes) == 1
+
+
+def test_a_refused_upload_that_another_completes_in_the_pause_is_done() -> None:
+    """Refused, completed by another executor, refused again: its object tells."""
+    world = World(FINAL)
+    sleep = world.runtime.clock.sleep
+
+    def paused(seconds: float) -> None:
+        sleep(seconds)
+        world.done_by_another()
+
+    world.runtime.clock.sleep = paused  # type: ignore[method-assign]
+    assert world.run() == (Completion.DONE, None)
+
+
+def test_a_refused_upload_that_is_aborted_in_the_pause_is_unresolved() -> None:
+    """Refused, aborted by somebody, 400 again: its parts are gone."""
+    world = World(FINAL)
+    sleep = world.runtime.clock.sleep
+
+    def paused(seconds: float) -> None:
+        sleep(seconds)
+        world.store.drop_upload(world.upload.upload_id)
+
+    world.runtime.clock.sleep = paused  # type: ignore[method-assign]
+    assert world.run() == (Completion.UNRESOLVED, FINAL)
+
+
+class Checked(World):
+    """An upload with CRC32s, on a store that keeps what Complete was given.
+
+    Attributes:
+        sent: of each Complete, the parts' checksums and the whole object's.
+        strict: 400 unless each part has its checksum (versitygw, AWS).
+    """
+
+    def __init__(self, body: bytes, crc: str, *, strict: bool = False) -> None:
+        super().__init__()
+        self.crc = Checksum("CRC32", crc)
+        made = self.store.create_upload(
+            KEY, attributes=Attributes(metadata={TOKEN_METADATA: TOKEN}), checksum="CRC32"
+        )
+        part = self.store.put_part(KEY, made.upload_id, 1, memoryview(body), checksum=self.crc)
+        self.upload = ReadyUpload(KEY, made.upload_id, (part,), len(body), self.crc, TOKEN, "")
+        self.sent: list[tuple[Checksum | None, Checksum | None]] = []
+        self.strict = strict
+        self.runtime = Runtime(cast(ObjectStore, self), clock=self.runtime.clock)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def complete_upload(
+        self, key: str, upload_id: str, parts: Sequence[Part], **options: Any
+    ) -> Written:
+        self.sent.append((parts[0].checksum, options["checksum"]))
+        if self.strict and parts[0].checksum is None:
+            raise FINAL
+        return self.store.complete_upload(key, upload_id, parts, **options)
+
+
+def test_the_checksum_of_no_bytes_is_not_sent() -> None:
+    """MinIO answers 400 for ever to the right FULL_OBJECT checksum of an empty object."""
+    world = Checked(b"", "AAAAAA==")
+    assert world.run() == (Completion.DONE, None)
+    assert world.sent == [(world.crc, None)]
+
+
+def test_the_checksum_of_some_bytes_is_sent() -> None:
+    """Only an empty object goes without: for all others the store verifies the whole."""
+    world = Checked(b"abc", "NSRBwg==")
+    assert world.run() == (Completion.DONE, None)
+    assert world.sent == [(world.crc, world.crc)]
+
+
+def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
+    """A job of an older version with ``etag_form="strings"``: its set names no checksum of a part,
+    and the store refuses a Complete without. The second one carries what the store keeps."""
+    world = Checked(b"abc", "NSRBwg==", strict=True)
+    bare = replace(world.upload.parts[0], checksum=None)
+    world.upload = replace(world.upload, parts=(bare,))
+    assert world.run() == (Completion.DONE, None)
+    assert world.sent == [(None, world.crc), (world.crc, world.crc)]
+    assert world.store.body(KEY) == b"abc"
 
 
 @pytest.mark.parametrize("answer", ERRORS)
@@ -162,7 +303,9 @@ def test_another_answer_than_409_and_412_is_no_conflict(answer: str) -> None:
     """A foreign object is there, but the store did not say that it is in the way."""
     world = World(ERRORS[answer])
     world.store.put_object(KEY, b"theirs")
-    assert world.run(if_none_match=True)[0] is Completion.UNFINISHED
+    assert world.run(if_none_match=True)[0] is (
+        Completion.REFUSED if answer == "400" else Completion.UNFINISHED
+    )
 
 
 @pytest.mark.parametrize("answer", ["409", "412"])
@@ -210,6 +353,7 @@ OURS = Part(1, '"aaa"', 3, CRC)
         (replace(OURS, checksum=None), Part(1, '"bbb"', 3, None), False),
         (replace(OURS, checksum=None), Part(1, "", 3, None), False),
         (replace(OURS, etag='"bbb"', checksum=None), Part(1, "bbb", 3, None), True),
+        (replace(OURS, checksum=None), OURS, True),
         (OURS, OURS, False),
     ],
 )
@@ -218,7 +362,8 @@ def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same:
     proves no bytes; nothing is sent again where nothing changed."""
     upload = ReadyUpload(KEY, "id", (ours,), 3, None, TOKEN, "")
     found = same_parts(upload, (stored,))
-    assert found == ((replace(ours, etag=stored.etag),) if same else None)
+    taken = replace(ours, etag=stored.etag, checksum=ours.checksum or stored.checksum)
+    assert found == ((taken,) if same else None)
 
 
 @pytest.mark.parametrize("stored", [(), (OURS, replace(OURS, number=2))])
@@ -237,11 +382,11 @@ def test_one_part_that_is_not_ours_spoils_all() -> None:
 
 
 def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
-    """InvalidPart, and what is stored has our size, other bytes, and no checksum: the file stays
-    unfinished, and nothing becomes visible."""
+    """InvalidPart, and what is stored has our size, other bytes, and no checksum: the store refuses
+    the file for good, and nothing becomes visible."""
     world = World()
     world.store.put_part(KEY, world.upload.upload_id, 1, memoryview(b"xyz"))
-    assert world.run()[0] is Completion.UNFINISHED
+    assert world.run()[0] is Completion.REFUSED
     assert world.store.keys() == ()
 
 

@@ -174,9 +174,38 @@ def test_a_refused_head_hides_what_became_of_it_and_no_more(truth: str, answer: 
     look = upload_state(world.runtime, world.upload)
     if TRUTHS[truth] is UploadState.OPEN:
         assert (look.state, look.error) == (UploadState.OPEN, None)
+    elif (truth, answer) == ("aborted", "400"):  # a listing shows that nothing is there
+        assert (look.state, look.error) == (UploadState.GONE, None)
     else:
         assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS[answer])
         assert look.ended
+
+
+def test_a_key_that_the_store_calls_wrong_and_does_not_list_holds_nothing() -> None:
+    """A file-backed store answers HEAD of an element over 255 bytes with 400: its upload can be
+    removed, and that it is gone be told."""
+    world = World()
+    world.refused["head"] = REFUSALS["400"]
+    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.ABORTED
+    assert upload_state(world.runtime, world.upload).state is UploadState.GONE
+
+
+def test_a_listing_that_is_refused_too_tells_nothing() -> None:
+    """HEAD is called wrong, and the listing is not allowed: what is there cannot be told."""
+    world = World()
+    world.make("aborted")
+    world.refused |= {"head": REFUSALS["400"], "list": REFUSALS["403"]}
+    look = upload_state(world.runtime, world.upload)
+    assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS["403"])
+
+
+def test_a_longer_key_in_the_listing_is_not_the_key() -> None:
+    """The listing by prefix shows ``t/a.csv.gz``, not ``t/a.csv``: nothing is at the key."""
+    world = World()
+    world.make("aborted")
+    world.quietly(lambda: world.store.put_object(f"{KEY}.gz", b"theirs"))
+    world.refused["head"] = REFUSALS["400"]
+    assert upload_state(world.runtime, world.upload).state is UploadState.GONE
 
 
 def test_a_head_without_answer_ends_the_look() -> None:

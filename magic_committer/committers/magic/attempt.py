@@ -31,6 +31,7 @@ from typing import Any
 
 from magic_committer import stats
 from magic_committer.commit import ready
+from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.committers.magic.fence import Fence
 from magic_committer.committers.magic.pendingset import (
     AttemptSet,
@@ -183,7 +184,8 @@ class Attempt:
                 dot, so that uploads of killed attempts can be told as ours.
 
         Raises:
-            PathError: the name cannot be used, or the attempt has it already.
+            PathError: the name cannot be used, the store cannot hold it, or the attempt has it
+                already.
             TaskFailed: the attempt has ended, is just being ended, can never be committed, or
                 belongs to another process.
         """
@@ -196,6 +198,8 @@ class Attempt:
         pending_key = self._paths.pending(self.attempt, name)  # refuses what is too long
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = self._dest.key(name)
+        saved = key if self._in_memory else pending_key
+        refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
             self._turns.check_open()
             self._refuse_twice(name)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 
+from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
 from magic_committer.formats import EtagForm, UploadEtag, encode_pending, new_pending
-from magic_committer.options import Options
+from magic_committer.options import Options, refuse_lost_checksums
 from magic_committer.paths import PENDING_SUFFIX, MagicPath, java_uri
 from magic_committer.runtime import Runtime
 from magic_committer.store import Attributes
@@ -27,7 +28,14 @@ def open_plain(
     blocks: BlockSource,
     attributes: Attributes,
 ) -> UploadStream:
-    """Open a magic path of any legal form. Closing it saves `.pending` in Hadoop's shape."""
+    """Open a magic path of any legal form. Closing it saves `.pending` in Hadoop's shape.
+
+    Raises:
+        OptionError: Hadoop's committer could not complete it. Nothing was written.
+        PathError: the store cannot hold it. Nothing was written.
+    """
+    refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
+    refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")
     logger.warning(
         "%s is written without a fence: it has S3A's guarantees, and is for Hadoop's committer",
         path.key,

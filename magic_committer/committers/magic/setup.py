@@ -29,7 +29,7 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.job import Decider, JobRecord, StartedJob, State, Terms
-from magic_committer.options import EXCLUDING, REPLACING
+from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.paths import Destination, JobPaths, check_id
 from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
@@ -53,6 +53,7 @@ def setup_job(
         OptionError.
         OutcomeUnknown: the store gave no clear answer; nothing of this job will become visible.
     """
+    refuse_lost_checksums(terms.etag_form, terms.checksum)
     uuid = runtime.ids()
     given = job_id is not None
     name = check_id("job id", job_id) if job_id is not None else uuid

@@ -18,19 +18,50 @@ def partitions_of(job: Job, files: Files) -> tuple[str, ...]:
     return tuple(sorted({directory_of(file.key) for file in files}))
 
 
+LOOKS = (1, 2)
+"""Of the oldest, for the younger ones to yield. Production looks oftener: each look is one more
+chance, none is another decision."""
+
+
 def may_start(job: Job) -> Steps:
     """Whether an excluding job is alone, and a `fail` job's destination empty."""
     if job.mode not in EXCLUDING:
         return True
-    records = yield from _others(job)
-    for key in records:
-        record = yield from read(key)
-        if record is not None and record.state != "closed" and _excludes(job, record):
-            return False
+    alone = False
+    for _number in LOOKS:
+        alone = True
+        own: Record | None = None
+        records = yield from _others(job)
+        for key in records:
+            record = yield from read(key)
+            if record is None or record.state == "closed" or not _excludes(job, record):
+                continue
+            if own is None:
+                own = yield from read(job.record)
+            if not _yields(record, own):
+                return False
+            alone = False
+            del record
+        del records, own
+        if alone or not job.keeps("the oldest waits"):
+            alone = True
+            break
+    if not alone:
+        return False
     if job.mode == "fail":
         there = yield List("")
         return not there
     return True
+
+
+def _yields(other: Record, own: Record | None) -> bool:
+    """Whether another job will yield. Which of two is the older is the order of their UUIDs: the
+    search starts them in either order, so a younger one may have looked first."""
+    if other.state in ("aborting", "reverting", "reverted"):
+        return True
+    if own is None or not own.state == other.state == "running":
+        return False
+    return own.uuid < other.uuid
 
 
 def _excludes(job: Job, other: Record) -> bool:

@@ -1,0 +1,415 @@
+"""`force_abort`: every record has a way out, it says what it gives up, and it touches nothing that
+is not the job's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
+from magic_committer.job import JOB_METADATA
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.machine import DAY, Crash, Machine, crash
+
+UNDONE = {
+    "running": "aborted",
+    "aborting": "aborted",
+    "committing": "reverted",
+    "reverting": "reverted",
+    "reverted": "reverted",
+}
+
+
+def record_of(job: mc.Job) -> str:
+    """Key of a job's record."""
+    return f"t/__magic_job-{job.id}/job.json"
+
+
+def uuid_of(job: mc.Job) -> str:
+    """The UUID that its setup drew."""
+    return next(found.uuid for found in mc.inspect(DEST) if found.id == job.id)
+
+
+def damage(s3: MemoryStore, job: mc.Job, body: bytes = b"{", uuid: str | None = None) -> None:
+    """Somebody writes something else over a job's record."""
+    info = s3.head(record_of(job))
+    metadata = dict(info.metadata or {}) if uuid is None else {JOB_METADATA: uuid}
+    s3.put_object(record_of(job), body, metadata=metadata)
+
+
+def drop(s3: MemoryStore, ending: str) -> None:
+    """Somebody deletes control objects."""
+    for key in control(s3):
+        if ending in key:
+            s3.delete_object(key)
+
+
+def keys_of(job: mc.Job, s3: MemoryStore) -> list[str]:
+    """The control objects in a job's directory."""
+    return [key for key in control(s3) if f"/__magic_job-{job.id}/" in key]
+
+
+# What can be undone is undone ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", sorted(UNDONE))
+def test_a_job_that_can_be_undone_is_undone_and_nothing_is_given_up(
+    machine: Machine, state: str
+) -> None:
+    """Nothing of it is visible, nothing open, and its record tells how it ended."""
+    job = machine.job(state, job_id="mine")
+    given = mc.force_abort(DEST, job.id)
+    assert (given.found, given.state, given.outcome) == (state, "closed", UNDONE[state])
+    assert given.report is not None
+    assert (given.visible, given.left_open, given.unread) == ((), (), ())
+    assert not visible(machine.s3)
+    assert not machine.s3.open_uploads()
+    assert mc.attach(DEST, job.id).outcome == UNDONE[state]
+
+
+def test_a_closed_job_is_left_as_it_is(machine: Machine) -> None:
+    """It has ended: its record goes on telling how."""
+    job = machine.job("closed", job_id="mine")
+    before = machine.s3.body(record_of(job))
+    assert mc.force_abort(DEST, "mine", older_than=0).outcome == "aborted"
+    assert machine.s3.body(record_of(job)) == before
+
+
+def test_a_job_without_a_record_is_not_found(s3: MemoryStore) -> None:
+    """There is nothing to give up, and what takes leftovers is named."""
+    with pytest.raises(mc.JobNotFound, match=r"magic_committer\.cleanup\('s3://bucket/t/'\)"):
+        mc.force_abort(DEST, "none")
+
+
+@pytest.mark.parametrize("state", [*sorted(UNDONE), "completed", "closed"])
+def test_a_look_changes_nothing(machine: Machine, state: str) -> None:
+    """``dry_run`` reads only, and tells what is visible."""
+    job = machine.job(state)
+    machine.s3.requests.clear()
+    given = mc.force_abort(DEST, job.id, dry_run=True)
+    assert given.dry_run
+    assert given.found == given.state == state
+    assert sorted(given.visible) == sorted(visible(machine.s3))
+    assert set(machine.s3.requests) <= {"get", "head", "list", "list_parts", "list_uploads"}
+
+
+# What cannot --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["committing", "reverting"])
+def test_a_job_whose_plan_is_gone_is_undone_by_what_its_tasks_left(
+    machine: Machine, state: str
+) -> None:
+    """Neither recover nor abort ends it; its pendingsets name its uploads: what is open is aborted,
+    what is visible deleted, and it is told that the record is gone."""
+    job = machine.job(state)
+    drop(machine.s3, "plan-")
+    with pytest.raises((mc.CommitIncomplete, mc.AbortIncomplete)):
+        mc.recover(DEST, job.id)
+    with pytest.raises(mc.AbortIncomplete):
+        mc.abort(DEST, job.id, revert=True)
+    given = mc.force_abort(DEST, job.id)
+    assert (given.state, given.outcome, given.visible) == ("absent", "", ())
+    assert given.deleted + given.aborted >= 2
+    assert not visible(machine.s3)
+    assert not machine.s3.open_uploads()
+    assert not control(machine.s3)
+
+
+def test_what_is_visible_and_cannot_be_deleted_is_told_by_name(machine: Machine) -> None:
+    """DELETE is forbidden: the file stays, and the report says so."""
+    job = machine.job("committing")
+
+    def denied(request: Request) -> None:
+        if request.verb == "delete_one" and request.key == "t/1.csv":
+            raise PermissionDenied("not allowed", status=403)
+
+    machine.s3.before = denied
+    given = mc.force_abort(DEST, job.id)
+    assert (given.state, given.visible, given.visible_files) == ("absent", ("t/1.csv",), 1)
+    assert visible(machine.s3) == {"t/1.csv": b"1"}
+    assert not machine.s3.open_uploads()
+
+
+def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine) -> None:
+    """The job's sweep would never end: the upload stays open, and is named."""
+    job = machine.job("running")
+    upload = machine.s3.open_uploads("t/2.csv")[0]
+
+    def denied(request: Request) -> None:
+        if request.verb == "abort_upload" and request.key == "t/2.csv":
+            raise PermissionDenied("not allowed", status=403)
+
+    machine.s3.before = denied
+    given = mc.force_abort(DEST, job.id)
+    assert given.state == "absent"
+    assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]
+    assert [u.key for u in machine.s3.open_uploads()] == ["t/2.csv"]
+    assert not control(machine.s3)
+
+
+def test_a_set_that_cannot_be_read_is_told_and_its_uploads_are_not_guessed(
+    machine: Machine,
+) -> None:
+    """A damaged pendingset of a committing job whose plan names it: the uploads of the others are
+    undone."""
+    job = machine.job("committing")
+    (damaged,) = (
+        key for key in control(machine.s3)
+        if key.endswith(".pendingset") and b"2.csv" in machine.s3.body(key)
+    )  # fmt: skip
+    metadata = {JOB_METADATA: uuid_of(job)}
+    machine.s3.put_object(damaged, b"{", metadata=metadata)
+    given = mc.force_abort(DEST, job.id)
+    assert given.state == "absent"
+    assert [line.split(":")[0] for line in given.unread] == [damaged]
+    assert not visible(machine.s3)
+    assert [upload.key for upload in machine.s3.open_uploads()] == ["t/2.csv"]
+
+
+# Completed ----------------------------------------------------------------------------------------
+
+
+def test_a_completed_job_keeps_its_files(machine: Machine) -> None:
+    """I7: it may have deleted what they replace. Only its record and control objects go."""
+    job = machine.job("completed")
+    machine.later(DAY)
+    given = mc.force_abort(DEST, job.id)
+    assert (given.state, given.outcome) == ("absent", "committed")
+    assert (sorted(given.visible), given.deleted) == (["t/1.csv", "t/2.csv"], 0)
+    assert len(visible(machine.s3)) == 2
+    assert not control(machine.s3)
+
+
+def test_a_completed_job_that_changed_lately_takes_a_word(machine: Machine) -> None:
+    """Its driver may be deleting what it replaces: refused, unless the caller says that it is
+    dead."""
+    job = machine.job("completed")
+    with pytest.raises(mc.JobTooYoung, match="older_than=0"):
+        mc.force_abort(DEST, job.id)
+    assert mc.attach(DEST, job.id).state == "completed"
+    assert mc.force_abort(DEST, job.id, older_than=0).state == "absent"
+
+
+def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
+    """It has completed, and is given up before it marks: its commit still says "committed", and
+    the marker is there."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+    At(
+        s3,
+        lambda r: r.verb == "put" and r.key == "t/_SUCCESS",
+        lambda: mc.force_abort(DEST, job.id, older_than=0),
+    )
+    report = job.commit()
+    assert (report.outcome, report.state) == ("committed", "absent")
+    assert set(s3.keys()) == {"t/1.csv", "t/_SUCCESS"}
+
+
+# Records that cannot be read ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job_id", [None, "mine"])
+@pytest.mark.parametrize("body", [b"", b"{", b'{"version": 2}', b"x" * 100_000])
+def test_a_record_that_cannot_be_read_has_a_way_out(
+    machine: Machine, job_id: str | None, body: bytes
+) -> None:
+    """Nothing else ends it. What is open is aborted; what is visible stays, for it may have
+    completed; both are told."""
+    job = machine.job("committing", job_id=job_id)
+    damage(machine.s3, job, body)
+    machine.later(DAY)
+    with pytest.raises((mc.FormatError, mc.StoreError)):
+        mc.abort(DEST, job.id, revert=True)
+    given = mc.force_abort(DEST, job.id)
+    assert (given.found, given.state, given.outcome) == ("unreadable", "absent", "")
+    assert given.visible == ("t/1.csv",)
+    assert visible(machine.s3) == {"t/1.csv": b"1"}
+    assert not machine.s3.open_uploads()
+    assert not control(machine.s3)
+
+
+def test_a_record_that_cannot_be_read_and_changed_lately_takes_a_word(machine: Machine) -> None:
+    """A newer version may be running the job: refused, and nothing is touched."""
+    job = machine.job("running")
+    damage(machine.s3, job)
+    before = set(machine.s3.keys()), machine.s3.open_uploads()
+    with pytest.raises(mc.JobTooYoung, match="newer version"):
+        mc.force_abort(DEST, job.id)
+    assert (set(machine.s3.keys()), machine.s3.open_uploads()) == before
+    assert mc.force_abort(DEST, job.id, older_than=0).state == "absent"
+
+
+def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> None:
+    """Between the look and the claim somebody writes a good record: the claim's condition fails,
+    and no upload of the job is touched."""
+    job = machine.job("running")
+    good = machine.s3.body(record_of(job))
+    damage(machine.s3, job)
+    machine.later(DAY)
+    At(
+        machine.s3,
+        lambda r: r.verb == "put" and r.key == record_of(job),
+        lambda: damage(machine.s3, job, good),
+    )
+    with pytest.raises(mc.JobError, match="changed by another process"):
+        mc.force_abort(DEST, job.id)
+    assert machine.s3.body(record_of(job)) == good
+    assert len(machine.s3.open_uploads()) == 3
+
+
+def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStore) -> None:
+    """A newer version's driver is alive, whatever was said: its swap does not win."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+
+    def given_up_meanwhile() -> None:
+        damage(s3, job)
+        mc.force_abort(DEST, job.id, older_than=0)
+
+    at = At(
+        s3,
+        lambda r: r.verb == "put" and r.key == record_of(job) and bool(r.if_match),
+        given_up_meanwhile,
+    )
+    with pytest.raises(mc.OutcomeUnknown):
+        job.commit()
+    assert at.done
+    assert not visible(s3)
+    assert not s3.open_uploads()
+
+
+@pytest.mark.parametrize("verb", ["abort_upload", "list_uploads", "delete", "delete_one"])
+def test_a_call_that_died_is_done_again_at_once(machine: Machine, verb: str) -> None:
+    """The claim that it left is nobody's record: no age is asked for, and the same end is
+    reached."""
+    job = machine.job("running", job_id="mine")
+    damage(machine.s3, job)
+    machine.later(DAY)
+    At(machine.s3, lambda r: r.verb == verb, crash)
+    with pytest.raises(Crash):
+        mc.force_abort(DEST, "mine")
+    machine.s3.before = None
+    assert b"given_up" in machine.s3.body(record_of(job))
+    assert mc.force_abort(DEST, "mine").state == "absent"
+    assert not machine.s3.open_uploads()
+    assert not control(machine.s3)
+
+
+def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine) -> None:
+    """The adapter sends it again and is told 412: what is there is our own."""
+    job = machine.job("running")
+    damage(machine.s3, job)
+    machine.later(DAY)
+
+    def twice(request: Request) -> None:
+        if request.verb == "put" and request.key == record_of(job):
+            machine.s3.before = None
+            request.effect()
+
+    machine.s3.before = twice
+    assert mc.force_abort(DEST, job.id).state == "absent"
+    assert not control(machine.s3)
+
+
+def test_an_unanswered_claim_gives_nothing_up(machine: Machine) -> None:
+    """Whether it landed is not known: no upload is touched, and the same call goes on from
+    there."""
+    job = machine.job("running")
+    damage(machine.s3, job)
+    machine.later(DAY)
+
+    def silent(request: Request) -> None:
+        if request.verb == "put":
+            raise Unanswered("no answer")
+
+    machine.s3.before = silent
+    with pytest.raises(Unanswered):
+        mc.force_abort(DEST, job.id)
+    machine.s3.before = None
+    assert len(machine.s3.open_uploads()) == 3
+    assert mc.force_abort(DEST, job.id).state == "absent"
+
+
+def test_a_store_without_conditional_delete_is_enough(machine: Machine) -> None:
+    """The record is exchanged for a claim by PUT, so that a plain DELETE takes nothing else."""
+    job = machine.job("completed")
+    machine.later(DAY)
+
+    def unknown(request: Request) -> None:
+        if request.verb == "delete_one" and request.if_match is not None:
+            raise NotSupported("not implemented", status=501)
+
+    machine.s3.before = unknown
+    assert mc.force_abort(DEST, job.id).state == "absent"
+    assert not control(machine.s3)
+
+
+# Nobody else's ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("forged", ["record", "plan gone"])
+def test_another_job_beside_it_is_not_touched(machine: Machine, forged: str) -> None:
+    """Its record, its sets and its uploads stay as they are, and it commits."""
+    neighbour = mc.start(DEST, job_id="other")
+    with neighbour.task("9") as task, task.open("9.csv", unique=True) as file:
+        file.write(b"9")
+    (key,) = (upload.key for upload in machine.s3.open_uploads())
+    job = machine.job("committing")
+    if forged == "record":
+        damage(machine.s3, job, uuid=uuid_of(neighbour))  # it says that it is the neighbour's
+    else:
+        drop(machine.s3, f"__magic_job-{job.id}/plan-")
+    machine.later(DAY)
+    theirs = {key: machine.s3.body(key) for key in keys_of(neighbour, machine.s3)}
+    mc.force_abort(DEST, job.id)
+    assert {key: machine.s3.body(key) for key in keys_of(neighbour, machine.s3)} == theirs
+    assert key in [upload.key for upload in machine.s3.open_uploads()]
+    neighbour.commit([task.result])
+    assert visible(machine.s3)[key] == b"9"
+
+
+@pytest.mark.parametrize("token", ["another job's", "none", "ours"])
+@pytest.mark.parametrize("key", ["t/9.csv", "elsewhere/9.csv"])
+def test_a_forged_set_reaches_no_upload_of_anybody_else(
+    machine: Machine, token: str, key: str
+) -> None:
+    """Whoever may write into the job's directory names an upload of somebody else: it is left
+    alone, and the set is told; with the job's own token, and below the destination, it is the
+    job's."""
+    job = machine.job("committing")
+    (source, *_) = (k for k in control(machine.s3) if k.endswith(".pendingset"))
+    victim = machine.s3.create_upload(key, attributes=mc.Attributes())
+    forged = orjson.loads(machine.s3.body(source))
+    forged.pop("contentSha256")
+    commit = forged["commits"][0]
+    commit["destinationKey"], commit["uploadId"] = key, victim.upload_id
+    commit["uri"] = f"s3a://bucket/{key}"
+    tokens = {"another job's": f"{'1' * 32}.a.0", "none": "", "ours": f"{uuid_of(job)}.a.0"}
+    commit["extraData"]["magic-committer.token"] = tokens[token]
+    machine.s3.put_object(
+        source.replace(".pendingset", "x.pendingset"), orjson.dumps(forged),
+        metadata={JOB_METADATA: uuid_of(job)},
+    )  # fmt: skip
+    drop(machine.s3, "plan-")
+    given = mc.force_abort(DEST, job.id)
+    open_uploads = [upload.upload_id for upload in machine.s3.open_uploads()]
+    taken = token == "ours" and key.startswith("t/")
+    assert (victim.upload_id in open_uploads) is not taken
+    assert bool(given.unread) is not taken
+
+
+def test_the_driver_that_is_slower_than_the_operator_is_told_the_truth(s3: MemoryStore) -> None:
+    """The job runs, and is aborted by force in the middle of its commit: nothing is published."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+    ask: Callable[[], object] = lambda: mc.force_abort(DEST, job.id)  # noqa: E731
+    At(s3, lambda r: r.verb == "put" and "/plan-" in r.key, ask)
+    with pytest.raises((mc.JobNotRunning, mc.OutcomeUnknown)):
+        job.commit()
+    assert not visible(s3)
+    assert not s3.open_uploads()

@@ -1,0 +1,207 @@
+"""Keys that a store cannot hold, or cannot list: refused where the file is opened, and once more
+before the decision. A job that has one is never stuck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit import long_names
+from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Track
+from magic_committer.runtime import Runtime
+from tests.promises.hands import DEST, control, visible
+
+LONG = "a" * 256
+STORE: list[MemoryStore] = []
+
+
+def file_backed(request: Request) -> None:
+    """A store whose keys are paths of files, as versitygw answers: it takes the upload and its
+    parts, and cannot make the file. In a directory that is not there it finds nothing, whatever the
+    name."""
+    elements = request.key.split("/")
+    long = [n for n, element in enumerate(elements) if len(element.encode()) > 255]
+    if not long:
+        return
+    above = "/".join(elements[: long[0]])
+    reads = request.verb in ("head", "get")
+    if reads and above and not any(key.startswith(f"{above}/") for key in STORE[-1].keys()):
+        return
+    if request.verb == "complete_upload":
+        raise Unanswered("internal error", status=500, code="InternalError", attempts=8)
+    if request.verb in ("head", "get", "put", "delete_one"):
+        raise InvalidRequest("key too long", status=400, code="KeyTooLongError")
+
+
+@pytest.fixture
+def files(s3: MemoryStore) -> Iterator[MemoryStore]:
+    """The same bucket, on a store of files."""
+    STORE.append(s3)
+    s3.before = file_backed
+    yield s3
+    s3.before = None
+    STORE.remove(s3)
+
+
+@pytest.mark.parametrize(
+    ("name", "track"),
+    [
+        (f"{LONG}/x.csv", "memory"),
+        (LONG, "memory"),
+        ("ä" * 128, "memory"),  # 256 bytes
+        ("a" * 248, "s3"),  # with `.pending`
+        (f"{LONG}/x.csv", "s3"),
+    ],
+)
+def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
+    files: MemoryStore, name: str, track: Track
+) -> None:
+    """The parts would be stored, and the file never: PathError before the upload is created."""
+    job = mc.start(DEST, track=track)
+    with pytest.raises(mc.PathError, match=r"cannot hold .* has \d+ bytes\. A store that keeps"):
+        job.task("1").open(name, unique=False)
+    assert files.requests["create_upload"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "track"), [("a" * 255, "memory"), ("a" * 247, "s3"), ("ä" * 127 + "b", "memory")]
+)
+def test_the_longest_name_that_fits_is_published(
+    files: MemoryStore, name: str, track: Track
+) -> None:
+    """255 bytes, ``.pending`` included where it is saved: no request more than for a short one."""
+    job = mc.start(DEST, track=track)
+    with job.task("1") as task, task.open(name, unique=False) as f:
+        f.write(b"x")
+    job.commit()
+    assert visible(files) == {f"t/{name}": b"x"}
+
+
+def test_the_token_of_the_job_counts(files: MemoryStore) -> None:
+    """A name of 250 bytes with the job's UUID in it has 286."""
+    job = mc.start(DEST, track="memory")
+    with pytest.raises(mc.PathError, match="has 286 bytes"):
+        job.task("1").open("a" * 250, unique=True)
+
+
+def test_a_plain_hadoop_file_is_asked_for_too(files: MemoryStore) -> None:
+    """``fence=False``: the `.pending` would be refused when the file is closed."""
+    with pytest.raises(mc.PathError, match="cannot hold"):
+        mc.open_magic(f"{DEST}/__magic/job-1/x/__base/{'a' * 248}", fence=False)
+    assert files.requests["create_upload"] == 0
+
+
+def test_s3_takes_long_elements(s3: MemoryStore) -> None:
+    """S3 has no such limit: the store is asked once, and the file is published."""
+    job = mc.start(DEST, track="memory")
+    with job.task("1") as task:
+        for part in range(3):
+            with task.open(f"p={LONG}/{part}.csv", unique=False) as f:
+                f.write(b"x")
+    before = s3.requests["get"]
+    job.commit([task.result])
+    assert len(visible(s3)) == 3
+    assert before == 1  # of all three names
+
+
+def test_a_long_directory_is_no_long_name(s3: MemoryStore) -> None:
+    """S3 takes 1,024 bytes for a key: what is asked for is no longer, whatever the directory."""
+
+    def strict(request: Request) -> None:
+        if len(request.key.encode()) > 1024:
+            raise InvalidRequest("key too long", status=400, code="KeyTooLongError")
+
+    s3.before = strict
+    long_names.refuse_long_element(Runtime(s3), f"t/{LONG}", "d/" * 450)
+    assert s3.requests["get"] == 1
+
+
+def test_a_store_that_may_not_be_asked_takes_the_name(s3: MemoryStore) -> None:
+    """No s3:GetObject, or an expired token: what cannot be told is not refused."""
+    job = mc.start(DEST, track="memory")
+
+    def denied(request: Request) -> None:
+        if request.verb == "get" and "x" * 256 in request.key:
+            raise PermissionDenied("not allowed", status=403)
+
+    s3.before = denied
+    with job.task("1") as task, task.open(LONG, unique=False) as f:
+        f.write(b"x")
+    job.commit([task.result])
+    assert visible(s3) == {f"t/{LONG}": b"x"}
+
+
+def written_by_others(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> mc.Job:
+    """A job with a task whose file an older version opened, which did not ask."""
+    job = mc.start(DEST, track="memory")
+    with monkeypatch.context() as older:
+        older.setattr(long_names, "ELEMENT_BYTES_MAX", 10_000)
+        with job.task("1") as task:
+            with task.open("short.csv", unique=False) as f:
+                f.write(b"x")
+            with task.open(LONG, unique=False) as f:
+                f.write(b"x")
+    return job
+
+
+def test_a_key_that_cannot_be_held_is_refused_before_the_decision(
+    files: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an older version, or Hadoop, has opened: nothing of the job becomes visible, and nothing
+    of it stays."""
+    job = written_by_others(files, monkeypatch)
+    with pytest.raises(mc.CommitRefused, match="cannot hold"):
+        job.commit()
+    assert not visible(files)
+    assert not files.open_uploads()
+
+
+def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
+    files: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HEAD 400, Complete 500, for ever: ``revert`` proves by a listing that nothing is there, and
+    the job ends without a trace."""
+    job = written_by_others(files, monkeypatch)
+    with monkeypatch.context() as older:
+        older.setattr(long_names, "ELEMENT_BYTES_MAX", 10_000)
+        with pytest.raises(mc.CommitIncomplete):
+            job.commit()
+    assert visible(files) == {"t/short.csv": b"x"}
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert not visible(files)
+    assert not files.open_uploads()
+    assert control(files) == [f"t/__magic_job-{job.id}/job.json"]
+
+
+# Control characters -------------------------------------------------------------------------------
+
+UNLISTED = ("\x00", "\x01", "\t", "\n", "\r", "\x1f", "\x7f", "\x85", "\x9f", "\ufffe", "\uffff")
+
+
+@pytest.mark.parametrize("character", UNLISTED)
+def test_a_character_that_listings_cannot_carry_is_refused_everywhere(
+    s3: MemoryStore, character: str
+) -> None:
+    """One such key breaks Ceph's listing of the whole prefix: no destination, no name, no
+    directory of a name and no magic path may hold it, and nothing is sent."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    s3.requests.clear()
+    for ask in (
+        lambda: mc.start(f"s3://bucket/a{character}b"),
+        lambda: mc.attach(f"s3://bucket/a{character}b", "1"),
+        lambda: mc.start(DEST, job_id=f"a{character}b"),
+        lambda: task.open(f"a{character}b"),
+        lambda: task.open(f"a{character}b/c.csv", unique=False),
+        lambda: mc.open_magic(f"{DEST}/__magic/job-1/x/__base/a{character}b", fence=False),
+        lambda: mc.inspect(f"s3://bucket/a{character}b"),
+        lambda: mc.recover(f"s3://bucket/a{character}b", "1"),
+        lambda: mc.cleanup(f"s3://bucket/a{character}b"),
+    ):
+        with pytest.raises(mc.PathError):
+            ask()
+    assert not s3.requests

@@ -1,0 +1,262 @@
+"""Of excluding jobs that start at once the oldest wins: who is younger yields, who is the oldest
+waits, and nobody goes on while another one is there (I6, I7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.conflict import YIELD_LOOKS_MAX
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.options import Mode
+from magic_committer.runtime import SystemClock
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, At, committed_task, control, visible
+
+JOBS = 8
+PATIENCE_SECONDS = 30.0
+WAITED_SECONDS = 7.75
+
+
+def is_record(request: Request) -> bool:
+    """A job writes its record."""
+    return request.verb == "put" and request.key.endswith("/job.json")
+
+
+def started(store: MemoryStore) -> list[str]:
+    """The ids of the jobs that have a record."""
+    return [key.split("__magic_job-")[1].split("/")[0] for key in control(store)]
+
+
+@pytest.fixture
+def clock() -> PatientClock:
+    """Of the store and everybody."""
+    return PatientClock()
+
+
+@pytest.fixture
+def store(clock: PatientClock) -> Iterator[MemoryStore]:
+    """A bucket."""
+    with memory_store(clock=clock) as s3:
+        yield s3
+        s3.before = s3.after = None
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> None:
+    """All have written their records before any looks. The others are told to whom they yield; what
+    they tried works when it has ended."""
+    with memory_store(clock=SystemClock()) as s3:
+        gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
+        met = threading.local()
+
+        def all_set_up(request: Request) -> None:
+            looks = request.verb == "list" and request.key == "t/__magic_job-"
+            if looks and not getattr(met, "done", False):
+                met.done = True
+                gate.wait()
+
+        won: list[mc.Job] = []
+        lost: list[mc.ConflictingJob] = []
+
+        def start(number: int) -> None:
+            try:
+                won.append(mc.start(DEST, mode=mode, job_id=f"job-{number}" if given else None))
+            except mc.ConflictingJob as error:
+                lost.append(error)
+
+        s3.before = all_set_up
+        threads = [threading.Thread(target=start, args=(number,)) for number in range(JOBS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        s3.before = None
+        assert (len(won), len(lost)) == (1, JOBS - 1)
+        assert all("Try again when it has ended" in str(error) for error in lost)
+        committed_task(won[0], "1", {"a.csv": b"1"})
+        won[0].commit()
+        assert visible(s3) == {"t/a.csv": b"1"}
+        if mode == "replace":
+            mc.start(DEST, mode=mode).abort()
+
+
+class Cut(BaseException):
+    """The process is gone."""
+
+
+def cut() -> None:
+    """Kill the actor here."""
+    raise Cut
+
+
+def interrupting(store: MemoryStore, deed: Callable[[], object]) -> At:
+    """Something is done when the next job has set up and looks."""
+    return At(store, lambda r: r.verb == "list" and r.key == "t/__magic_job-", deed)
+
+
+def test_a_younger_one_yields_at_once_and_says_to_whom(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """It need not wait, and takes its record back."""
+    first = mc.start(DEST, mode="replace")
+    clock.sleep(5)
+    before = clock.ahead
+    with pytest.raises(mc.ConflictingJob, match=f"{first.id}.*running.*this one yields to it"):
+        mc.start(DEST, mode="replace")
+    assert clock.ahead == before
+    assert started(store) == [first.id]
+
+
+def test_the_oldest_waits_until_the_younger_one_has_yielded(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """It sees the record of a younger one, which is gone at its second look: it wins."""
+
+    def set_up() -> None:
+        clock.sleep(5)
+        mc.start(DEST, job_id="x")
+        body = store.body("t/__magic_job-x/job.json").replace(b'"append"', b'"replace"')
+        store.put_object("t/__magic_job-x/job.json", body)
+
+    interrupting(store, set_up)
+    sleep = clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        store.delete_object("t/__magic_job-x/job.json")
+
+    clock.sleep = meanwhile  # type: ignore[method-assign]
+    job = mc.start(DEST, mode="replace")
+    assert started(store) == [job.id]
+
+
+def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
+    older = mc.start(DEST, mode="replace", job_id="x")
+    stop = At(store, lambda r: r.verb == "list", cut)
+    with pytest.raises(Cut):
+        older.abort()
+    assert stop.done
+    store.before = None
+    clock.sleep(5)
+    sleep = clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        sleep(seconds)
+        mc.recover(DEST, "x")
+
+    clock.sleep = meanwhile  # type: ignore[method-assign]
+    job = mc.start(DEST, mode="replace")
+    assert mc.attach(DEST, "x").state == "closed"
+    assert job.state == "running"
+
+
+def test_a_younger_one_that_looked_first_goes_on_and_the_oldest_yields(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """The older one's record came late: the younger one has seen nobody and runs. That it is the
+    oldest is no leave to go on: it waits, and is refused."""
+    others: list[mc.Job] = []
+
+    def younger_first() -> None:
+        clock.ahead += 5
+        others.append(mc.start(DEST, mode="replace"))
+        clock.ahead -= 5
+
+    At(store, is_record, younger_first)
+    before = clock.ahead
+    with pytest.raises(mc.ConflictingJob, match="it is younger, and has not yielded"):
+        mc.start(DEST, mode="replace")
+    assert clock.ahead - before == WAITED_SECONDS
+    assert started(store) == [others[0].id]
+    committed_task(others[0], "1", {"a.csv": b"1"})
+    others[0].commit()
+    assert visible(store) == {"t/a.csv": b"1"}
+
+
+def test_a_younger_one_that_has_decided_is_not_waited_for(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """It looked before the older one's record was there, and completes now: it may take hours."""
+
+    def younger_first() -> None:
+        clock.ahead += 5
+        job = mc.start(DEST, mode="replace")
+        committed_task(job, "1", {"a.csv": b"1"})
+        stop = At(store, lambda r: r.verb == "complete_upload", cut)
+        with pytest.raises(Cut):
+            job.commit()
+        assert stop.done
+        store.before = None
+        clock.ahead -= 5
+
+    At(store, is_record, younger_first)
+    before = clock.ahead
+    with pytest.raises(mc.ConflictingJob, match="committing"):
+        mc.start(DEST, mode="replace")
+    assert clock.ahead == before
+
+
+def test_a_dead_older_one_is_named_with_what_ends_it(
+    store: MemoryStore, clock: PatientClock
+) -> None:
+    """Nobody can tell that it is dead: the call that ends it is in the hint, and the next try
+    works."""
+    dead = mc.start(DEST, mode="replace")
+    clock.sleep(3600)
+    with pytest.raises(mc.ConflictingJob, match=r"recover\(.*older_than=0\)") as raised:
+        mc.start(DEST, mode="replace")
+    assert dead.id in str(raised.value)
+    mc.recover(DEST, dead.id, older_than=0)
+    mc.start(DEST, mode="replace").abort()
+
+
+def test_the_looks_are_bounded(store: MemoryStore, clock: PatientClock) -> None:
+    """A younger one that died before it looked: the oldest gives up after eight seconds, and a
+    listing for each look."""
+    dead: list[mc.Job] = []
+
+    def set_up() -> None:
+        clock.sleep(5)
+        store.before = None
+        job = mc.start(DEST, job_id="dead")
+        body = store.body("t/__magic_job-dead/job.json").replace(b'"append"', b'"replace"')
+        store.put_object("t/__magic_job-dead/job.json", body)
+        dead.append(job)
+        store.before = count
+
+    looks: list[str] = []
+
+    def count(request: Request) -> None:
+        if request.verb == "list" and request.key == "t/__magic_job-":
+            looks.append(request.key)
+
+    interrupting(store, set_up)
+    with pytest.raises(mc.ConflictingJob, match="has not yielded"):
+        mc.start(DEST, mode="replace")
+    assert len(looks) == YIELD_LOOKS_MAX - 1  # the first was the one that was interrupted
+
+
+def test_of_one_second_the_uuids_tell(store: MemoryStore, clock: PatientClock) -> None:
+    """Last-Modified has whole seconds. Of two jobs of one second the one with the greater UUID
+    yields at once, and the other one waits for it: each knows what the other one does."""
+    ways: set[bool] = set()
+    for _ in range(40):
+        clock.ahead += 1.0 - clock.now() % 1.0  # a second begins
+        first = mc.start(DEST, mode="replace")
+        before = clock.ahead
+        with pytest.raises(mc.ConflictingJob) as raised:
+            mc.start(DEST, mode="replace")
+        waited = clock.ahead > before
+        assert waited is ("has not yielded" in str(raised.value))
+        assert waited is (str(raised.value.job_id) < first.id)
+        ways.add(waited)
+        first.abort()
+    assert ways == {True, False}
