@@ -6,6 +6,7 @@ Start with `write` (one process) or `start` (many). The README tells the rest, `
 from magic_committer.api import attach, open_magic, start, write
 from magic_committer.errors import (
     AbortIncomplete,
+    AlreadyVisible,
     CommitIncomplete,
     CommitRefused,
     ConditionsNotSupported,
@@ -54,6 +55,7 @@ from magic_committer.writing import Writing
 __all__ = [
     "AbortIncomplete",
     "Adoption",
+    "AlreadyVisible",
     "Attributes",
     "CleanupReport",
     "CommitIncomplete",

@@ -322,6 +322,35 @@ class JobTooYoung(JobError):
         self.limit = limit
 
 
+class AlreadyVisible(JobError):
+    """A Hadoop job cannot simply be aborted: before its JVM died it made files visible. An abort
+    would leave these, and take the others away for good. Nothing was decided.
+
+    Attributes:
+        files: how many files its tasks committed. visible: how many of them are visible.
+        doubtful: files of which nobody can tell: the upload has ended, an object of its size is at
+            its key, and the ETag does not tell whose it is (SSE-KMS; or somebody wrote over it).
+        keys: the first of these, and of the visible ones.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        files: int = 0,
+        visible: int = 0,
+        doubtful: int = 0,
+        keys: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, job_id=job_id, hint=hint)
+        self.files = files
+        self.visible = visible
+        self.doubtful = doubtful
+        self.keys = tuple(keys)
+
+
 class OutcomeUnknown(JobError):
     """Whether the job was decided cannot be told: the record is absent, or cannot be read."""
 

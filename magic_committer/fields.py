@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from magic_committer import documents
 from magic_committer.documents import Invalid, Reader
 from magic_committer.store import KEY_BYTES_MAX
@@ -122,6 +124,21 @@ def statistics(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     # The five empty maps of each commit of a set are one value in memory.
     same = value == EMPTY_STATISTICS and tuple(value) == tuple(EMPTY_STATISTICS)
     return EMPTY_STATISTICS if same else value
+
+
+def metrics(document: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Counters that nothing depends on. Of a fraction the whole part, as Hadoop reads it."""
+    values = documents.mapping(document, name)
+    whole = {k: int(v) if isinstance(v, float) else v for k, v in values.items()}
+    return documents.integers({name: whole}, name)
+
+
+def diagnostics(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Texts; of a number or true its JSON, as Hadoop reads it."""
+    values = documents.mapping(document, name)
+    scalar = (bool, int, float)
+    told = {k: orjson.dumps(v).decode() if isinstance(v, scalar) else v for k, v in values.items()}
+    return documents.texts({name: told}, name)
 
 
 def filenames(document: Mapping[str, Any], name: str) -> tuple[str, ...]:

@@ -103,6 +103,23 @@ def leave_job(
     return job
 
 
+def leave_marker(store: MemoryStore, job: HadoopJob, release: str, **changes: Any) -> bytes:
+    """Put a job's `_SUCCESS` on a store, as its committer writes it when all is visible."""
+    text = (GOLDEN / release / "magic" / "_SUCCESS.json").read_text(encoding="utf-8")
+    document = json.loads(text.replace(GOLDEN_ID, job.id).replace(f"g/p{release}-magic/", "t/"))
+    body = json.dumps(document | changes).encode()
+    store.put_object("t/_SUCCESS", body)
+    return body
+
+
+def complete(store: MemoryStore, job: HadoopJob, many: int | None = None) -> list[str]:
+    """Complete the first uploads of a job, as its JVM did before it died; their keys."""
+    keys = sorted(job.uploads)[:many]
+    for key in keys:
+        store.complete_upload(key, job.uploads[key], job.parts[key])
+    return keys
+
+
 def _upload(
     store: MemoryStore, job: HadoopJob, commit: dict[str, Any], content: bytes
 ) -> tuple[str, dict[str, str]]:

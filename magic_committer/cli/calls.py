@@ -13,8 +13,11 @@ from magic_committer.cli.shell import Shell
 from magic_committer.errors import (
     KEYS_NAMED_MAX,
     AbortIncomplete,
+    AlreadyVisible,
     CommitIncomplete,
+    CommitRefused,
     JobError,
+    JobExists,
     JobNotRunning,
     OutcomeUnknown,
 )
@@ -22,20 +25,31 @@ from magic_committer.job import State
 from magic_committer.options import S3Options
 from magic_committer.paths import Destination
 
+ENDING = ("commit", "abort", "recover")
+"""Commands that adopt a Hadoop job, if they are told to."""
+
 
 class Calls:
     """The commands about one job. As a context manager: errors that leave the block speak them."""
 
-    def __init__(self, shell: Shell, dest: Destination, job_id: str) -> None:
+    def __init__(self, shell: Shell, dest: Destination, job_id: str, verb: str) -> None:
+        """
+        Args:
+            verb: of the command that runs.
+        """
         self.dest = dest
         self.job_id = job_id
+        self.verb = verb
+        self.adopting: tuple[str, ...] = ()
+        """What each command that ends the job needs while it is Hadoop's."""
         self._shell = shell
 
     def __call__(self, verb: str, *more: str) -> str:
         """``magic-committer job <verb> <path> <job> <more>``: quoted for a shell, in backticks."""
         s3 = self._shell.s3
         way = (("--profile", s3.profile), ("--region", s3.region), ("--endpoint-url", _shown(s3)))
-        words = ["magic-committer", "job", verb, self.dest.url, self.job_id, *more]
+        words = ["magic-committer", "job", verb, self.dest.url, self.job_id]
+        words += [*self.adopting, *more] if verb in ENDING else more
         words += [word for name, value in way if value for word in (name, value)]
         return f"`{shlex.join(words)}`"
 
@@ -64,6 +78,18 @@ class Calls:
                 )
             case CommitIncomplete():
                 return f"Never abort it; finish it, as often as it takes: {self('recover')}"
+            case AlreadyVisible():
+                return (
+                    f"Finish it: {self('commit')}; or leave these files there and abort the rest:"
+                    f" {self('abort', '--leave-visible')}"
+                )
+            case CommitRefused(report=None):  # Hadoop's: nothing was decided
+                return (
+                    "Nothing was decided. Add --accept and a key for each that is right as it is,"
+                    f" or abort it: {self('abort')}"
+                )
+            case JobExists():  # somebody else was faster
+                return f"It needs no adoption any more: {self(self.verb)}"
             case AbortIncomplete():
                 return (
                     f"Do it again: {self('recover')}. If that never ends, see what giving it up"

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from magic_committer.cli.calls import Calls
-from magic_committer.cli.quantities import age_words, counted, pending_words
+from magic_committer.cli.quantities import age_words, counted, duration, pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
 from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import Prospect
 from magic_committer.errors import (
     CommitRefused,
@@ -21,14 +22,14 @@ from magic_committer.errors import (
     JobTooYoung,
     name_some,
 )
-from magic_committer.job import JobRecord, State
-from magic_committer.options import FAILING
+from magic_committer.job import JobRecord, StartedJob, State
+from magic_committer.options import FAILING, Options
 from magic_committer.paths import Destination, JobPaths
-from magic_committer.recovery.adoption import Adoption, adopt_job, prospect_of
+from magic_committer.recovery.adoption import Adoption, adopt_job, prospect_of, started_of
 from magic_committer.recovery.finish import committer_of
 from magic_committer.recovery.look import inspect_job
 from magic_committer.recovery.show import job_ids
-from magic_committer.recovery.values import DEAD_SECONDS, FoundJob
+from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob
 from magic_committer.runtime import ProgressFunction, Runtime
 
 IDS_NAMED_MAX = 10
@@ -69,9 +70,12 @@ class Ending:
             JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
         """
         dest, job_id = calls.dest, calls.job_id
+        default = settled == LEFTOVER_SECONDS
+        calls.adopting = ("--adopt", *(() if default else ("--older-than", duration(settled))))
         ending = cls(shell, shell.runtime(dest.bucket, progress), calls, settled)
         ending.seen = records.read(ending.runtime, JobPaths(dest, job_id).record)
         if ending.seen is not None:
+            calls.adopting = ()
             return ending
         if not adopt and (found := ending.look()).kind == "hadoop":
             raise JobError(
@@ -79,7 +83,8 @@ class Ending:
                 f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
                 f" {age_words(found.age)} ago",
                 job_id=job_id,
-                hint=f"If its JVM is dead, add --adopt. Look at it first: {calls('show')}",
+                hint=f"Look at it first: {calls('show')}. If its JVM is dead, add --adopt:"
+                f" {calls(calls.verb)}",
             )
         try:
             ending.adoption = adopt_job(
@@ -88,7 +93,8 @@ class Ending:
         except JobNotFound as error:
             raise not_found(ending.runtime, dest, job_id) from error
         except JobTooYoung as error:
-            error.hint = "Wait; or, if you know that it cannot, add --older-than 0"
+            calls.adopting = ("--adopt", "--older-than", "0")
+            error.hint = f"Wait; or, if you know that it cannot: {calls(calls.verb)}"
             raise
         return ending
 
@@ -123,9 +129,22 @@ class Ending:
         """What is said before the question, of a job that is to be adopted."""
         if self.adoption is None:
             return ""
+        older = self.adoption.older()
         return (
             f"Job {self.calls.job_id} is Hadoop's and changed {age_words(self.adoption.age)} ago;"
-            " adopt it only if its JVM is dead. "
+            f" adopt it only if its JVM is dead{older and f'; {older}'}. "
+        )
+
+    @property
+    def has_committed(self) -> bool:
+        """It is to be adopted, and `_SUCCESS` tells that Hadoop has committed it."""
+        return self.adoption is not None and self.adoption.committed
+
+    def sweep_question(self) -> str:
+        """What to ask before a job is adopted that has committed."""
+        return (
+            f"{self.warning}It has committed: _SUCCESS names it, and stays as it is. Take away what"
+            f" job {self.calls.job_id} left?"
         )
 
     @property
@@ -134,9 +153,21 @@ class Ending:
         undone = self.state in (State.COMMITTING, State.REVERTING)
         return WRITTEN_OVER if undone and self.record().terms.mode not in FAILING else ""
 
-    def question(self) -> str:
-        """What to ask before the job is aborted or undone."""
-        job_id, found = self.calls.job_id, self.look()
+    def question(self, leave_visible: bool = False) -> str:
+        """What to ask before the job is aborted or undone.
+
+        Raises:
+            JobError: Hadoop has committed it, wholly or (`AlreadyVisible`) in part.
+        """
+        job_id = self.calls.job_id
+        if self.has_committed:
+            raise JobError(
+                f"job {job_id!r} has committed: _SUCCESS names it, so there is nothing to abort",
+                job_id=job_id,
+                hint=f"Take away what it left: {self.calls('commit')}",
+            )
+        stays = self._stays(leave_visible)
+        found = self.look()
         if self.state is State.COMMITTING:
             return (
                 f"{self.loss}Undo job {job_id}, which is committing: abort its uploads, and"
@@ -146,9 +177,24 @@ class Ending:
             return f"{self.loss}Finish undoing job {job_id}, which is {self.state}?"
         many = pending_words(found.tasks, found.files, found.bytes)
         if self.seen is None:
-            return f"{self.warning}Abort job {job_id}: {many}?"
+            return f"{self.warning}Abort job {job_id}: {many}{stays}?"
         changed = f"which runs and changed {age_words(found.age)} ago"
-        return f"Abort job {job_id}, {changed}: {many}?"
+        return f"Abort job {job_id}, {changed}: {many}{stays}?"
+
+    def _stays(self, leave_visible: bool) -> str:
+        """Of a Hadoop job: what an abort leaves visible."""
+        if self.state not in (State.RUNNING, State.ABSENT):
+            return ""
+        if self.adoption is not None:
+            job = started_of(self.runtime, self.calls.dest, self.adoption)
+        elif self.record().adopted:
+            job = StartedJob.attached(self.record(), self.calls.dest.url, "")
+        else:
+            return ""
+        stays = refuse_if_published(
+            self.runtime, job, Options().commit_threads, leave_visible=leave_visible
+        )
+        return stays and f"; {stays}"
 
     def prospect(self, wanted: int | list[str] | None, accept: tuple[str, ...]) -> Prospect:
         """What a commit would publish now.
@@ -175,14 +221,13 @@ class Ending:
                 f"job {job_id!r} cannot be committed: {name_some(found.problems, PROBLEMS_MAX)}",
                 job_id=job_id,
                 problems=found.problems,
-                hint="Nothing was decided. Take keys as they are with --accept KEY, or abort it:"
-                f" {self.calls('abort')}",
             )
         if not found.tasks and wanted is None:
             raise JobError(
                 f"job {job_id!r} has no committed task",
                 job_id=job_id,
-                hint=f"If it is right that it has none, add --expect 0; else {self.calls('abort')}",
+                hint="If it is right that it has none:"
+                f" {self.calls('commit', '--expect', '0')}; else {self.calls('abort')}",
             )
         return found
 
@@ -191,7 +236,7 @@ class Ending:
         dest, job_id = self.calls.dest, self.calls.job_id
         if self.adoption is not None:
             adopt_job(self.runtime, dest, job_id, older_than=self.settled)
-            self.adoption = None
+            self.adoption, self.calls.adopting = None, ()
             self.seen = records.read(self.runtime, JobPaths(dest, job_id).record)
         if self.seen is None:
             raise not_found(self.runtime, dest, job_id)

@@ -27,7 +27,7 @@ def give_up(
     shell: Shell, path: Destination, job_id: str, older_than: float, *, dry_run: bool, yes: bool
 ) -> int:
     """Look, ask, and give the job up; the exit code."""
-    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+    with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
         runtime = shell.runtime(path.bucket, progress)
         try:
             look = force_abort(runtime, path, job_id, older_than=older_than, dry_run=True)

@@ -73,6 +73,11 @@ _settled = click.option(
     help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
     " may still land. With --force: the same, of a job whose record does not tell.",
 )  # fmt: skip
+_leave_visible = click.option(
+    "--leave-visible", is_flag=True,
+    help="Of a Hadoop job whose JVM died while it committed: abort the rest all the same; the files"
+    " that are visible stay.",
+)  # fmt: skip
 _dry_run = click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
@@ -178,9 +183,11 @@ def commit(
     if expect is not None and tasks:
         raise click.UsageError("give --expect or --task, not both")
     wanted = list(tasks) or expect
-    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+    with shell.progress() as progress, Calls(shell, path, job_id, "commit") as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
-        if ending.state in (State.RUNNING, State.ABSENT):
+        if ending.has_committed:
+            files, question = None, ending.sweep_question()
+        elif ending.state in (State.RUNNING, State.ABSENT):
             files = ending.prospect(wanted, accept)
             many = pending_words(len(files.tasks), files.files, files.bytes)
             question = f"{ending.warning}Commit job {job_id}: make visible {many}?"
@@ -205,6 +212,7 @@ def commit(
     "--force", is_flag=True,
     help="The last way out: what cannot be undone is told, and given up with the job's record.",
 )  # fmt: skip
+@_leave_visible
 @_adopt
 @_settled
 @_dry_run
@@ -215,6 +223,7 @@ def abort(
     job_id: str,
     revert: bool,
     force: bool,
+    leave_visible: bool,
     adopt: bool,
     settled: float,
     dry_run: bool,
@@ -226,6 +235,8 @@ def abort(
     is visible at a key that held another object before, the file is deleted, and the old object is
     gone.
 
+    A Hadoop job of which files are visible already is refused: ``job commit --adopt`` finishes it.
+
     With --force a job ends whatever its record says, also if that cannot be read: it is undone as
     far as that goes, and the rest is named and left, for nobody can finish or undo it any more.
     """
@@ -233,12 +244,12 @@ def abort(
         raise click.UsageError("--force is for jobs that have a record: leave --adopt out")
     if force:
         return give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
-    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+    with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
         reverting = ending.state == State.COMMITTING and revert
         if ending.outcome == "committed" and not reverting:
             raise ended_by_record(ending.record())
-        question = ending.question()
+        question = ending.question(leave_visible)
         if dry_run:
             ending.tell(question)
             return exits.OK
@@ -246,13 +257,16 @@ def abort(
             if yes and reverting and ending.loss:  # who is asked reads it in the question
                 shell.note(f"magic-committer: {ending.loss.strip()}")
             shell.confirm(question, yes=yes)
-        return _report(shell, abort_job(ending.runtime, path, ending.take(), revert=revert))
+        seen = ending.take()
+        report = abort_job(ending.runtime, path, seen, revert=revert, leave_visible=leave_visible)
+        return _report(shell, report)
 
 
 @command(job, "recover", "Finish it as it was decided.")
 @_path
 @_job
 @_accept
+@_leave_visible
 @_adopt
 @click.option(
     "--older-than", type=DURATION, metavar="AGE",
@@ -266,6 +280,7 @@ def recover(
     path: Destination,
     job_id: str,
     accept: tuple[str, ...],
+    leave_visible: bool,
     adopt: bool,
     older_than: float | None,
     dry_run: bool,
@@ -273,12 +288,12 @@ def recover(
 ) -> int:
     """Finish a job whose driver is dead: forward what was decided, back what was not.
 
-    A Hadoop job that is adopted was not decided, so it is aborted; ``job commit --adopt`` commits
-    it.
+    A Hadoop job that is adopted was not decided, so it is aborted, unless files of it are visible
+    already; ``job commit --adopt`` commits it. One that _SUCCESS names is swept.
     """
     settled = LEFTOVER_SECONDS if older_than is None else older_than
     limit = DEAD_SECONDS if older_than is None else older_than
-    with shell.progress() as progress, Calls(shell, path, job_id) as calls:
+    with shell.progress() as progress, Calls(shell, path, job_id, "recover") as calls:
         try:
             ending = Ending.find(shell, progress, calls, adopt, settled)
         except JobNotFound:
@@ -287,28 +302,35 @@ def recover(
                 raise
             return _recovered(shell, told)
         if ending.adoption is not None:
-            question, limit = ending.question(), 0.0
+            swept = ending.has_committed
+            question = ending.sweep_question() if swept else ending.question(leave_visible)
+            limit = 0.0
             if dry_run:
                 ending.tell(question)
                 return exits.OK
         else:
-            would = _recover(ending, limit, accept, dry_run=True)
+            would = _recover(ending, limit, accept, leave_visible, dry_run=True)
             if dry_run or would.state == State.CLOSED:
                 return _recovered(shell, would)
             question = f"Job {job_id} is {would.state}; {would.did}. Go on?"
         shell.confirm(question, yes=yes)
         ending.take()
-        return _recovered(shell, _recover(ending, limit, accept, dry_run=False))
+        return _recovered(shell, _recover(ending, limit, accept, leave_visible, dry_run=False))
 
 
 def _recover(
-    ending: Ending, older_than: float, accept: tuple[str, ...], *, dry_run: bool
+    ending: Ending,
+    older_than: float,
+    accept: tuple[str, ...],
+    leave_visible: bool,
+    *,
+    dry_run: bool,
 ) -> Recovery:
     calls = ending.calls
     try:
         return recover_job(
             ending.runtime, calls.dest, calls.job_id,
-            older_than=older_than, accept=accept, dry_run=dry_run,
+            older_than=older_than, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
         )  # fmt: skip
     except JobTooYoung as error:
         dead = calls("recover", "--older-than", "0")

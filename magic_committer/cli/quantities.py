@@ -29,6 +29,11 @@ def parse_duration(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(words))
 
 
+def duration(seconds: float) -> str:
+    """What `parse_duration` reads as so many seconds: ``"90s"``."""
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s" if seconds else "0"
+
+
 def age_words(seconds: float | None) -> str:
     """``"3.2 h"``; "?" where a store does not tell."""
     if seconds is None:

@@ -25,6 +25,8 @@ HINTS = {
     "": "Ask again later what its record says: magic_committer.inspect(its destination)",
 }
 """What to do with a job of an outcome."""
+ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
+"""The same for a Hadoop job that was adopted and aborted."""
 
 
 def outcome_of(record: JobRecord) -> str:
@@ -48,7 +50,10 @@ def ended_by_record(record: JobRecord) -> JobNotRunning:
     """The same, from the stored record."""
     who = record.decider
     by = f" (decided by {who.role} on {who.host}, pid {who.pid})" if who else ""
-    return ended(record.id, record.state, outcome_of(record), by)
+    error = ended(record.id, record.state, outcome_of(record), by)
+    if record.adopted and error.outcome == "aborted":
+        error.hint = ABORTED_HADOOPS
+    return error
 
 
 def committed_by_marker(runtime: Runtime, job: StartedJob) -> bool:

@@ -78,6 +78,7 @@ def recover(
     *,
     older_than: Age = DEAD_SECONDS,
     accept: Collection[str] = (),
+    leave_visible: bool = False,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -95,10 +96,12 @@ def recover(
         older_than: a `timedelta` or seconds, by the store's clock. 0 is your word that the driver
             is dead; should it live all the same, it is told that its job was aborted.
         accept: keys that an earlier call named as unresolved: what is there now is right.
+        leave_visible: of a Hadoop job that was adopted: as of `abort`.
         dry_run: change nothing; say in ``did`` what would be done.
 
     Raises:
         JobTooYoung: it is running and may be alive: wait.
+        AlreadyVisible: see ``leave_visible``. Nothing was decided; `Job.commit` finishes it.
         CommitIncomplete: not all is visible yet. ``unfinished``: recover again. ``unresolved``:
             nobody can tell whether these files were published: see ``accept``, or
             `abort` with ``revert=True``.
@@ -113,6 +116,7 @@ def recover(
         job_id,
         older_than=seconds("older_than", older_than),
         accept=accept,
+        leave_visible=leave_visible,
         dry_run=dry_run,
         options=options,
     )
@@ -124,6 +128,7 @@ def abort(
     job_id: str,
     *,
     revert: bool = False,
+    leave_visible: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
@@ -135,8 +140,12 @@ def abort(
             what is visible of it is deleted. **What it wrote over does not come back**: where one
             of its files is visible at a key that held another object, that object is gone. Refused
             once it has completed, for then it may have deleted what it replaces.
+        leave_visible: also a Hadoop job that was adopted and of which files are visible, because
+            its JVM died while it committed: the others are aborted, and **what is visible stays**:
+            the table is torn for good. `Job.commit` finishes it instead.
 
     Raises:
+        AlreadyVisible: see ``leave_visible``. Nothing was decided.
         JobNotFound: there is no record: it may have committed, been aborted, or never been.
         JobNotRunning: it is committed, or is committing and ``revert`` is not given.
         AbortIncomplete: not all is undone yet: call it again.
@@ -150,7 +159,10 @@ def abort(
             job_id=job_id,
             hint="It may have ended, either way, or never been: look at the destination",
         )
-    return abort_job(runtime, destination, seen, revert=revert, options=options)
+    return abort_job(
+        runtime, destination, seen,
+        revert=revert, leave_visible=leave_visible, options=options,
+    )  # fmt: skip
 
 
 @patient()
@@ -215,8 +227,9 @@ def adopt(
     ``attach(dest, job_id).commit()`` publishes what its tasks committed, `abort` aborts all uploads
     that it names, and `inspect`, `recover` and `cleanup` treat it as any other: do one of the two
     soon, for a cleanup aborts it when nothing of it has changed for a day. A commit that finds
-    something wrong with it decides nothing (`CommitRefused`, and the job stays). What its JVM had
-    made visible before it died stays visible, also after an abort.
+    something wrong with it decides nothing (`CommitRefused`, and the job stays). Where its JVM made
+    files visible before it died, `abort` refuses (`AlreadyVisible`): they would stay. A job that
+    `_SUCCESS` names has committed: adopted it cannot be aborted, and a commit sweeps what it left.
 
     Args:
         older_than: a `timedelta` or seconds: refused if something of it has changed since: what a

@@ -15,6 +15,11 @@ decision is one swap, and anyone can finish it (docs/recovery.md). Invariants:
 * The record names the application attempt whose pendingsets count: the newest that has any. Hadoop
   commits its own attempt's only (3.3.6 and later; before, all attempts shared one directory); what
   the others left is aborted with the sweep.
+* **What Hadoop decided stays decided.** A job that `_SUCCESS` names has committed: its record says
+  ``completed`` from the start, so nobody can abort it, and all that is left is the sweep; Hadoop's
+  `_SUCCESS` stays. The plan that this record names was never stored: as in any job whose sweep has
+  begun. Of other jobs whose files are visible in part an abort is refused
+  (`magic_committer.commit.published`).
 """
 
 from __future__ import annotations
@@ -25,9 +30,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from magic_committer.commit import probe, records
+from magic_committer.commit.published import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter, Prospect
-from magic_committer.errors import JobError, JobExists, JobNotFound, JobTooYoung, OutcomeUnknown
-from magic_committer.job import JobRecord, StartedJob, State, Terms
+from magic_committer.errors import (
+    JobError,
+    JobExists,
+    JobNotFound,
+    JobTooYoung,
+    OutcomeUnknown,
+    name_some,
+)
+from magic_committer.job import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
 from magic_committer.options import Options
 from magic_committer.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.recovery.look import Listing, measure, with_token
@@ -37,6 +50,8 @@ from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
 
+PASSED_OVER_NAMED_MAX = 3
+"""Directories of older application attempts that a sentence names."""
 ADOPTED_TERMS = Terms(mode="append", accept="listing", track="s3", checksum="off")
 """What a Hadoop job agreed to, in our words."""
 
@@ -50,7 +65,9 @@ class Adoption:
         pendingsets: where those lie that a commit takes, below the destination.
         tasks: how many there are.
         passed_over: directories of older application attempts, with pendingsets that will be
-            aborted.
+            aborted. passed_over_tasks: how many tasks these had committed.
+        committed: `_SUCCESS` names the job: Hadoop has committed it wholly. Adopted, it cannot be
+            aborted, and a commit only sweeps what it left.
         age: seconds, at least, since anything of the job changed, by the store's clock.
         files, bytes: of all that it left, of every attempt.
         problem: what of it cannot be read.
@@ -66,6 +83,16 @@ class Adoption:
     bytes: int
     problem: str = ""
     uuid: str = ""
+    passed_over_tasks: int = 0
+    committed: bool = False
+
+    def older(self) -> str:
+        """What becomes of older application attempts, in a sentence; "" if there are none. Pure."""
+        if not self.passed_over:
+            return ""
+        tasks = f"{self.passed_over_tasks} task{'' if self.passed_over_tasks == 1 else 's'}"
+        where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
+        return f"its older application attempts had committed {tasks}, which are aborted: {where}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -82,11 +109,15 @@ def adopt_job(
     options: Options | None = None,
 ) -> Adoption:
     """Adopt one job; see `magic_committer.adopt`. ``older_than`` in seconds."""
+    options = options or Options()
     adoption = _look(runtime, dest, job_id, older_than)
+    job = started_of(runtime, dest, adoption)
+    if committed_by_hadoop(runtime, job, options.commit_threads):
+        adoption = replace(adoption, committed=True)
     if dry_run:
         return adoption
-    _prove(runtime, dest, options or Options())
-    record = _record(runtime, adoption)
+    _prove(runtime, dest, options)
+    record = _record(runtime, dest, adoption)
     try:
         records.create(runtime, JobPaths(dest, job_id).record, record)
     except JobExists as error:
@@ -95,6 +126,8 @@ def adopt_job(
         error.hint = "Adopt it again: if its record is there by then, it is adopted"
         raise
     logger.info("job %s: adopted, %s%s", job_id, dest.url, adoption.pendingsets)
+    if adoption.passed_over:
+        logger.warning("job %s: %s", job_id, adoption.older())
     return replace(adoption, uuid=record.uuid)
 
 
@@ -111,9 +144,14 @@ def prospect_of(
     Raises:
         IncompleteJob, StoreError.
     """
-    job = StartedJob.attached(_record(runtime, adoption), dest.url, "")
+    job = started_of(runtime, dest, adoption)
     committer = MagicCommitter(runtime, job, options or Options(), BlockSource())
     return committer.look_at_commit(expect, accept)
+
+
+def started_of(runtime: Runtime, dest: Destination, adoption: Adoption) -> StartedJob:
+    """The job as it will be, for looks before there is a record."""
+    return StartedJob.attached(_record(runtime, dest, adoption), dest.url, "")
 
 
 # The look -----------------------------------------------------------------------------------------
@@ -154,13 +192,14 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, older_than: float) -
             hint="Wait; or, if you know that it cannot, adopt it with older_than=0",
         )
     home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
-    chosen, tasks, passed_over = _choose(runtime, home)
+    chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
     return Adoption(
         job_id=job_id,
         dest=dest.url,
         pendingsets=chosen[len(dest.prefix) :],
         tasks=tasks,
         passed_over=tuple(other[len(dest.prefix) :] for other in passed_over),
+        passed_over_tasks=passed_over_tasks,
         age=listing.age,
         files=measured.files,
         bytes=measured.bytes,
@@ -178,8 +217,9 @@ def _ours(job_id: str, message: str) -> JobExists:
     return JobExists(message, job_id=job_id, hint="It needs no adoption: commit, abort or recover")
 
 
-def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str]]:
-    """The directory whose pendingsets count, their number, and older ones that have any too.
+def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
+    """The directory whose pendingsets count, their number, and older ones that have any too, and
+    how many.
 
     Args:
         home: has a directory for each application attempt; up to Hadoop 3.3.4 the pendingsets.
@@ -199,7 +239,7 @@ def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str]]:
         for directory in newest_first
     }
     chosen, *passed_over = [d for d in newest_first if counts[d]] or newest_first[:1]
-    return chosen, counts[chosen], passed_over
+    return chosen, counts[chosen], passed_over, sum(counts[other] for other in passed_over)
 
 
 # The record ---------------------------------------------------------------------------------------
@@ -213,8 +253,8 @@ def _prove(runtime: Runtime, dest: Destination, options: Options) -> None:
         trial.abort_job(role="recovery")
 
 
-def _record(runtime: Runtime, adoption: Adoption) -> JobRecord:
-    return JobRecord(
+def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecord:
+    record = JobRecord(
         id=adoption.job_id,
         uuid=runtime.ids(),
         state=State.RUNNING,
@@ -224,3 +264,7 @@ def _record(runtime: Runtime, adoption: Adoption) -> JobRecord:
         started=runtime.clock.now(),
         adopted=adoption.pendingsets,
     )
+    if not adoption.committed:
+        return record
+    no_plan = ObjectRef(record.paths(dest).plan(record.nonce), "")
+    return replace(record, state=State.COMPLETED, plan=no_plan, decider=Decider("hadoop", "", 0))

@@ -13,8 +13,10 @@ from dataclasses import replace
 
 from magic_committer.commit import records
 from magic_committer.commit.outcome import accepted, committed_by_marker, outcome_of
+from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
+    AlreadyVisible,
     CommitIncomplete,
     DestinationExists,
     JobNotRunning,
@@ -45,6 +47,7 @@ def recover_job(
     *,
     older_than: float,
     accept: Collection[str] = (),
+    leave_visible: bool = False,
     dry_run: bool = False,
     options: Options | None = None,
 ) -> Recovery:
@@ -75,9 +78,10 @@ def recover_job(
         if state is State.RUNNING:
             _refuse_young(runtime, dest, seen, older_than)
         if dry_run:
-            return _planned(runtime, dest, seen, recovery, accept)
+            return _planned(runtime, dest, seen, recovery, accept, leave_visible)
+        committer = committer_of(runtime, dest, seen, options)
         try:
-            report = _follow(committer_of(runtime, dest, seen, options), seen, accept)
+            report = _follow(committer, seen, accept, leave_visible)
         except (JobNotRunning, OutcomeUnknown) as error:
             last = error  # somebody else moved it on: look again
             continue
@@ -94,10 +98,12 @@ def abort_job(
     seen: records.Seen,
     *,
     revert: bool,
+    leave_visible: bool = False,
     options: Options | None = None,
 ) -> JobReport:
     """Abort or undo one job; see `magic_committer.abort`."""
-    return committer_of(runtime, dest, seen, options).abort_job(revert=revert, role="recovery")
+    committer = committer_of(runtime, dest, seen, options)
+    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
 
 
 def committer_of(
@@ -110,9 +116,11 @@ def committer_of(
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
 
 
-def _follow(committer: MagicCommitter, seen: records.Seen, accept: Collection[str]) -> JobReport:
+def _follow(
+    committer: MagicCommitter, seen: records.Seen, accept: Collection[str], leave_visible: bool
+) -> JobReport:
     if seen.record.state not in FORWARD:
-        return committer.abort_job(role="recovery")
+        return committer.abort_job(leave_visible=leave_visible, role="recovery")
     try:
         return committer.commit_job(accept=accept, role="recovery")
     except DestinationExists as conflict:  # mode `fail`: it was undone instead, and that is its end
@@ -144,8 +152,17 @@ def _planned(
     seen: records.Seen,
     recovery: Recovery,
     accept: Collection[str],
+    leave_visible: bool,
 ) -> Recovery:
     """What would be done, in more detail: reads only."""
+    if seen.record.state is State.RUNNING and seen.record.adopted:
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        try:
+            in_flight = Options().commit_threads
+            stays = refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
+        except AlreadyVisible as error:
+            return replace(recovery, did=f"nothing: {error.message}")
+        return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
     if seen.record.state is not State.COMMITTING:
         return recovery
     progress: Progress = progress_of(runtime, dest, seen)

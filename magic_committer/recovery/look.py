@@ -447,6 +447,8 @@ def would_do(
                 f"nothing yet: it may be alive, it changed {words(age)} ago; after"
                 f" {words(dead_seconds)} abort it"
             )
+        case State.RUNNING if record.adopted:
+            return "abort it, unless its JVM made files visible: then a person decides"
         case State.RUNNING:
             return "abort it: its uploads are aborted, nothing of it becomes visible"
         case State.COMMITTING:

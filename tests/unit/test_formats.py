@@ -548,7 +548,10 @@ def test_a_success_of_another_format_is_refused(name: object) -> None:
         ({"timestamp": 1.5}, "timestamp"),
         ({"jobId": 1}, "jobId"),
         ({"metrics": {"a": "1"}}, "metrics.a"),
-        ({"diagnostics": {"a": 1}}, "diagnostics.a"),
+        ({"metrics": {"a": 1e300}}, "metrics.a"),
+        ({"metrics": {"a": True}}, "metrics.a"),
+        ({"diagnostics": {"a": [1]}}, "diagnostics.a"),
+        ({"diagnostics": {"a": None}}, "diagnostics.a"),
         ({"filenames": [1]}, "filenames[0]"),
         ({"filenames": {}}, "filenames"),
     ],
@@ -558,6 +561,19 @@ def test_a_success_with_wrong_types_is_refused(change: dict[str, Any], field: st
     with pytest.raises(FormatError) as caught:
         formats.decode_success(orjson.dumps(change), "_SUCCESS")
     assert caught.value.field == field
+
+
+def test_a_success_is_read_where_hadoop_reads_it() -> None:
+    """Of a fraction among the metrics the whole part counts, of a number or true among the
+    diagnostics its text, as Jackson reads them; and it can be written again."""
+    document = {
+        "metrics": {"a": 2.75, "b": -0.5, "c": 7},
+        "diagnostics": {"n": 8, "f": 1.5, "t": True, "s": "x"},
+    }
+    read = formats.decode_success(orjson.dumps(document), "_SUCCESS")
+    assert read.metrics == {"a": 2, "b": 0, "c": 7}
+    assert read.diagnostics == {"n": "8", "f": "1.5", "t": "true", "s": "x"}
+    assert formats.decode_success(formats.encode_success(read), "_SUCCESS") == read
 
 
 def test_the_manifest_committers_success_is_read() -> None:

@@ -121,15 +121,18 @@ class MagicCommitter:
     def _deciding(self, role: str = "driver") -> Deciding:
         return Deciding(self.runtime, self.job, self._options.commit_threads, role)
 
-    def abort_job(self, *, revert: bool = False, role: str = "driver") -> JobReport:
+    def abort_job(
+        self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
+    ) -> JobReport:
         """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable.
 
         Args:
+            revert, leave_visible: as there.
             role: who decides, for the record: ``"driver"`` or ``"recovery"``.
         """
         follower = Follower(self.runtime, self.job, self._options.commit_threads, role)
         with patient(), interrupted(half_aborted(self.job)):
-            return follower.abort(revert=revert)
+            return follower.abort(revert=revert, leave_visible=leave_visible)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

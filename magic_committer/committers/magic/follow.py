@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from magic_committer.commit import records
 from magic_committer.commit.conflict import destination_exists
@@ -31,6 +32,7 @@ from magic_committer.commit.outcome import (
     unknown,
 )
 from magic_committer.commit.plan import Plan, load_plan
+from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
 from magic_committer.commit.undo import not_undone, undo
 from magic_committer.committers.magic.setup import decider
@@ -174,11 +176,15 @@ class Follower:
 
     # Back -----------------------------------------------------------------------------------------
 
-    def abort(self, *, revert: bool) -> JobReport:
+    def abort(self, *, revert: bool, leave_visible: bool = False) -> JobReport:
         """Abort a running job; undo one that is committing, if told to; finish one that is being
         aborted or undone. Repeatable.
 
+        Args:
+            leave_visible: also a Hadoop job of which files are visible already: they stay.
+
         Raises:
+            AlreadyVisible: see ``leave_visible``. Nothing was decided.
             JobNotRunning: it is committed, or was; its data stays.
             AbortIncomplete: not all of it is gone; repeat it.
             OutcomeUnknown: its record is gone, or the store gives no clear answer.
@@ -188,14 +194,25 @@ class Follower:
             self.without_record()
             raise ended(self.job.id, State.ABSENT, "committed")
         if seen.record.state is State.RUNNING:
+            stays = self._refuse_if_published(leave_visible)
             swapped = self.swap_to_aborting(seen)
             lost_to = swapped.now if not swapped.won else None
             if lost_to is None or lost_to.record.state is not State.COMMITTING or not revert:
-                return self.after_abort(swapped.now, swapped.won and self.may_remove)
+                report = self.after_abort(swapped.now, swapped.won and self.may_remove)
+                return replace(report, warnings=(*report.warnings, *stays))
             seen = lost_to  # a driver was faster: it is to be reverted then
         if seen.record.state is State.COMMITTING and revert:
             return self.after_abort(self._swap_to_reverting(seen), False)
         return self.after_abort(seen, False)
+
+    def _refuse_if_published(self, leave_visible: bool) -> list[str]:
+        """Of a Hadoop job: what its JVM made visible, which an abort would leave."""
+        if not self.job.adopted:
+            return []
+        stays = refuse_if_published(
+            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
+        )
+        return [stays] if stays else []
 
     def swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
         """Decide *abort*."""

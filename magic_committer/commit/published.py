@@ -1,0 +1,246 @@
+"""What of a Hadoop job is visible already: asked before it is adopted or aborted.
+
+A JVM that died while it committed has made some files visible. To abort the rest tears the table
+for good, so that is never done unasked: `refuse_if_published` counts the files first, and says no.
+And a job that `_SUCCESS` names has committed wholly: only what it left is to be swept.
+
+The operator has said that the JVM is dead, so the count changes by a process of ours only, which
+would move the record on: the swap to ``aborting`` fails then. Invariants:
+
+* Every file that the job's control objects name is asked for, of every application attempt: what an
+  older one made visible is as visible. A listing of uploads is not believed.
+* Nobody guesses: where the store does not answer, this raises, and nothing is decided. Where the
+  ETag does not tell whose the object at a key is, the file counts as ``doubtful``, as bad as
+  visible.
+* `_SUCCESS` is the job's only if it names it, if nothing that a commit would publish was stored
+  after it, and if none of that is still open: ids are used again, and an old marker may lie there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from magic_committer.commit.keyset import KeySet
+from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.marker import DIAGNOSTIC_UUID
+from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
+from magic_committer.errors import (
+    KEYS_NAMED_MAX,
+    AlreadyVisible,
+    FormatError,
+    InvalidRequest,
+    NotFound,
+    name_some,
+)
+from magic_committer.formats import (
+    PENDINGSET_BYTES_MAX,
+    SUCCESS_BYTES_MAX,
+    decode_pending,
+    decode_pendingset,
+    decode_success,
+)
+from magic_committer.job import StartedJob
+from magic_committer.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
+from magic_committer.runtime import Progress, Runtime
+from magic_committer.store import ObjectInfo
+
+
+@dataclass(slots=True)
+class Published:
+    """What of a job is visible.
+
+    Attributes:
+        files: destinations that its committed tasks have. visible, doubtful: how many of them are
+            visible; and how many may be, as of `AlreadyVisible`.
+        keys: the first of these.
+        waiting: uploads that a commit would publish, and that are open still.
+        newest: the Last-Modified of the newest pendingset that a commit would take; 0: there is
+            none.
+        unread: why something could not be read, so that what it names was not asked for.
+    """
+
+    files: int = 0
+    visible: int = 0
+    doubtful: int = 0
+    keys: tuple[str, ...] = ()
+    waiting: int = 0
+    newest: float = 0.0
+    unread: str = ""
+
+    @property
+    def any(self) -> bool:
+        """Whether a file is visible, or may be."""
+        return bool(self.visible or self.doubtful)
+
+    def words(self) -> str:
+        """``"6 of 9 files are visible already"``. Pure."""
+        maybe = f" (of {self.doubtful} more nobody can tell)" if self.doubtful else ""
+        return f"{self.visible} of {self.files} files are visible already{maybe}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An upload that a control object names. ``counts``: its task committed. ``taken``: a commit
+    would take it."""
+
+    upload: ReadyUpload
+    counts: bool
+    taken: bool
+
+
+def refuse_if_published(
+    runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
+) -> str:
+    """Before a Hadoop job is aborted. What stays visible, in a sentence; "" if nothing does.
+
+    Args:
+        leave_visible: do not refuse it.
+
+    Raises:
+        AlreadyVisible: files of it are visible, or may be.
+        StoreError: nobody can tell now.
+    """
+    found = published(runtime, job, in_flight)
+    if not found.any:
+        return ""
+    if leave_visible:
+        return f"{found.words()}, and stay"
+    call = f"({job.dest!r}, {job.id!r}"
+    raise AlreadyVisible(
+        f"job {job.id!r} cannot simply be aborted: {found.words()}, made so by its JVM before it"
+        f" died. They would stay, and nobody could finish the job: {name_some(found.keys)}",
+        job_id=job.id,
+        files=found.files,
+        visible=found.visible,
+        doubtful=found.doubtful,
+        keys=found.keys,
+        hint=f"Finish it: magic_committer.attach{call}).commit(); or abort the rest all the same:"
+        f" magic_committer.abort{call}, leave_visible=True)",
+    )
+
+
+def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
+    """Count what is visible. Two or three requests for each file.
+
+    Raises:
+        StoreError: the store does not answer, or refuses: nothing is known.
+    """
+    found = Published()
+    files, seen = KeySet(), KeySet()  # of the second, what is ticked is visible for sure
+    keys: list[str] = []
+    outcomes = runtime.pool.each(
+        lambda named: upload_state(runtime, named.upload),
+        _named(runtime, job, found),
+        in_flight=in_flight,
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for number, outcome in enumerate(outcomes, 1):
+            upload, look = outcome.item.upload, outcome.unwrap()
+            runtime.progress(Progress("look", number, None, "files"))
+            if look.error is not None:
+                raise look.error
+            if outcome.item.counts:
+                files.add(upload.key)
+            found.waiting += outcome.item.taken and look.state is UploadState.OPEN
+            if look.state is UploadState.OPEN or not _may_be(upload, look):
+                continue
+            files.add(upload.key)
+            if seen.add(upload.key) and len(keys) < KEYS_NAMED_MAX:
+                keys.append(upload.key)
+            if look.state is UploadState.VISIBLE:
+                seen.tick(upload.key)
+    found.files, found.doubtful = len(files), seen.unticked
+    found.visible, found.keys = len(seen) - seen.unticked, tuple(keys)
+    return found
+
+
+def _may_be(upload: ReadyUpload, look: UploadLook) -> bool:
+    """Whether the object at the key is what the upload became, or may be: of a multipart ETag that
+    differs nobody can tell (SSE-KMS), of a size that differs everybody can."""
+    there = look.there
+    return look.state is UploadState.VISIBLE or (there is not None and there.size == upload.length)
+
+
+def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Named]:
+    """Each upload that the job's control objects name, once for each kind of them."""
+    dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
+    known = KeySet()
+
+    def listed() -> Iterator[ObjectInfo]:
+        for directory in job.paths.directories:
+            for page in runtime.store.list(directory):
+                for info in page.objects:
+                    if info.key.endswith((PENDINGSET_SUFFIX, PENDING_SUFFIX)):
+                        yield info
+
+    def read(info: ObjectInfo) -> list[ReadyUpload]:
+        stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
+        if not job.owns(stored.info.metadata):
+            return []
+        if info.key.endswith(PENDINGSET_SUFFIX):
+            pendings = decode_pendingset(stored.body, info.key).commits
+        else:
+            pendings = (decode_pending(stored.body, info.key),)
+        return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)]
+
+    outcomes = runtime.pool.each(
+        read,
+        listed(),
+        in_flight=LOADING_SETS_MAX,
+        weigh=lambda info: info.size,
+        weight_max=LOADING_BYTES_MAX,
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            key = outcome.item.key
+            counts = key.endswith(PENDINGSET_SUFFIX)
+            taken = counts and key.rpartition("/")[0] + "/" == taken_from
+            if taken:
+                found.newest = max(found.newest, outcome.item.last_modified)
+            try:
+                uploads = outcome.unwrap()
+            except NotFound:
+                continue
+            except FormatError as error:  # a commit refuses it; an abort is the only way out
+                found.unread = found.unread or str(error)
+                continue
+            for upload in uploads:
+                if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
+                    yield _Named(upload, counts, taken)
+
+
+# The marker ---------------------------------------------------------------------------------------
+
+
+def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bool:
+    """Whether the job's own committer wrote `_SUCCESS`, which it does when all is visible. One GET;
+    more only where it names the job.
+
+    Raises:
+        StoreError: nobody can tell now.
+    """
+    written = _marked(runtime, job)
+    if written is None:
+        return False
+    found = published(runtime, job, in_flight)
+    return not (found.waiting or found.unread) and found.newest <= written
+
+
+def _marked(runtime: Runtime, job: StartedJob) -> float | None:
+    """When a `_SUCCESS` of Hadoop's that names the job was written; None if there is none."""
+    key = Destination.parse(job.dest).success_key
+    try:
+        stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
+        success = decode_success(stored.body, key)
+    except (NotFound, FormatError):
+        return None
+    except InvalidRequest as error:
+        if error.code != "TooLarge":
+            raise
+        return None
+    ours = DIAGNOSTIC_UUID in success.diagnostics
+    named = success.job_id == job.id and success.success and not ours
+    return stored.info.last_modified if named else None

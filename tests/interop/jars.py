@@ -1,0 +1,100 @@
+"""Real Hadoop's jars: fetched once by Maven, from whatever repository it is set up for here.
+
+    python -m tests.interop.jars            fetch what is not there yet, and say where it is
+
+Kept in the user's cache, by the hash of the list of what is wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pyspark
+
+RELEASES = ("3.5.0", "3.3.6")
+"""The newest, and the last but one layout with ETags as strings."""
+CACHE = "MAGIC_COMMITTER_TEST_SERVERS"
+"""Environment: the folder in which fetched jars, and built servers, are kept."""
+WITHOUT = "MAGIC_COMMITTER_WITHOUT_HADOOP"
+"""Environment: "1": CI may pass on a machine that cannot have the jars."""
+FETCH_SECONDS_MAX = 600.0
+HERE = Path(__file__).resolve().parent
+PYSPARKS = Path(pyspark.__file__).parent / "jars"
+
+
+class NoHadoop(RuntimeError):
+    """The jars cannot be had here; says why."""
+
+
+def class_path(release: str) -> list[str]:
+    """What a JVM needs to run a release, py4j's server included.
+
+    Raises:
+        NoHadoop: Maven is not there, or cannot fetch them.
+    """
+    path = [f"{fetched(release)}{os.sep}*"]
+    if release == RELEASES[0]:
+        if not (PYSPARKS / f"hadoop-client-api-{release}.jar").exists():
+            raise NoHadoop(
+                f"PySpark {pyspark.__version__} has another Hadoop than {release}: change"
+                f" tests/interop/hadoop-{release}.xml and the releases here"
+            )
+        return [*path, f"{PYSPARKS}{os.sep}*"]
+    return [*path, *map(str, PYSPARKS.glob("py4j-*.jar"))]
+
+
+def fetched(release: str) -> Path:
+    """The folder with a release's jars; fetches them where it is not yet.
+
+    Raises:
+        NoHadoop: Maven is not there, or cannot fetch them.
+    """
+    wanted = HERE / f"hadoop-{release}.xml"
+    mark = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
+    folder = _cache() / f"hadoop-{release}-{mark}"
+    if folder.exists():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise NoHadoop("Maven fetches Hadoop's jars; there is no `mvn` on the PATH")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as making:
+        jars = Path(making, "jars")
+        options = [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
+        try:
+            made = subprocess.run(
+                [maven, "-B", "-q", "-f", str(wanted), "dependency:copy-dependencies", *options],
+                cwd=making,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=FETCH_SECONDS_MAX,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NoHadoop(f"Maven took over {FETCH_SECONDS_MAX:.0f} s") from error
+        if made.returncode or not any(jars.glob("*.jar")):
+            raise NoHadoop(f"Maven could not fetch Hadoop {release}:\n{made.stdout[-2000:]}")
+        jars.rename(folder)  # whole, or not at all
+    return folder
+
+
+def _cache() -> Path:
+    if CACHE in os.environ:
+        return Path(os.environ[CACHE])
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home, "magic-committer", "hadoop")
+
+
+if __name__ == "__main__":
+    try:
+        for one in RELEASES:
+            print(fetched(one))
+    except NoHadoop as error:
+        print(f"no Hadoop: {error}", file=sys.stderr)
+        sys.exit(bool(os.environ.get("CI")) and os.environ.get(WITHOUT) != "1")

@@ -1,0 +1,185 @@
+"""A proxy between a client and an S3 server: notes every request, and stops a job at one of them.
+
+A stopped job's requests are neither forwarded nor answered, from the one that the test says on: to
+the store it is as if the client had died there.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+SERVER_SECONDS_MAX = 60.0
+BODY_LOOKED_AT_BYTES = 64 * 1024
+"""Of a DeleteObjects, to see whose keys it names."""
+
+VERBS = (
+    "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "AbortMultipartUpload",
+    "ListParts", "ListMultipartUploads", "ListObjects", "PutObject", "GetObject", "HeadObject",
+    "DeleteObject", "DeleteObjects",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request. ``about``: its path, query and, of a DeleteObjects, body, decoded."""
+
+    verb: str
+    key: str
+    about: str
+
+
+@dataclass
+class Stop:
+    """Where a job is stopped.
+
+    Attributes:
+        dest: its destination in the bucket, ending in ``/``.
+        at: whether to stop at a request, by what was sent for the destination before.
+    """
+
+    dest: str
+    at: Callable[[list[Sent], Sent], bool]
+    sent: list[Sent] = field(default_factory=list)
+    reached: threading.Event = field(default_factory=threading.Event)
+
+    def holds(self, sent: Sent) -> bool:
+        """Whether the request goes nowhere. Called under the wire's lock."""
+        if self.dest not in sent.about:
+            return False
+        if not self.reached.is_set() and self.at(self.sent, sent):
+            self.reached.set()
+        self.sent.append(sent)
+        return self.reached.is_set()
+
+
+@dataclass
+class Wire:
+    """A running proxy.
+
+    Attributes:
+        url: where it listens. sent: all requests, in the order of their arrival.
+    """
+
+    url: str = ""
+    sent: list[Sent] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> list[Sent]:
+        """What was sent since it was asked last."""
+        with self.lock:
+            taken = self.sent[:]
+            self.sent.clear()
+        return taken
+
+    def holds(self, sent: Sent) -> bool:
+        """Note a request; whether it goes nowhere."""
+        with self.lock:
+            self.sent.append(sent)
+            return any(stop.holds(sent) for stop in self.stops)
+
+
+def verb_of(method: str, key: str, query: dict[str, list[str]]) -> str:
+    """S3's name of a request; with its HTTP method where it is none of those in `VERBS`."""
+    if "uploadId" in query:
+        return {
+            "PUT": "UploadPart",
+            "POST": "CompleteMultipartUpload",
+            "DELETE": "AbortMultipartUpload",
+            "GET": "ListParts",
+        }[method]
+    if "uploads" in query:
+        return "CreateMultipartUpload" if method == "POST" else "ListMultipartUploads"
+    if "delete" in query:
+        return "DeleteObjects"
+    if not key:
+        return "ListObjects" if method == "GET" and "list-type" in query else f"{method} bucket"
+    return f"{method.capitalize()}Object"
+
+
+@contextmanager
+def running(server: str) -> Iterator[Wire]:
+    """Run a proxy in front of a server, given by its URL."""
+    wire, backend = Wire(), urlsplit(server).netloc
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 20  # one packet for a reply's head and body: else each waits for an ACK
+        disable_nagle_algorithm = True
+
+        def handle_expect_100(self) -> bool:
+            answered = super().handle_expect_100()
+            self.wfile.flush()  # the client waits for it
+            return answered
+
+        def forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            url = urlsplit(self.path)
+            _, _, key = unquote(url.path).lstrip("/").partition("/")
+            verb = verb_of(self.command, key, parse_qs(url.query, keep_blank_values=True))
+            about = unquote(self.path)
+            if verb == "DeleteObjects":
+                about += body[:BODY_LOOKED_AT_BYTES].decode("utf-8", "replace")
+            if wire.holds(Sent(verb, key, about)):
+                wire.ended.wait()
+                self.close_connection = True
+                return
+            reply, content = self.ask(body)
+            self.send_response_only(reply.status)
+            for name, value in reply.getheaders():
+                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                    self.send_header(name, value)
+            length = reply.getheader("Content-Length") if self.command == "HEAD" else len(content)
+            if reply.status not in (204, 304):
+                self.send_header("Content-Length", str(length or 0))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def ask(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+            """The server's answer. Every request has a connection of its own: none is sent twice,
+            because an idle one was closed."""
+            connection = http.client.HTTPConnection(backend, timeout=SERVER_SECONDS_MAX)
+            connection.putrequest(
+                self.command, self.path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, value in self.headers.items():
+                if name.lower() not in ("expect", "connection"):
+                    connection.putheader(name, value)
+            connection.putheader("Connection", "close")
+            connection.endheaders(body)
+            reply = connection.getresponse()
+            content = reply.read()
+            connection.close()
+            return reply, content
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that is killed hangs up."""
+
+    listening = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+    thread.start()
+    wire.url = f"http://127.0.0.1:{listening.server_port}"
+    try:
+        yield wire
+    finally:
+        wire.ended.set()
+        listening.shutdown()
+        listening.server_close()
+        thread.join()

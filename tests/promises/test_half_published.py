@@ -1,0 +1,312 @@
+"""I2, I3, I6 for Hadoop's jobs that had made files visible when their JVM died: in part, or wholly,
+as `_SUCCESS` tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.marker import DIAGNOSTIC_UUID
+from magic_committer.errors import Unanswered
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
+from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
+from tests.promises.hands import DEST, control, visible
+from tests.promises.test_adoption import contents, dies_at
+
+RECORD = "t/__magic_job-hadoops/job.json"
+ENDS: dict[str, Callable[[], object]] = {
+    "abort": lambda: mc.abort(DEST, "hadoops"),
+    "handle": lambda: mc.attach(DEST, "hadoops").abort(),
+    "recover": lambda: mc.recover(DEST, "hadoops", older_than=0),
+}
+"""What would abort an adopted job."""
+
+
+@pytest.fixture
+def clock() -> PatientClock:
+    """The store's time."""
+    return PatientClock()
+
+
+@pytest.fixture
+def s3(clock: PatientClock) -> Iterator[MemoryStore]:
+    """The bucket ``bucket``, empty."""
+    with memory_store(clock=clock) as store:
+        yield store
+        store.before = store.after = None
+
+
+def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> HadoopJob:
+    """A job of three files, adopted, of which some were visible when its JVM died."""
+    hadoops = leave_job(s3, release)
+    complete(s3, hadoops, many)
+    mc.adopt(DEST, "hadoops", older_than=0)
+    return hadoops
+
+
+# In part ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_half_published_job_is_not_aborted_unasked(
+    s3: MemoryStore, release: str, end: str
+) -> None:
+    """I6: an abort would leave a torn table: it says how many files are visible, decides nothing,
+    and the commit that it advises publishes all."""
+    hadoops = half_published(s3, release)
+    before = contents(s3)
+    with pytest.raises(mc.AlreadyVisible, match="2 of 3 files are visible already") as refused:
+        ENDS[end]()
+    told = refused.value
+    assert (told.visible, told.doubtful, told.files) == (2, 0, 3)
+    assert list(told.keys) == sorted(hadoops.uploads)[:2]
+    assert contents(s3) == before
+    assert mc.attach(DEST, "hadoops").commit().files == 3
+    assert visible(s3) == hadoops.files
+
+
+@pytest.mark.parametrize("how", [mc.abort, mc.recover])
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
+    s3: MemoryStore, release: str, how: Callable[..., object]
+) -> None:
+    """I3, I10: with ``leave_visible`` the visible files stay, the report says so, no upload does;
+    and whoever wants to commit it later is not told that nothing is visible."""
+    hadoops = half_published(s3, release)
+    limit = {"older_than": 0} if how is mc.recover else {}
+    done = how(DEST, "hadoops", leave_visible=True, **limit)
+    report = done.report if isinstance(done, mc.Recovery) else done
+    assert isinstance(report, mc.JobReport)
+    assert report.outcome == "aborted"
+    assert "2 of 3 files are visible already, and stay" in report.warnings
+    assert visible(s3) == {key: hadoops.files[key] for key in sorted(hadoops.files)[:2]}
+    assert (s3.open_uploads(), control(s3)) == ((), [RECORD])
+    with pytest.raises(mc.JobNotRunning, match="made visible before it died stays"):
+        mc.attach(DEST, "hadoops").commit()
+
+
+def test_a_job_of_which_nothing_is_visible_aborts_without_a_word(s3: MemoryStore) -> None:
+    """Old objects at its keys, of another size, and uploads that are gone are nothing of it."""
+    hadoops = half_published(s3, many=0)
+    first, second, _ = sorted(hadoops.uploads)
+    s3.put_object(first, hadoops.files[first] + b"older")
+    s3.put_object(second, hadoops.files[second])  # its upload is open: this is not its object
+    s3.drop_upload(hadoops.uploads[first])
+    report = mc.abort(DEST, "hadoops")
+    assert (report.outcome, report.warnings) == ("aborted", ())
+    assert set(visible(s3)) == {first, second}
+
+
+def test_a_file_of_which_nobody_can_tell_is_not_called_invisible(s3: MemoryStore) -> None:
+    """I10: where ETags are no MD5s (SSE-KMS) an object of the upload's size may be what it became:
+    the upload has ended, so the job is not aborted unasked."""
+    hadoops = half_published(s3, many=0)
+    first = min(hadoops.uploads)
+    s3.drop_upload(hadoops.uploads[first])
+    s3.put_object(first, b"x" * len(hadoops.files[first]))
+    with pytest.raises(mc.AlreadyVisible, match=r"0 of 3 .*of 1 more nobody can tell") as refused:
+        mc.abort(DEST, "hadoops")
+    assert (refused.value.visible, refused.value.doubtful) == (0, 1)
+    assert mc.abort(DEST, "hadoops", leave_visible=True).outcome == "aborted"
+
+
+@pytest.mark.parametrize("verb", ["head", "list_parts", "get"])
+def test_a_look_that_gets_no_answer_decides_nothing(s3: MemoryStore, verb: str) -> None:
+    """Where the store does not answer, nobody knows what is visible: the job runs on."""
+    hadoops = half_published(s3, many=1)
+    before = contents(s3)
+
+    def silent(request: Request) -> None:
+        if request.verb == verb and request.key != RECORD:
+            raise Unanswered("no answer", operation=verb, key=request.key)
+
+    s3.before = silent
+    with pytest.raises(Unanswered):
+        mc.abort(DEST, "hadoops")
+    s3.before = None
+    assert contents(s3) == before
+    assert mc.attach(DEST, hadoops.id).state == "running"
+
+
+def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) -> None:
+    """A first application attempt died in its commit, the second before: the abort of the second
+    would leave what the first made visible."""
+    older = leave_job(s3, "3.5.0", content=b"old")
+    complete(s3, older, 1)
+    leave_job(s3, "3.5.0", app_attempt="01", content=b"new")
+    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    assert (len(adoption.passed_over), adoption.passed_over_tasks) == (1, 2)
+    with pytest.raises(mc.AlreadyVisible, match="1 of 3 files"):
+        mc.abort(DEST, "hadoops")
+
+
+def test_cleanup_leaves_a_half_published_job_and_says_so(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """I6: however old, nobody but a person tears it: every cleanup tells of it, and changes
+    nothing."""
+    half_published(s3)
+    clock.ahead += 30 * 24 * 3600.0
+    before = contents(s3)
+    for dry_run in (True, False):
+        report = mc.cleanup(DEST, dry_run=dry_run)
+        told = [*report.errors, *(one.did for one in report.recovered)]
+        assert any("2 of 3 files are visible" in line for line in told)
+        assert bool(report.errors) is not dry_run
+    assert contents(s3) == before
+
+
+def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
+    """``dry_run`` says that it would do nothing, and why; with the word, what would stay."""
+    half_published(s3)
+    dry = mc.recover(DEST, "hadoops", older_than=0, dry_run=True)
+    assert dry.did.startswith("nothing: job 'hadoops' cannot simply be aborted: 2 of 3 files")
+    dry = mc.recover(DEST, "hadoops", older_than=0, leave_visible=True, dry_run=True)
+    assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
+
+
+# Wholly -------------------------------------------------------------------------------------------
+
+
+def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
+    """A job that has committed wholly, and whose JVM died in its cleanup: a pendingset is gone,
+    a file was written over since, and a killed attempt's upload is open."""
+    hadoops = leave_job(s3, release)
+    complete(s3, hadoops)
+    body = leave_marker(s3, hadoops, release)
+    s3.delete_one(hadoops.sets[0])
+    rewritten = max(hadoops.files)
+    s3.put_object(rewritten, b"newer")
+    hadoops.files[rewritten] = b"newer"
+    return hadoops, body
+
+
+@pytest.mark.parametrize("end", ["commit", "recover", "cleanup"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_its_marker_names_is_only_swept(
+    s3: MemoryStore, clock: PatientClock, release: str, end: str
+) -> None:
+    """I8: Hadoop's `_SUCCESS` names more files than are left to tell of: it stays byte for byte, so
+    do the files, and the job's tree goes."""
+    hadoops, body = committed(s3, release)
+    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    assert adoption.committed
+    if end == "commit":
+        assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
+    elif end == "recover":
+        assert mc.recover(DEST, "hadoops").outcome == "committed"
+    else:
+        clock.ahead += 2 * 3600.0
+        assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["committed"]
+    assert s3.body("t/_SUCCESS") == body
+    assert visible(s3) == hadoops.files
+    assert (control(s3), s3.open_uploads()) == ([RECORD], ())
+    assert mc.attach(DEST, "hadoops").outcome == "committed"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_job_that_its_marker_names_is_never_aborted(s3: MemoryStore, release: str) -> None:
+    """I5: Hadoop has decided it: also the word does not abort it, and nothing is touched."""
+    committed(s3, release)
+    mc.adopt(DEST, "hadoops", older_than=0)
+    before = contents(s3)
+    for leave, revert in ((False, False), (True, False), (False, True)):
+        with pytest.raises(mc.JobNotRunning) as refused:
+            mc.abort(DEST, "hadoops", leave_visible=leave, revert=revert)
+        assert refused.value.outcome == "committed"
+    assert contents(s3) == before
+
+
+def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> None:
+    """The cleanup had deleted all pendingsets when the JVM died: what else lies there goes, and no
+    empty job is published over the marker."""
+    hadoops, body = committed(s3, "3.4.1")
+    for key in hadoops.sets[1:]:
+        s3.delete_one(key)
+    s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
+    mc.adopt(DEST, "hadoops", older_than=0)
+    assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
+    assert (s3.body("t/_SUCCESS"), control(s3)) == (body, [RECORD])
+
+
+def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
+    """I4, I5: killed at each request in turn, the sweep of a job that Hadoop committed touches
+    neither file nor marker, and a recovery ends it."""
+    for nth in range(1, 60):
+        with memory_store() as s3:
+            hadoops, body = committed(s3, "3.5.0")
+            mc.adopt(DEST, "hadoops", older_than=0)
+            died = dies_at(s3, nth, mc.attach(DEST, "hadoops").commit)
+            assert mc.recover(DEST, "hadoops").state == "closed"
+            assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
+            assert control(s3) == [RECORD]
+        if not died:
+            return
+    pytest.fail("it never came to its end")
+
+
+def newer_set(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """The id is used again, without markers: the marker is of the run before."""
+    complete(s3, hadoops)
+    leave_marker(s3, hadoops, "3.5.0")
+    clock.ahead += 5
+    s3.put_object(hadoops.sets[0], s3.body(hadoops.sets[0]))
+
+
+def open_upload(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """A set that a commit would take names an open upload."""
+    complete(s3, hadoops, 2)
+    leave_marker(s3, hadoops, "3.5.0")
+
+
+def unreadable(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """A set cannot be read: it may name open uploads."""
+    complete(s3, hadoops)
+    s3.put_object(hadoops.sets[0], b"{")
+    leave_marker(s3, hadoops, "3.5.0")
+
+
+def of_ours(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """A job of this library with that id wrote it."""
+    complete(s3, hadoops)
+    leave_marker(s3, hadoops, "3.5.0", diagnostics={DIAGNOSTIC_UUID: "0" * 32})
+
+
+def no_success(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """It tells of a failure."""
+    complete(s3, hadoops)
+    leave_marker(s3, hadoops, "3.5.0", success=False)
+
+
+def of_another(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """A later job wrote it."""
+    complete(s3, hadoops)
+    leave_marker(s3, hadoops, "3.5.0", jobId="another")
+
+
+def empty(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
+    """A classic committer wrote it: it names nobody."""
+    complete(s3, hadoops)
+    s3.put_object("t/_SUCCESS")
+
+
+@pytest.mark.parametrize(
+    "marker", [newer_set, open_upload, unreadable, of_ours, no_success, of_another, empty]
+)
+def test_a_marker_that_does_not_prove_it_is_not_believed(
+    s3: MemoryStore,
+    clock: PatientClock,
+    marker: Callable[[MemoryStore, PatientClock, HadoopJob], None],
+) -> None:
+    """I10: then what is visible is counted as in any other job, and a commit is still free to
+    publish the rest."""
+    hadoops = leave_job(s3, "3.5.0")
+    marker(s3, clock, hadoops)
+    assert not mc.adopt(DEST, "hadoops", older_than=0).committed
+    with pytest.raises(mc.AlreadyVisible, match="files are visible already"):
+        mc.abort(DEST, "hadoops")
+    assert mc.attach(DEST, "hadoops").state == "running"
