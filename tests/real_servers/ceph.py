@@ -1,8 +1,6 @@
 """Ceph's gateway, radosgw, over one monitor and one storage daemon in a file: Debian's packages.
 
-    python -m tests.real_servers.ceph           install the packages, if that is allowed
-
-Installing changes the system, so it needs root, apt, and a word: ``MAGIC_COMMITTER_TEST_INSTALL=1``.
+Installing them changes the system: it needs root, apt, and ``MAGIC_COMMITTER_TEST_INSTALL=1``.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +20,9 @@ PACKAGES = ("radosgw", "ceph-mon", "ceph-osd")
 INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
 """Environment: "1": this machine is ours, packages may be installed into the system."""
 STEP_SECONDS_MAX = 120
+LOCK_SECONDS = 15
+"""How long a gateway that died in Complete keeps others from completing that upload: Ceph's default
+is 600, too long for a test."""
 STORE_BYTES = 8 * 1024**3
 """Of the file that the storage daemon takes for its disk; it is sparse."""
 
@@ -75,6 +75,7 @@ rgw enable usage log = false
 rgw enable ops log = false
 rgw run sync thread = false
 rgw gc obj min wait = 1
+rgw mp lock max time = {lock}
 """
 
 
@@ -107,13 +108,15 @@ class Ceph(Server):
         self._configuration.write_text(
             CONFIGURATION.format(
                 fsid=fsid, host=HOST, port=port, mon1=mon1, mon2=mon2, folder=self.folder,
-                bytes=STORE_BYTES,
+                bytes=STORE_BYTES, lock=LOCK_SECONDS,
             )
         )  # fmt: skip
         self._keys()
         monitors, address = str(self.folder / "monmap"), f"[v2:{HOST}:{mon2},v1:{HOST}:{mon1}]"
         self._run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monitors)
-        self._run("ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *self._keyring)
+        self._run(
+            "ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *self._keyring
+        )
         self._monitor = self._daemon("ceph-mon", "-i", "a")
         disk = str(uuid.uuid4())
         self._run("ceph", *self._conf, "osd", "new", disk)
@@ -121,9 +124,9 @@ class Ceph(Server):
             block.truncate(STORE_BYTES)
         self._run("ceph-osd", *self._conf, "-i", "0", "--mkfs", "--osd-uuid", disk)
         self._storage = self._daemon("ceph-osd", "-i", "0")
-        name = ["--uid", "test", "--display-name", "test"]
+        user = ["--uid", "test", "--display-name", "test"]
         keys = ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
-        self._run("radosgw-admin", *self._conf, "user", "create", *name, *keys)
+        self._run("radosgw-admin", *self._conf, "user", "create", *user, *keys)
 
     def command(self) -> tuple[list[str], Mapping[str, str]]:
         """As the base's."""
@@ -183,7 +186,9 @@ class Ceph(Server):
         except subprocess.TimeoutExpired as error:
             raise NoServer(f"{' '.join(command)} took longer than {STEP_SECONDS_MAX} s") from error
         if ran.returncode:
-            raise NoServer(f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stderr[-2000:]}")
+            raise NoServer(
+                f"{' '.join(command)} ended with {ran.returncode}:\n{ran.stderr[-2000:]}"
+            )
 
 
 def install() -> None:
@@ -204,10 +209,3 @@ def install() -> None:
             if ran.returncode:
                 raise NoServer(f"apt-get {arguments[0]} failed:\n{ran.stderr[-2000:]}") from None
         Ceph.get()
-
-
-if __name__ == "__main__":
-    try:
-        install()
-    except NoServer as error:
-        sys.exit(f"Ceph is not here, and its tests will be skipped: {error}")

@@ -1,8 +1,7 @@
 """MinIO, built from its Go module: the last one that was published, of February 2026.
 
-    python -m tests.real_servers.minio          build it (four minutes of two cores), say where it is
-
-It is under the AGPL: a tool of the tests, of which nothing is shipped.
+`python -m tests.real_servers.minio` builds it, in minutes, and says where it is. It is under the
+AGPL: a tool of the tests, of which nothing is shipped.
 """
 
 from __future__ import annotations
@@ -46,7 +45,14 @@ class Minio(Server):
         """As the base's."""
         address = ["--address", f"{HOST}:{self.ports[0]}"]
         return (
-            [str(binary()), "server", "--quiet", "--anonymous", *address, str(self.folder / "data")],
+            [
+                str(binary()),
+                "server",
+                "--quiet",
+                "--anonymous",
+                *address,
+                str(self.folder / "data"),
+            ],
             {
                 "MINIO_ROOT_USER": ACCESS_KEY,
                 "MINIO_ROOT_PASSWORD": SECRET_KEY,

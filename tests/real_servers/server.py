@@ -52,14 +52,19 @@ def environment(url: str) -> dict[str, str]:
     }
 
 
-def outside(url: str) -> Any:
-    """S3's own client: what others see of a bucket. Nothing of the library is in between."""
+def outside(url: str, s3: S3Options | None = None) -> Any:
+    """S3's own client: what others see of a bucket. Nothing of the library is in between.
+
+    Args:
+        s3: the way to a server that has other keys.
+    """
+    way = s3 or options(url)
     return boto3.client(
         "s3",
         endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY,
+        region_name=way.region,
+        aws_access_key_id=way.access_key,
+        aws_secret_access_key=way.secret_key,
     )
 
 
@@ -116,10 +121,12 @@ class Server(ABC):
         """What serves the folder; and its environment."""
 
     def prepare(self) -> None:
-        """Make what the server needs before its first start."""
+        """Make what the server needs before its first start: by default its folder is enough."""
+        return
 
     def release(self) -> None:
         """End what `prepare` has started."""
+        return
 
     def start(self) -> None:
         """Start it, and wait until it is ready.

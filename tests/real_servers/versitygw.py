@@ -1,6 +1,6 @@
 """versitygw, a real S3 server over plain files.
 
-    python -m tests.real_servers.versitygw                  build it, and say where it is
+`python -m tests.real_servers.versitygw` builds it, and says where it is.
 """
 
 from __future__ import annotations
