@@ -59,9 +59,9 @@ class Failed(Exception):
     """What the body of a job of kind ``raise`` raises."""
 
 
-def run(url: str, bucket: str, job: Round) -> Told:
+def run(url: str, bucket: str, job: Round, s3: mc.S3Options | None = None) -> Told:
     """Run one job to its end; what was told of it."""
-    dest, s3 = f"s3://{bucket}/{job.dest}", options(url)
+    dest, s3 = f"s3://{bucket}/{job.dest}", s3 or options(url)
     started = False
     killed = 0
     try:

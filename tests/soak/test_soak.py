@@ -3,18 +3,21 @@ jobs: two minutes of it in CI, as many as are wanted by `make soak MINUTES=60`."
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.s3 import S3Store
+from magic_committer.store import Written
 from tests.servers import make_bucket, moto_options, moto_server
 from tests.soak import plan
 from tests.soak.checker import Checker, Found, before, expected, lies
-from tests.soak.jobs import BLOCKS, Steady, Told
+from tests.soak.jobs import BLOCKS, Steady, Told, run
 from tests.soak.operator import Operator
 from tests.soak.plan import Round
 from tests.soak.soak import SAMPLES_MIN, Figures
@@ -117,3 +120,29 @@ def test_the_operator_ends_what_a_driver_left(url: str) -> None:
         assert operator.end(job, "").outcome == "aborted"
         assert Checker(url, "bucket", s3=s3).look(job.dest) == Found()
     assert operator.used == {"recover": 1, "abort": 1, "cleanup": 1}
+
+
+def test_the_operator_takes_what_is_lost_as_it_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the store has lost a decided upload the job ends as unresolved, with its name; the
+    judge finds that file missing, and no other."""
+    s3 = moto_options(url)
+    job = replace(JOB, kind="memory")
+
+    def lose(self: S3Store, key: str, upload_id: str, *rest: Any, **terms: Any) -> Written:
+        if "part-002" not in key:
+            return complete_upload(self, key, upload_id, *rest, **terms)
+        with contextlib.suppress(mc.StoreError):
+            self.abort_upload(key, upload_id)
+        raise mc.NotFound("gone", status=404, code="NoSuchUpload")
+
+    complete_upload = S3Store.complete_upload
+    monkeypatch.setattr(S3Store, "complete_upload", lose)
+    assert run(url, "bucket", job, s3=s3).outcome == "incomplete"
+    ended = Operator("bucket", s3).end(job, "incomplete")
+    assert (ended.outcome, ended.lost) == ("unresolved", ("dt=2/part-002",))
+    found = Checker(url, "bucket", s3=s3).look(job.dest)
+    assert expected(job).keys() - found.files.keys() == set(ended.lost)
+    assert lies("unresolved", found, job, ended.lost) == ""
+    assert lies("committed", found, job) != ""
