@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import itertools
 import multiprocessing
@@ -20,6 +22,8 @@ from tests.soak.plan import Kind, Round
 TASKS = 3
 WORKER_SECONDS_MAX = 60
 WORKER_TRIES_MAX = 5
+M_ARENA_MAX = -8
+"""glibc's malloc.h."""
 STEADY_FIRST = 500_000
 """The first number of a job of the driver that lives on; the others begin at 0."""
 STEADY_KINDS: tuple[Kind, ...] = ("memory", "write", "fail", "raise")
@@ -160,6 +164,7 @@ def drive(url: str, bucket: str, job: Round, tell: Any) -> None:
 def steady(url: str, bucket: str, stop: Any, tell: Any) -> None:
     """A driver that lives as long as the soak: one job after the other, and nobody kills it; after
     each it tells what it was told, its memory and its open descriptors."""
+    _one_heap()
     for number in itertools.count(STEADY_FIRST):
         if stop.is_set():
             return
@@ -169,6 +174,14 @@ def steady(url: str, bucket: str, stop: Any, tell: Any) -> None:
         told = run(url, bucket, job)
         gc.collect()
         tell.send(Steady(job, told, rss_bytes(), open_descriptors()))
+
+
+def _one_heap() -> None:
+    """Let glibc keep one heap for all threads. By default it keeps some for each of many threads,
+    and blocks of 5 MiB that were freed in each: 66 MiB more after 20 jobs, while with one heap the
+    memory did not change at all. A leak of ours shows in either."""
+    with contextlib.suppress(AttributeError):  # another libc
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def rss_bytes() -> int:
