@@ -28,7 +28,8 @@ DRIVER_SECONDS_MAX = 300.0
 """A driver that takes longer hangs."""
 RSS_GROWTH_MAX, RSS_BYTES_MAX = 0.1, 8 * 1024**2
 """The driver that lives on: how much more memory its last jobs may take than those before."""
-DESCRIPTORS_MORE_MAX = 8
+DESCRIPTORS_MORE_MAX = 24
+"""The pool of connections (64 at most) fills and empties by chance: 8 more were seen."""
 SAMPLES_MIN = 9
 """Of fewer nothing is said."""
 
