@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate search mutants venv format clean
+.PHONY: help demo test check bench simulate search mutants servers interop soak venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -36,6 +36,15 @@ search: venv  ## Search the protocol's core over all interleavings
 
 mutants: venv  ## Change the library a little, some hundred times; see that each is noticed: ONLY=word
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')
+
+servers: venv  ## Run every real-server test on versitygw, Ceph and MinIO: ONLY=minio; INSTALL=1 lets apt get Ceph
+	@$(if $(INSTALL),MAGIC_COMMITTER_TEST_INSTALL=1) $(BIN)/python -m tools.lifeline $(BIN)/python -m tests.real_servers $(ONLY)
+
+interop: venv  ## Run real Hadoop beside the library: needs Java 17, Maven and Go
+	@$(BIN)/python -m tools.suites interop
+
+soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server killed: MINUTES=60 SEED=1
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test

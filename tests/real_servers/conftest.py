@@ -1,37 +1,81 @@
-"""One versitygw for all tests of this folder, and an empty bucket for each."""
+"""One server of each kind for all tests of this folder, and an empty bucket for each test.
+
+A server that cannot be had is skipped, and the last lines of the run say so; but for versitygw.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
 
-import boto3
 import pytest
 
 from magic_committer.s3 import S3Store
-from tests.real_servers import versitygw
+from tests import deviations
+from tests.real_servers import kinds, server
+from tests.real_servers.server import NoServer, Server
 
 _numbers = itertools.count(1)
+_missing: dict[str, str] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marks of this folder."""
+    config.addinivalue_line("markers", "only(name): on this server alone")
+    config.addinivalue_line("markers", "long: on every server only where the run asks for it")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on each server that it is for."""
+    if "server" not in metafunc.fixturenames:
+        return
+    only = metafunc.definition.get_closest_marker("only")
+    long = metafunc.definition.get_closest_marker("long") is not None
+    names = [
+        name
+        for name in kinds.wanted()
+        if (only is None or name in only.args) and (not long or kinds.is_long(name))
+    ]
+    metafunc.parametrize("kept_server", names, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def url() -> Iterator[str]:
+def kept_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The server, started once."""
+    name: str = request.param
+    try:
+        with server.running(kinds.KINDS[name]) as one:
+            yield one
+    except NoServer as error:
+        if name == kinds.NEEDED:
+            raise
+        _missing[name] = str(error)
+        pytest.skip(f"{name}: {error}")
+
+
+@pytest.fixture(name="server")
+def known_server(kept_server: Server, request: pytest.FixtureRequest) -> Server:
+    """The server; a test that it is known to fail must fail."""
+    test = request.node.originalname
+    if reason := deviations.deviation(kept_server.NAME, test):
+        strict = not deviations.by_chance(kept_server.NAME, test)
+        request.applymarker(
+            pytest.mark.xfail(reason=f"{kept_server.NAME}: {reason}", strict=strict)
+        )
+    return kept_server
+
+
+@pytest.fixture
+def url(server: Server) -> str:
     """The server's URL."""
-    with versitygw.running() as url:
-        yield url
+    return server.url
 
 
 @pytest.fixture
 def bucket(url: str) -> str:
     """An empty bucket of the test's own."""
     name = f"bucket-{next(_numbers)}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=versitygw.REGION,
-        aws_access_key_id=versitygw.ACCESS_KEY,
-        aws_secret_access_key=versitygw.SECRET_KEY,
-    )
+    client = server.outside(url)
     client.create_bucket(Bucket=name)
     client.close()
     return name
@@ -40,4 +84,11 @@ def bucket(url: str) -> str:
 @pytest.fixture
 def store(url: str, bucket: str) -> S3Store:
     """A look at that bucket."""
-    return S3Store(bucket, versitygw.options(url))
+    return S3Store(bucket, server.options(url))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not run, loudly."""
+    for name, why in _missing.items():
+        terminalreporter.section(f"NOT RUN: {name}", sep="!", red=True, bold=True)
+        terminalreporter.write_line(why)

@@ -1,41 +1,27 @@
-"""The probe and whole jobs on versitygw."""
+"""Whole jobs on real servers: many parts, many handles, many jobs, many uploads."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import probe
-from magic_committer.commit.probe import Capabilities
-from magic_committer.memory import MemoryStore
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
+from magic_committer.cli import exits
 from magic_committer.s3 import S3Store
-from magic_committer.store import objects, uploads
-from tests.real_servers import versitygw
+from magic_committer.store import Attributes, objects, uploads
+from tests.real_servers.keeper import ROOT
+from tests.real_servers.server import Server, environment, options
+from tests.real_servers.visible import visible
 
-
-def visible(store: S3Store) -> dict[str, bytes]:
-    """What a reader sees, but markers; nothing hidden may be left, and no upload."""
-    keys = [one.key for one in objects(store, "")]
-    assert not [key for key in keys if "__magic" in key]
-    assert list(uploads(store, "")) == []
-    data = [key for key in keys if not key.endswith("_SUCCESS")]
-    return {key: store.get(key, max_bytes=100).body for key in data}
-
-
-def test_the_probe_finds_all_that_a_job_can_want(store: S3Store) -> None:
-    """versitygw keeps every condition, completes twice and lists past a page, as the in-memory
-    store does; the probe leaves nothing there."""
-    store.put("t/data.csv", b"1")
-    pool = ThreadPool()
-    try:
-        found = probe.probe_all(Runtime(store, pool), "t/", paging=True)
-        assert found == probe.probe_all(Runtime(MemoryStore(), pool), "t/", paging=True)
-    finally:
-        pool.close()
-    assert found == Capabilities(True, True, "quoted", True, True, "idempotent", True, True)
-    assert visible(store) == {"t/data.csv": b"1"}
+UPLOADS = 1500
+"""More than a page of a listing."""
+JOBS = 20
+FILES_A_JOB = 5
+CLI = (sys.executable, "-m", "magic_committer.cli")
 
 
 def test_a_file_of_many_parts_appears_when_its_job_commits(
@@ -43,12 +29,12 @@ def test_a_file_of_many_parts_appears_when_its_job_commits(
 ) -> None:
     """Parts, checksums and length pass a strict server; before the commit nothing is visible."""
     body = bytes(range(256)) * (11 * 1024**2 // 256) + b"tail"
-    options = mc.Options(block_bytes=5 * 1024**2)
-    with mc.write(f"s3://{bucket}/t", s3=versitygw.options(url), options=options) as job:
+    blocks = mc.Options(block_bytes=5 * 1024**2)
+    with mc.write(f"s3://{bucket}/t", s3=options(url), options=blocks) as job:
         with job.open("dt=2026-11-21/a b%2F+é.csv") as f:
             f.write(body)
-        with job.open("empty.csv"):
-            pass
+        with job.open("small.csv") as f:
+            f.write(b"1")
         assert not [one for one in objects(store, "t/") if "__magic" not in one.key]
     assert job.report is not None
     assert job.report.outcome == "committed"
@@ -56,13 +42,13 @@ def test_a_file_of_many_parts_appears_when_its_job_commits(
     key = "t/dt=2026-11-21/a b%2F+é.csv"
     assert store.get(key, max_bytes=len(body)).body == body
     store.delete_one(key)
-    assert visible(store) == {"t/empty.csv": b""}
+    assert visible(store) == {"t/small.csv": b"1"}
 
 
 def test_tasks_in_many_handles_are_committed_by_name(url: str, bucket: str, store: S3Store) -> None:
     """Tasks that know the job by name only write; another handle commits what they left, and a
     failed attempt leaves nothing."""
-    s3, dest = versitygw.options(url), f"s3://{bucket}/t"
+    s3, dest = options(url), f"s3://{bucket}/t"
     mc.start(dest, job_id="j", s3=s3)
     for number in range(3):
         task = mc.attach(dest, "j", s3=s3).task(str(number))
@@ -80,7 +66,7 @@ def test_tasks_in_many_handles_are_committed_by_name(url: str, bucket: str, stor
 
 def test_an_aborted_job_leaves_nothing(url: str, bucket: str, store: S3Store) -> None:
     """An exception in the body aborts: no object, no upload, no control object."""
-    job = mc.write(f"s3://{bucket}/t", s3=versitygw.options(url))
+    job = mc.write(f"s3://{bucket}/t", s3=options(url))
     with pytest.raises(ZeroDivisionError), job:
         with job.open("a.csv", unique=True) as f:
             f.write(b"1")
@@ -88,16 +74,62 @@ def test_an_aborted_job_leaves_nothing(url: str, bucket: str, store: S3Store) ->
     assert visible(store) == {}
 
 
-def test_mode_fail_writes_over_nothing(url: str, bucket: str, store: S3Store) -> None:
-    """Into an empty place it commits; where somebody was faster it raises, and theirs stays."""
-    s3, dest = versitygw.options(url), f"s3://{bucket}/t"
-    with mc.write(dest, mode="fail", s3=s3) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    with pytest.raises(mc.DestinationExists):
-        mc.start(dest, mode="fail", s3=s3)
-    late = mc.write(f"{dest}/new", mode="fail", s3=s3)
-    with pytest.raises(mc.DestinationExists), late:
-        with late.open("a.csv") as f:
-            f.write(b"ours")
-        store.put("t/new/a.csv", b"theirs")
-    assert visible(store) == {"t/a.csv": b"1", "t/new/a.csv": b"theirs"}
+@pytest.mark.long
+def test_twenty_jobs_in_one_directory(url: str, bucket: str, store: S3Store) -> None:
+    """Twenty jobs that append at once, in one process: each publishes its own files, and sweeps
+    none of another's."""
+    s3 = options(url)
+
+    def run(number: int) -> str:
+        with mc.write(f"s3://{bucket}/t", s3=s3) as job:
+            for file in range(FILES_A_JOB):
+                with job.open(f"{number}-{file}.csv") as f:
+                    f.write(b"%d %d" % (number, file))
+        assert job.report is not None
+        assert job.report.left_open == ()
+        return job.report.outcome
+
+    with ThreadPoolExecutor(JOBS) as threads:
+        assert list(threads.map(run, range(JOBS))) == ["committed"] * JOBS
+    assert visible(store) == {
+        f"t/{number}-{file}.csv": b"%d %d" % (number, file)
+        for number in range(JOBS)
+        for file in range(FILES_A_JOB)
+    }
+
+
+@pytest.mark.long
+def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
+    server: Server, bucket: str, store: S3Store
+) -> None:
+    """Of 1,500 open uploads `uploads expect` tells the number, and aborting them leaves none; where
+    a server shows uploads by whole keys only it says so, and never that there are none."""
+    keys = [f"t/d{number % 7}/{number:04}" for number in range(UPLOADS)]
+    with ThreadPoolExecutor(16) as threads:
+        made = list(
+            threads.map(lambda key: store.create_upload(key, attributes=Attributes()), keys)
+        )
+    try:
+        expected = run_cli(server, "uploads", "expect", f"s3://{bucket}/t", str(UPLOADS))
+        none = run_cli(server, "uploads", "expect", f"s3://{bucket}/t", "0")
+        if server.NAME in LISTS_WHOLE_KEYS_ONLY:
+            assert (expected, none) == (exits.BAD_STATE, exits.BAD_STATE)
+            return
+        assert expected == exits.OK
+        assert none != exits.OK
+        assert len({one.upload_id for one in uploads(store, "t/d3/")}) == len(keys[3::7])
+    finally:
+        with ThreadPoolExecutor(16) as threads:
+            ids = (one.upload_id for one in made)
+            list(threads.map(lambda one: store.abort_upload(*one), zip(keys, ids, strict=True)))
+    assert list(uploads(store, "")) == []
+
+
+LISTS_WHOLE_KEYS_ONLY = ("minio",)
+
+
+def run_cli(server: Server, *arguments: str) -> int:
+    """The exit code of the command line, in a process of its own."""
+    env = {**os.environ, **environment(server.url)}
+    ran = subprocess.run([*CLI, *arguments], cwd=ROOT, env=env, capture_output=True, text=True)
+    return ran.returncode

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import boto3
+import pytest
 
 from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
@@ -13,7 +13,7 @@ from magic_committer.wiring import register_store, unregister_store
 from tests import servers
 from tests.cli.conftest import Command, command
 from tests.eight_kinds import Maker, Told, check_cleaning, check_listing
-from tests.real_servers import versitygw
+from tests.real_servers.server import options, outside
 
 __all__ = ["command"]
 
@@ -43,13 +43,8 @@ def test_five_thousand_on_motos_server(command: Command) -> None:
         check(command, servers.moto_options(url), 5000)
 
 
+@pytest.mark.only("versitygw")
 def test_more_than_two_pages_on_a_real_server(command: Command, url: str) -> None:
     """The same on versitygw, which takes the time of the last part for the start of an upload."""
-    boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=versitygw.REGION,
-        aws_access_key_id=versitygw.ACCESS_KEY,
-        aws_secret_access_key=versitygw.SECRET_KEY,
-    ).create_bucket(Bucket="bucket")
-    check(command, versitygw.options(url), 2200, "--older-than", "0")
+    outside(url).create_bucket(Bucket="bucket")
+    check(command, options(url), 2200, "--older-than", "0")

@@ -1,0 +1,220 @@
+"""Drivers killed by SIGKILL, and servers killed and started again in the middle of a commit.
+
+The bucket is read from outside, by S3's own client: all files byte for byte, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import random
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.s3 import S3Store
+from magic_committer.store import Attributes
+from tests.kills.proxy import Trigger, killer
+from tests.real_servers import drivers
+from tests.real_servers.server import Server, options, outside
+
+KILLS = 10
+REQUESTS_MAX = 3 * drivers.FILES + 40
+"""A driver sends hardly more: three for each file, some for each task and the job."""
+END_SECONDS_MAX = 120
+RECOVER_SECONDS_MAX = 120.0
+RECOVER_PAUSE_SECONDS = 2.0
+SERVER_KILLS = 3
+SERVER_FILES = 300
+DOWN_SECONDS = 1.0
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.real_servers.drivers"])
+
+
+class Place:
+    """A destination of its own, and what somebody else sees in it."""
+
+    def __init__(self, server: Server, bucket: str, name: str) -> None:
+        self.server, self.bucket, self.prefix = server, bucket, f"{name}/"
+        self.dest = f"s3://{bucket}/{name}"
+        self.s3 = options(server.url)
+        self._client = outside(server.url)
+
+    def files(self) -> dict[str, str]:
+        """Names, without the job's token, and ETags of the data; nothing else may be there but a
+        closed record and the marker, which is there exactly if there is data."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=self.prefix
+        )
+        etags = {
+            entry["Key"].removeprefix(self.prefix): entry["ETag"].strip('"')
+            for page in pages
+            for entry in page.get("Contents", [])
+        }
+        control = [key for key in etags if key.startswith("__magic")]
+        assert [key.rpartition("/")[2] for key in control] in ([], ["job.json"])
+        data = {
+            re.sub(r"-mcj[0-9a-f]{32}\.txt", "", key): etag
+            for key, etag in etags.items()
+            if key not in control and key != "_SUCCESS"
+        }
+        assert ("_SUCCESS" in etags) == bool(data)
+        return data
+
+    def open_uploads(self) -> list[str]:
+        """Keys of what is open; MinIO shows nothing here, whatever there is."""
+        pages = self._client.get_paginator("list_multipart_uploads").paginate(
+            Bucket=self.bucket, Prefix=self.prefix
+        )
+        return [upload["Key"] for page in pages for upload in page.get("Uploads", [])]
+
+    def jobs(self) -> list[mc.FoundJob]:
+        """What a stranger finds there."""
+        return mc.inspect(self.dest, s3=self.s3)
+
+
+def expected(files: int = drivers.FILES) -> dict[str, str]:
+    """Names and ETags of the files of a committed job: one part each."""
+
+    def etag(body: bytes) -> str:
+        return hashlib.md5(hashlib.md5(body).digest()).hexdigest() + "-1"
+
+    return {drivers.name(n): etag(drivers.content(n)) for n in range(files)}
+
+
+@pytest.mark.long
+def test_ten_drivers_are_killed_and_their_jobs_ended_by_others(
+    server: Server, bucket: str, chance: random.Random
+) -> None:
+    """SIGKILL at a request drawn by chance, ten times: another process recovers or undoes the job;
+    then all 300 files are visible or none, and no upload is left open."""
+    killed = 0
+    for number in range(2 * KILLS):
+        if killed == KILLS:
+            break
+        place = Place(server, bucket, f"t{number}")
+        trigger = Trigger(None, chance.randint(1, REQUESTS_MAX), chance.random() < 0.5)
+        with killer(server.url, trigger) as proxy:
+            process = context.Process(
+                target=drivers.drive, args=(proxy.url, place.dest), daemon=True
+            )
+            process.start()
+            assert process.pid is not None
+            proxy.aim(process.pid)
+            process.join(END_SECONDS_MAX)
+            assert process.exitcode == (-9 if proxy.killed else 0)
+            proxy.settle()
+        killed += proxy.killed
+        for job in place.jobs():
+            chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
+        files = place.files()
+        assert files in ({}, expected())
+        assert files or proxy.killed
+        assert place.open_uploads() == []
+    assert killed == KILLS
+
+
+def commit_while_the_server_dies(place: Place, after: int) -> str:
+    """Commit a job; kill the server once so many files are visible, and start it again. What was
+    told of the job, after as many recoveries as it takes: its outcome, or "unresolved"."""
+    job = mc.start(place.dest, accept="results", track="memory", s3=place.s3)
+    results = drivers.write_tasks(job, SERVER_FILES)
+    done = threading.Event()
+
+    def kill() -> None:
+        client = outside(place.server.url)
+        while not done.is_set():
+            page = client.list_objects_v2(Bucket=place.bucket, Prefix=f"{place.prefix}dt=")
+            if len(page.get("Contents", [])) >= after:
+                break
+        place.server.kill()
+        time.sleep(DOWN_SECONDS)
+        place.server.restart()
+
+    with ThreadPoolExecutor(1) as threads:
+        killing = threads.submit(kill)
+        try:
+            told = job.commit(results).outcome
+        except mc.CommitIncomplete as error:
+            told = "incomplete" if error.unfinished else "unresolved"
+        finally:
+            done.set()
+            killing.result(END_SECONDS_MAX)
+    deadline = time.monotonic() + RECOVER_SECONDS_MAX
+    while told == "incomplete" and time.monotonic() < deadline:
+        time.sleep(RECOVER_PAUSE_SECONDS)  # Ceph holds its lock on a dead Complete for a while
+        try:
+            told = mc.recover(place.dest, job.id, older_than=0, s3=place.s3).outcome
+        except mc.CommitIncomplete as error:
+            told = "incomplete" if error.unfinished else "unresolved"
+    return told
+
+
+@pytest.mark.long
+def test_a_commit_tells_the_truth_though_the_server_was_killed(
+    server: Server, bucket: str, chance: random.Random
+) -> None:
+    """The server is killed in mid-commit and starts again: whoever is told "committed" finds every
+    file; what the server has lost is told as unresolved, and never as done."""
+    for number in range(SERVER_KILLS):
+        place = Place(server, bucket, f"t{number}")
+        told = commit_while_the_server_dies(place, chance.randint(1, SERVER_FILES - 100))
+        assert told in ("committed", "unresolved")
+        if told == "committed":
+            assert place.files() == expected(SERVER_FILES), "the library lied"
+
+
+@pytest.mark.only("versitygw")
+def test_a_commit_that_died_in_complete_is_not_told_as_committed(
+    server: Server, bucket: str, store: S3Store
+) -> None:
+    """A server that dies inside Complete may answer 200 ever after, with no object there: a job
+    whose plan is executed again is not told as committed."""
+    place = Place(server, bucket, "t")
+    job = mc.start(place.dest, accept="results", track="memory", s3=place.s3)
+    results = drivers.write_tasks(job, 8)
+    half_completed(server, bucket, "t/dt=0/")
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit(results)
+    with pytest.raises(mc.CommitIncomplete):
+        mc.recover(place.dest, job.id, older_than=0, s3=place.s3)
+
+
+def half_completed(server: Server, bucket: str, below: str) -> None:
+    """Leave one upload below a prefix as a kill inside Complete does: versitygw gives the folder of
+    its parts another name first, and makes the object then."""
+    client = outside(server.url)
+    upload = client.list_multipart_uploads(Bucket=bucket, Prefix=below)["Uploads"][0]
+    key, upload_id = upload["Key"], upload["UploadId"]
+    part = client.list_parts(Bucket=bucket, Key=key, UploadId=upload_id)["Parts"][0]
+    whole = hashlib.md5(bytes.fromhex(part["ETag"].strip('"'))).hexdigest() + "-1"
+    hidden = Path(server.folder, "objects", bucket, ".sgwtmp", "multipart")
+    (folder,) = hidden.glob(f"*/{upload_id}")
+    folder.rename(folder.with_name(f"{upload_id}.{whole}.inprogress"))
+
+
+@pytest.mark.only("versitygw", "minio", "ceph")
+def test_an_aborted_upload_is_never_taken_for_completed(
+    server: Server, bucket: str, store: S3Store
+) -> None:
+    """Complete of an upload that was aborted is refused, also where an object holds the key."""
+    store.put("k", b"another's")
+    created = store.create_upload("k", attributes=Attributes())
+    part = store.put_part("k", created.upload_id, 1, memoryview(b"ours"))
+    store.abort_upload("k", created.upload_id)
+    with pytest.raises(mc.StoreError):
+        store.complete_upload("k", created.upload_id, [part])
+    assert store.get("k", max_bytes=100).body == b"another's"
+
+
+def test_nothing_is_left_of_the_processes() -> None:
+    """Every process that was started here has ended."""
+    left: list[Any] = multiprocessing.active_children()
+    assert left == []

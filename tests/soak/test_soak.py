@@ -1,0 +1,148 @@
+"""The soak's judge notices: each kind of lie, loss, leak and growth. `tests.soak` itself runs the
+jobs: two minutes of it in CI, as many as are wanted by `make soak MINUTES=60`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any, get_args
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.s3 import S3Store
+from magic_committer.store import Written
+from tests.servers import make_bucket, moto_options, moto_server
+from tests.soak import plan
+from tests.soak.checker import Checker, Found, before, expected, lies
+from tests.soak.jobs import BLOCKS, Steady, Told, run
+from tests.soak.operator import Operator
+from tests.soak.plan import Round
+from tests.soak.soak import SAMPLES_MIN, Figures
+
+JOB = Round(1, "replace", 5, 7, None, None, 0.0, "recover")
+WHOLE = Found(files=expected(JOB), marked=True)
+NONE = Found(files=before(JOB))
+PART = Found(files=dict(islice(expected(JOB).items(), 3)), marked=True)
+OTHER = Found(files={**expected(JOB), next(iter(expected(JOB))): "0" * 32}, marked=True)
+
+
+@pytest.mark.parametrize("found", [WHOLE, NONE, PART, OTHER, replace(WHOLE, marked=False)])
+@pytest.mark.parametrize("told", ["committed", "aborted", "reverted", "not started", ""])
+def test_what_was_told_is_held_against_what_is_there(told: str, found: Found) -> None:
+    """Committed means all files, byte for byte, and the marker; everything else none, and the old
+    ones; nothing told: one of the two."""
+    true = {"committed": (WHOLE,), "": (WHOLE, NONE)}.get(told, (NONE,))
+    assert (lies(told, found, JOB) == "") == (found in true)
+
+
+def test_only_what_was_named_may_be_lost() -> None:
+    """Of an unresolved job the files that are missing are those that the library named."""
+    missing = expected(JOB).keys() - PART.files.keys()
+    assert lies("unresolved", PART, JOB, missing) == ""
+    assert "not told as lost" in lies("unresolved", PART, JOB, list(missing)[1:])
+
+
+def samples(growth: float, descriptors: int) -> list[Steady]:
+    """A driver that lived on, and what it took more of in its last third."""
+    calm = [Steady(JOB, Told("committed"), 100 * 2**20, 20)] * (2 * SAMPLES_MIN)
+    last = Steady(JOB, Told("committed"), int(100 * 2**20 * growth), 20 + descriptors)
+    return [*calm, *[last] * SAMPLES_MIN]
+
+
+@pytest.mark.parametrize(
+    ("growth", "descriptors", "wrong"),
+    [(1.0, 0, ""), (1.1, 5, ""), (1.5, 0, "memory grew"), (1.0, 50, "descriptors grew")],
+)
+def test_growth_is_noticed(growth: float, descriptors: int, wrong: str) -> None:
+    """More memory or more descriptors than in the third before is wrong; some noise is not."""
+    figures = Figures(steady=samples(growth, descriptors))
+    figures.judge_growth()
+    assert len(figures.wrong) == bool(wrong)
+    assert wrong in "".join(figures.wrong)
+    assert list(figures.lines())
+
+
+def test_a_seed_draws_the_same_plan_again() -> None:
+    """The same seed, the same jobs and kills; another one, others."""
+    assert list(islice(plan.rounds(3), 20)) == list(islice(plan.rounds(3), 20))
+    assert list(islice(plan.rounds(3), 20)) != list(islice(plan.rounds(4), 20))
+    assert list(islice(plan.server_kills(3), 5)) == list(islice(plan.server_kills(3), 5))
+
+
+def test_every_kind_of_job_is_drawn_and_killed() -> None:
+    """Of a hundred jobs each kind is one whose driver is killed, and one whose is not."""
+    drawn = list(islice(plan.rounds(1), 100))
+    for killed in (True, False):
+        kinds = {one.kind for one in drawn if (one.driver_lives is not None) == killed}
+        assert kinds == set(get_args(plan.Kind))
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """moto's server, with an empty bucket."""
+    with moto_server() as url:
+        make_bucket(url, "bucket")
+        yield url
+
+
+def test_the_checker_sees_files_leaks_and_the_marker(url: str) -> None:
+    """From outside: a committed job's files by their names and ETags, parts and empty ones too; an
+    open upload; a record that is not closed."""
+    job = replace(JOB, kind="memory", files=80)
+    s3 = moto_options(url)
+    checker = Checker(url, "bucket", s3=s3)
+    with mc.write(f"s3://bucket/{job.dest}", s3=s3, options=BLOCKS) as writing:
+        for name, body in job.contents().items():
+            with writing.open(f"{name}.txt", unique=True) as file:
+                file.write(body)
+    assert checker.look(job.dest) == Found(files=expected(job), marked=True)
+    left = mc.start(f"s3://bucket/{job.dest}", s3=s3)
+    file = left.task(0).open("open", unique=True)
+    file.write(b"1" * (9 * 2**20))
+    found = checker.look(job.dest)
+    assert [key.rpartition("/")[2] for key in found.control] == ["job.json"]
+    left.abort()
+    file.abort()
+
+
+def test_the_operator_ends_what_a_driver_left(url: str) -> None:
+    """A job that was left running is ended, by each way, and then nothing of it is there."""
+    s3 = moto_options(url)
+    operator = Operator("bucket", s3)
+    for number, ending in enumerate(get_args(plan.Ending)):
+        job = replace(JOB, number=number, kind="memory", ending=ending)
+        task = mc.start(f"s3://bucket/{job.dest}", s3=s3).task(0)
+        with task, task.open("a.txt", unique=True) as file:
+            file.write(b"1")
+        assert operator.end(job, "").outcome == "aborted"
+        assert Checker(url, "bucket", s3=s3).look(job.dest) == Found()
+    assert operator.used == {"recover": 1, "abort": 1, "cleanup": 1}
+
+
+def test_the_operator_takes_what_is_lost_as_it_is(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the store has lost a decided upload the job ends as unresolved, with its name; the
+    judge finds that file missing, and no other."""
+    s3 = moto_options(url)
+    job = replace(JOB, kind="memory")
+
+    def lose(self: S3Store, key: str, upload_id: str, *rest: Any, **terms: Any) -> Written:
+        if "part-002" not in key:
+            return complete_upload(self, key, upload_id, *rest, **terms)
+        with contextlib.suppress(mc.StoreError):
+            self.abort_upload(key, upload_id)
+        raise mc.NotFound("gone", status=404, code="NoSuchUpload")
+
+    complete_upload = S3Store.complete_upload
+    monkeypatch.setattr(S3Store, "complete_upload", lose)
+    assert run(url, "bucket", job, s3=s3).outcome == "incomplete"
+    ended = Operator("bucket", s3).end(job, "incomplete")
+    assert (ended.outcome, ended.lost) == ("unresolved", ("dt=2/part-002",))
+    found = Checker(url, "bucket", s3=s3).look(job.dest)
+    assert expected(job).keys() - found.files.keys() == set(ended.lost)
+    assert lies("unresolved", found, job, ended.lost) == ""
+    assert lies("committed", found, job) != ""
