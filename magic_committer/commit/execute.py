@@ -14,7 +14,7 @@ finish. A process that finds the record moved on by another obeys it. Invariants
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -94,6 +94,7 @@ class Execution:
             cleanup does it once for all.
         accept: keys that the operator takes as they are: unresolved ones, replaced ones that cannot
             be deleted, a `_SUCCESS` that cannot be written.
+        distrust: look at each object after its Complete, whatever the store answers.
     """
 
     runtime: Runtime
@@ -105,6 +106,7 @@ class Execution:
     statistics: Statistics
     accept: Collection[str] = ()
     tidies: bool = True
+    distrust: bool = False
     names: KeySet = field(default_factory=KeySet)
     knows_all: bool = field(default=False, init=False)
     """``names`` holds every upload of the plan: this process has completed them."""
@@ -183,13 +185,16 @@ class Execution:
         """Step 5. False if the record has left ``committing`` meanwhile."""
         if_none_match = self.job.terms.mode in FAILING
         unresolved: list[str] = []
+        lost: list[str] = []
         unfinished: list[str] = []
         done = unanswered_run = 0
         first_error: MagicError | None = None
 
         def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
             with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
-                return complete(self.runtime, upload, if_none_match=if_none_match)
+                return complete(
+                    self.runtime, upload, if_none_match=if_none_match, distrust=self.distrust
+                )
 
         def remaining() -> Iterator[ReadyUpload]:
             for upload in self._uploads():
@@ -214,13 +219,15 @@ class Execution:
                     first_error = first_error or error
                     if completion is Completion.UNRESOLVED:
                         unresolved.append(outcome.item.key)
+                    elif completion is Completion.LOST:
+                        lost.append(outcome.item.key)
                     else:
                         unanswered_run += 1
                         unfinished.append(outcome.item.key)
         except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
             first_error = error
         self.statistics.add(stats.COMMITS_COMPLETED, done)
-        self.statistics.add(stats.COMMITS_FAILED, len(unresolved) + len(unfinished))
+        self.statistics.add(stats.COMMITS_FAILED, len(unresolved) + len(lost) + len(unfinished))
         if first_error is None:
             self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
             return True
@@ -228,19 +235,11 @@ class Execution:
             now = records.read(self.runtime, seen.key)
             if now is None or now.record.state is not State.COMMITTING:
                 return False
-        what = []
-        if unresolved:
-            what.append(
-                f"{len(unresolved)} files are unresolved (their uploads are gone, and what is"
-                f" there is not theirs): {name_some(unresolved)}"
-            )
-        if unfinished:
-            what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
         raise incomplete(
             self.job,
-            "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
+            f"not all of it is visible: {_not_visible(lost, unresolved, unfinished)}",
             first_error,
-            tuple(unresolved),
+            (*lost, *unresolved),
             tuple(unfinished),
         ) from first_error
 
@@ -386,6 +385,22 @@ class Execution:
 
     def _each(self, function: Any, items: Iterable[Any]) -> Any:
         return self.runtime.pool.each(function, items, in_flight=self.in_flight)
+
+
+def _not_visible(lost: Sequence[str], unresolved: Sequence[str], unfinished: Sequence[str]) -> str:
+    """What is not visible of a job, and why. Pure."""
+    kinds = (
+        (
+            lost,
+            "are lost (their uploads cannot be completed any more, and nothing is at their keys;"
+            " docs/stores.md tells of servers that can be repaired",
+        ),
+        (unresolved, "are unresolved (their uploads are gone, and what is there is not theirs"),
+    )
+    what = [f"{len(keys)} files {why}): {name_some(keys)}" for keys, why in kinds if keys]
+    if unfinished:
+        what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
+    return "; ".join(what) or "a pendingset could not be read"
 
 
 def finish(
