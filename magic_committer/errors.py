@@ -381,7 +381,8 @@ class WrongProcess(UploadFailed, ValueError):
 
 
 class ConditionsNotSupported(MagicError):
-    """The store ignores or refuses conditional writes, on which the decision of a job rests."""
+    """The store does not keep what a job rests on: it ignores or refuses conditional writes, or it
+    does not give user metadata back as it was sent. Nothing was started."""
 
 
 def name_some(names: Sequence[str], limit: int = KEYS_NAMED_MAX) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from magic_committer.errors import StoreError
 
@@ -321,6 +321,21 @@ class ObjectStore(Protocol):
             NotSupported: the store has no such listing.
         """
         ...
+
+
+@runtime_checkable
+class Retrying(Protocol):
+    """A store that sends requests again by itself, and can leave that."""
+
+    def once(self) -> ObjectStore:
+        """The same bucket, each request sent once."""
+        ...
+
+
+def sent_once(store: ObjectStore) -> ObjectStore:
+    """The store with its own retries off, where it has any: for a question whose answer may well be
+    an error that is final and does not look it."""
+    return store.once() if isinstance(store, Retrying) else store
 
 
 def same_etag(a: str, b: str) -> bool:

@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 
+from magic_committer.commit.probe import trust_completes
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Clock, SystemClock
 from magic_committer.wiring import OtherBuckets, register_store, unregister_store
@@ -79,6 +80,7 @@ def memory_store(
     clock = clock or PatientClock()
     store = MemoryStore(bucket, clock=clock.now, **rules)
     register_store(store, clock, other_buckets=other_buckets)
+    trust_completes(store.identity)
     try:
         yield store
     finally:

@@ -84,7 +84,6 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "test_uploads_of_all_kinds_of_keys": _PREFIX,
         "test_a_file_may_lie_below_the_name_of_another": "takes it; listings hide it",
         "test_a_name_may_have_256_bytes": "UploadPart answers 400",
-        "test_empty_files_with_a_checksum_of_the_whole": "the right one is refused",
     },
     "ceph": {
         "test_a_listing_tells_size_etag_and_time": _MILLISECONDS,
@@ -119,16 +118,11 @@ DEVIATIONS: dict[str, dict[str, str]] = {
 BY_CHANCE = {
     ("versitygw", "test_uploads_are_listed_by_key_then_initiation"),
     ("ceph", "test_uploads_are_listed_by_key_then_initiation"),
-    ("versitygw", "test_a_commit_tells_the_truth_though_the_server_was_killed"),
 }
 """Deviations that do not show in every run: these tests may pass."""
 
 
-TO_MEND = {
-    ("minio", "test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight"): "A6",
-    ("versitygw", "test_a_commit_that_died_in_complete_is_not_told_as_committed"): "A5",
-    ("versitygw", "test_a_commit_tells_the_truth_though_the_server_was_killed"): "A5",
-}
+TO_MEND: dict[tuple[str, str], str] = {}
 """What is our own fault, and will be mended: the point of the issue. Not for the docs."""
 
 

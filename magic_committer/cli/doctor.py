@@ -49,6 +49,8 @@ _STORE_WORDS = {
     "second_complete": "answers a second Complete",
     "uploads_by_prefix": "lists uploads by prefix",
     "uploads_paged": "lists uploads past 1,000",
+    "metadata_kept": "gives user metadata back",
+    "true_complete": "refuses Complete of an aborted upload",
 }
 _WORKS = {True: "yes", False: "no", None: "unknown"}
 _KEPT = {True: "yes", False: "no", None: "not asked"}
@@ -74,7 +76,7 @@ def doctor(
 ) -> int | None:
     """Try what a job may and can do under PATH, and say what is promised there.
 
-    Some 60 requests in a job's directory of its own; nothing is left behind. Exit code 0: all that
+    Some 80 requests in a job's directory of its own; nothing is left behind. Exit code 0: all that
     mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
     """
     if policy_for is not None:

@@ -21,6 +21,7 @@ from magic_committer.errors import MagicError
 from magic_committer.options import Options
 from magic_committer.recovery.clearing import Cleared, Clearing, Plan
 from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
+from magic_committer.recovery.unseen import blind_spot
 from magic_committer.recovery.uploads import (
     CLASSES,
     FIELDS,
@@ -87,6 +88,17 @@ class Wanted:
         if (more := len(survey.problems) - PROBLEMS_SHOWN_MAX) > 0:
             note(f"and {more} more that cannot be read")
         return survey
+
+    def sees_all(self, shell: Shell, shown: bool) -> bool:
+        """Whether the listing can be believed; if not, it is said.
+
+        Args:
+            shown: it has proved that it goes by prefix: nothing is asked.
+        """
+        why = "" if shown else blind_spot(shell.runtime(self.scope.bucket, no_progress), self.scope)
+        if why:
+            note(why)
+        return not why
 
 
 def _selecting(function: F) -> F:
@@ -195,8 +207,12 @@ def _by_class(counts: Mapping[str, int]) -> str:
 @click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
 def list_uploads(
     shell: Shell, wanted: Wanted, no_sizes: bool, prices: Path | None, sort: str | None
-) -> None:
-    """List the open uploads under PATH: whose each is, its age, its bytes and what they cost."""
+) -> int:
+    """List the open uploads under PATH: whose each is, its age, its bytes and what they cost.
+
+    Where none is listed, two are begun and aborted below PATH, to see whether the store shows them.
+    Exit code 46: it does not, so uploads may be open that nobody sees.
+    """
     price_list = _prices(prices)
     sums = Sums()
     relay = _Relay()
@@ -234,6 +250,7 @@ def list_uploads(
             **sums.to_dict(), "prices": price_list.name, "problems": list(survey.problems),
         },
     )  # fmt: skip
+    return exits.OK if wanted.sees_all(shell, survey.shows_more_than_keys) else exits.BAD_STATE
 
 
 @command(uploads, "abort", "Abort those that nobody needs.")
@@ -295,7 +312,8 @@ def abort_uploads(
         note(line)
     if failure is not None:
         raise failure
-    return exits.BAD_STATE if too_many or left or clearing.unfinished else exits.OK
+    unseen = not wanted.sees_all(shell, survey.shows_more_than_keys)
+    return exits.BAD_STATE if too_many or left or clearing.unfinished or unseen else exits.OK
 
 
 def _rules(filters: Filters, foreign: bool, beside_live_jobs: bool, hadoop: bool) -> Rules:
@@ -366,19 +384,27 @@ def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[
 @_selecting
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
 def expect_uploads(shell: Shell, wanted: Wanted, expected: int) -> int:
-    """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46."""
+    """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46.
+
+    Also with 46 if the store does not list uploads by a part of their keys: then some may be open
+    that nobody sees. Where the listing does not prove the contrary, two are begun and aborted below
+    PATH to find out.
+    """
     relay = _Relay()
     with shell.progress() as relay.to:
         filters = wanted.filters
         if filters.older_than or filters.job is not None or filters.classes:
-            pages = wanted.survey(shell, relay).pages()
-            found = sum(filters.fits(one, wanted.scope) for page in pages for one in page)
+            survey = wanted.survey(shell, relay)
+            shown = survey.shows_more_than_keys
+            found = sum(filters.fits(one, wanted.scope) for page in survey.pages() for one in page)
         else:
-            found = count(shell.runtime(wanted.scope.bucket, relay), wanted.scope, filters)
+            found, shown = count(shell.runtime(wanted.scope.bucket, relay), wanted.scope, filters)
     told = {"path": wanted.scope.url, "expected": expected, "found": found}
     shell.output.document("expectation", told)
     if found != expected:
         note(f"Expected upload count under {wanted.scope.url}: {expected}, found {found}")
+        return exits.BAD_STATE
+    if not wanted.sees_all(shell, shown):
         return exits.BAD_STATE
     shell.output.text(f"Found {found} under {wanted.scope.url}, as expected")
     return exits.OK

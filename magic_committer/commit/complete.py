@@ -5,6 +5,13 @@ answer a second Complete with 200, 404, 403, 400 or 500, so every final error is
 not only 404 (protocol.md, "Completing an upload is repeatable"). What cannot be told is unfinished:
 it is never guessed that a file is lost.
 
+**A 200 is not always true.** versitygw answers 200 for an upload that a killed server left half
+assembled, for ever, and for one that was aborted, if any object is at the key (docs/stores.md, "A
+200 that is false"). A Complete that was sent once, of an upload that was open a moment ago, has not
+been seen to lie; so after a 200 the object is looked at where one of the two does not hold: it was
+sent again, or the caller does not know (``distrust``). What is not there after a wait (another
+executor's Complete may be assembling it) is not done.
+
 Only a Complete that was sent with ``If-None-Match`` can conflict, and only with an object that is
 really there: a conflict undoes the whole job.
 
@@ -22,7 +29,12 @@ from enum import Enum
 
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import may_still_land
-from magic_committer.commit.upload_state import UploadState, upload_state
+from magic_committer.commit.upload_state import (
+    UploadState,
+    became,
+    lacks_parts,
+    upload_state,
+)
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -32,7 +44,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.runtime import Runtime
-from magic_committer.store import Part, same_etag
+from magic_committer.store import ObjectInfo, Part, Written, same_etag
 
 CONFLICT_TRIES_MAX = 3
 """How often a conditional Complete is sent that the store calls a conflict, with nothing there."""
@@ -45,6 +57,10 @@ _CURABLE_CODES = frozenset(("AuthorizationHeaderMalformed", "IllegalLocationCons
 _CURABLE_PREFIX = "KMS."
 """Codes of a 400 that the bucket's or the caller's settings mend, not another request (S3 API,
 "Error responses")."""
+LOOKS_MAX = 7
+"""How often an object is looked for that a 200 says is there."""
+LOOK_PAUSE_SECONDS = 0.2
+"""Before the second look; doubled each time: 12.6 seconds in all."""
 
 
 class Completion(Enum):
@@ -55,6 +71,8 @@ class Completion(Enum):
     """Its upload is open, or nobody can tell: try again."""
     UNRESOLVED = "unresolved"
     """Its upload is gone and the object there is not it."""
+    LOST = "lost"
+    """The same, and there is no object either: nobody has its bytes, or nobody shows them."""
     REFUSED = "refused"
     """Its upload is open, and the store will not complete it: it has said so twice."""
     CONFLICT = "conflict"
@@ -62,12 +80,15 @@ class Completion(Enum):
 
 
 def complete(
-    runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool
+    runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool, distrust: bool = False
 ) -> tuple[Completion, StoreError | None]:
     """Complete an upload. Repeatable: an upload that was completed before is done.
 
     Args:
         if_none_match: mode ``fail``: never over an object that is there.
+        distrust: look at the object after every 200, one HEAD each: another process may have
+            completed it, or begun to; or the store is known to answer 200 falsely. Else only after
+            a Complete that was sent more than once.
 
     Returns:
         What became of it; and, unless it is done, why. Raises no `StoreError`.
@@ -75,11 +96,13 @@ def complete(
     for number in range(CONFLICT_TRIES_MAX):
         if number:
             runtime.clock.sleep(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
-        error = _refusal(runtime, upload, if_none_match)
-        if error is None:
+        answer = _answer(runtime, upload, if_none_match)
+        if isinstance(answer, Written):
+            if distrust or number or answer.attempts > 1:
+                return _look_after(runtime, upload, answer)
             return Completion.DONE, None
-        conflict = if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
-        settled = _settle(runtime, upload, error, conflict)
+        conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
+        settled = _settle(runtime, upload, answer, conflict)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
     if settled[0] is Completion.REFUSED:
@@ -96,15 +119,15 @@ def _once_more(
     """Hold a refusal against a second one, after a pause: one alone may come of a server that was
     just being restarted, or of another executor's Complete under way."""
     runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
-    error = _refusal(runtime, upload, if_none_match)
-    if error is None:
-        return Completion.DONE, None
-    conflict = if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
-    settled = _settle(runtime, upload, error, conflict)
+    answer = _answer(runtime, upload, if_none_match)
+    if isinstance(answer, Written):
+        return _look_after(runtime, upload, answer)
+    conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
+    settled = _settle(runtime, upload, answer, conflict)
     first = refused[1]
-    same = first is not None and (first.status, first.code) == (error.status, error.code)
+    same = first is not None and (first.status, first.code) == (answer.status, answer.code)
     if settled[0] is Completion.REFUSED and not same:
-        return Completion.UNFINISHED, error
+        return Completion.UNFINISHED, answer
     return settled
 
 
@@ -121,22 +144,21 @@ def is_final(error: StoreError) -> bool:
     )
 
 
-def _refusal(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> StoreError | None:
-    """Send Complete; the store's error, None if there was none."""
+def _answer(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written | StoreError:
+    """Send Complete; the store's answer."""
     try:
-        _send(runtime, upload, if_none_match)
+        return _send(runtime, upload, if_none_match)
     except InvalidRequest as error:
         return _with_stored_parts(runtime, upload, if_none_match, error)
     except StoreError as error:
         return error
-    return None
 
 
-def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
+def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written:
     # The checksum of no bytes proves nothing, and MinIO refuses the right one: 400 for ever.
     # Of Hadoop's uploads (no token) the length is not held against the store, as Hadoop does not:
     # where it encrypts on the client it is the plain text's. The parts' ETags name the bytes.
-    runtime.store.complete_upload(
+    return runtime.store.complete_upload(
         upload.key,
         upload.upload_id,
         upload.parts,
@@ -148,7 +170,7 @@ def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> None:
 
 def _with_stored_parts(
     runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
-) -> StoreError | None:
+) -> Written | StoreError:
     """Under SSE-KMS and SSE-C a late retry of a part changes its ETag (counterexamples.md, #16):
     then Complete is sent once more, with the ETags that the store has now."""
     try:
@@ -158,10 +180,9 @@ def _with_stored_parts(
     if parts is None:
         return refused
     try:
-        _send(runtime, replace(upload, parts=parts), if_none_match)
+        return _send(runtime, replace(upload, parts=parts), if_none_match)
     except StoreError as error:
         return error
-    return None
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
@@ -200,9 +221,93 @@ def _settle(
     if conflict and look.there is not None:
         return Completion.CONFLICT, error
     if look.state is UploadState.GONE and not may_still_land(error):
-        return Completion.UNRESOLVED, error  # else the store may be completing it: ask again
+        # else the store may be completing it: ask again
+        return _not_there(look.there), error
+    if lacks_parts(upload, look) and not may_still_land(error):
+        # It is open, and can never be completed; but another executor may be at it just now.
+        there = _wait_for(runtime, upload)
+        if isinstance(there, StoreError):
+            return Completion.UNFINISHED, there
+        seen = there is not None and _is_it(upload, there)
+        return (Completion.DONE, None) if seen else (_not_there(there), error)
     if look.state is UploadState.OPEN and is_final(error):
         return Completion.REFUSED, error
     if look.error is not None and isinstance(error, NotFound):
         return Completion.UNFINISHED, look.error  # what keeps us from telling why it was not found
     return Completion.UNFINISHED, error
+
+
+def _not_there(there: ObjectInfo | None) -> Completion:
+    return Completion.LOST if there is None else Completion.UNRESOLVED
+
+
+def _look_after(
+    runtime: Runtime, upload: ReadyUpload, answer: Written
+) -> tuple[Completion, StoreError | None]:
+    """Whether the object is there that a 200 speaks of."""
+    there = _wait_for(runtime, upload, answer.etag)
+    if isinstance(there, StoreError):
+        return Completion.UNFINISHED, there
+    if there is not None and _is_it(upload, there, answer.etag):
+        return Completion.DONE, None
+    false = NotFound(
+        f"{upload.key}: the store answered CompleteMultipartUpload with success, but"
+        f" {'nothing' if there is None else 'another object'} is there",
+        operation="complete_upload",
+        bucket=runtime.store.bucket,
+        key=upload.key,
+        status=200,
+        attempts=answer.attempts,
+    )
+    look = upload_state(runtime, upload)
+    if look.state is UploadState.VISIBLE:
+        return Completion.DONE, None
+    if look.state is UploadState.GONE or lacks_parts(upload, look):
+        return _not_there(there), false
+    return Completion.UNFINISHED, look.error or false
+
+
+def _wait_for(
+    runtime: Runtime, upload: ReadyUpload, told: str = ""
+) -> ObjectInfo | StoreError | None:
+    """The object at an upload's key; waited for until it is the upload's: a second Complete beside
+    the first one may be answered before the first has ended (versitygw).
+
+    Args:
+        told: the ETag of Complete's answer.
+
+    Returns:
+        What was there at the last look: also another object, or none; or why nobody can tell.
+    """
+    there: ObjectInfo | StoreError | None = None
+    for number in range(LOOKS_MAX):
+        if number:
+            runtime.clock.sleep(LOOK_PAUSE_SECONDS * 2 ** (number - 1))
+        try:
+            there = runtime.store.head(upload.key)
+        except NotFound:
+            there = None
+        except Unanswered as error:
+            there = error
+        except StoreError as error:
+            return error  # refused: it will be refused again
+        else:
+            if _is_it(upload, there, told):
+                break
+    return there
+
+
+def _is_it(upload: ReadyUpload, there: ObjectInfo, told: str = "") -> bool:
+    """Whether an object is what an upload became, by the ETag of Complete's answer too. Pure.
+
+    Hadoop's uploads have no token. Of theirs the ETag must be the one that follows from the parts;
+    or, where none follows (encryption by a key), the one that the store answered with. If it gave
+    none either, that something is there must do.
+    """
+    if became(upload, there):
+        return True
+    if upload.token:
+        return False
+    if not (upload.multipart_etag or told):
+        return True
+    return same_etag(there.etag, told)

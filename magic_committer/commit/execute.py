@@ -95,6 +95,7 @@ class Execution:
             cleanup does it once for all.
         accept: keys that the operator takes as they are: unresolved ones, replaced ones that cannot
             be deleted, a `_SUCCESS` that cannot be written.
+        distrust: look at each object after its Complete, whatever the store answers.
     """
 
     runtime: Runtime
@@ -106,6 +107,7 @@ class Execution:
     statistics: Statistics
     accept: Collection[str] = ()
     tidies: bool = True
+    distrust: bool = False
     names: KeySet = field(default_factory=KeySet)
     knows_all: bool = field(default=False, init=False)
     """``names`` holds every upload of the plan: this process has completed them."""
@@ -185,13 +187,16 @@ class Execution:
         if_none_match = self.job.terms.mode in FAILING
         unresolved: list[str] = []
         refused: list[str] = []
+        lost: list[str] = []
         unfinished: list[str] = []
         done = unanswered_run = 0
         first_error: MagicError | None = None
 
         def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
             with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
-                return complete(self.runtime, upload, if_none_match=if_none_match)
+                return complete(
+                    self.runtime, upload, if_none_match=if_none_match, distrust=self.distrust
+                )
 
         def remaining() -> Iterator[ReadyUpload]:
             for upload in self._uploads():
@@ -218,13 +223,15 @@ class Execution:
                         unresolved.append(outcome.item.key)
                     elif completion is Completion.REFUSED:
                         refused.append(outcome.item.key)
+                    elif completion is Completion.LOST:
+                        lost.append(outcome.item.key)
                     else:
                         unanswered_run += 1
                         unfinished.append(outcome.item.key)
         except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
             first_error = error
         self.statistics.add(stats.COMMITS_COMPLETED, done)
-        failed = len(unresolved) + len(refused) + len(unfinished)
+        failed = len(lost) + len(unresolved) + len(refused) + len(unfinished)
         self.statistics.add(stats.COMMITS_FAILED, failed)
         if first_error is None:
             self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
@@ -234,7 +241,7 @@ class Execution:
             if now is None or now.record.state is not State.COMMITTING:
                 return False
         raise not_all_visible(
-            self.job, first_error, unresolved, refused, unfinished
+            self.job, first_error, lost, unresolved, refused, unfinished
         ) from first_error
 
     def _take_as_it_is(self, upload: ReadyUpload) -> None:

@@ -4,6 +4,14 @@ Each accepted set is read once. Its uploads go, packed, to a local spool (memory
 temporary file), because they are needed twice: to be checked, all of them, before anything becomes
 visible, and to be completed. A recovery, which has no spool, reads the sets that the plan names.
 
+**Whose set is it?** What is listed in a job's directory and is another run's by its UUID (a given
+id may be used again, and a zombie of the earlier run writes there) is passed over. The UUID stands
+twice: in the object's metadata, and in the set's ``extraData``. Metadata may get lost on the way (a
+proxy, a copy of the bucket); who may write the one may write the other, so the body is believed
+where the metadata is silent. A set that says in neither whose it is might be our own: to pass over
+it could publish a part of the job as if it were the whole. So it is told (`Loaded.nobodys`), and
+the commit decides nothing. A set whose two names differ is no set that a task has written.
+
 Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`, or one larger
 one alone), one set unpacked, and the spool's 2 MiB. A plan does not tell how large its sets are,
 and what a task or a listing told may be wrong by now: a set that is larger than `SMALL_SET_BYTES`,
@@ -15,7 +23,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Any
 
@@ -47,6 +55,9 @@ SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
 """A set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
 
+NOBODYS_MAX = 100
+"""Sets of nobody that are named; there may be millions."""
+
 Owns = Callable[[Mapping[str, str] | None], bool]
 """Whether an object is the job's, by its metadata: `StartedJob.owns`."""
 
@@ -76,6 +87,22 @@ class LoadedSet:
     bytes: int
     offset: int
     packed_bytes: int
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What `load` has read.
+
+    Attributes:
+        sets: the loaded sets.
+        problems: what is wrong with those that could not be loaded: gone, another version than the
+            task's message says, unreadable, of another job.
+        nobodys: keys of sets that say nowhere whose they are; at most `NOBODYS_MAX`.
+    """
+
+    sets: list[LoadedSet] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    nobodys: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,35 +160,34 @@ def load(
     total: int | None,
     *,
     owns: Owns | None = None,
-) -> tuple[list[LoadedSet], list[str]]:
+) -> Loaded:
     """Read sets into the spool. One GET each.
 
     Args:
-        owns: given for what a listing shows: pass over objects that are not the job's by their
-            metadata, whatever they hold (a directory that an id names may hold another run's
-            litter), and over tombstones of aborted attempts.
-
-    Returns:
-        The loaded sets, and what is wrong with those that could not be: gone, another version than
-        the task's message says, unreadable, of another job.
+        owns: given for what a listing shows: pass over objects that are another job's, whatever
+            they hold (a directory that an id names may hold another run's litter), and over
+            tombstones of aborted attempts. See the module's head.
 
     Raises:
         StoreError: the store could not be asked; nothing is known then.
     """
-    loaded: list[LoadedSet] = []
-    problems: list[str] = []
+    loaded = Loaded()
     with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
         for outcome in outcomes:
             try:
                 read = outcome.unwrap()
             except _PassedOverError:
                 continue
-            except (FormatError, NotFound) as error:
-                problems.append(error.message)
+            except _NobodysError:
+                if len(loaded.nobodys) < NOBODYS_MAX:
+                    loaded.nobodys.append(outcome.item.key)
                 continue
-            loaded.append(_spooled(outcome.item, read, spool))
-            runtime.progress(Progress("load", len(loaded), total, "tasks"))
-    return loaded, problems
+            except (FormatError, NotFound) as error:
+                loaded.problems.append(error.message)
+                continue
+            loaded.sets.append(_spooled(outcome.item, read, spool))
+            runtime.progress(Progress("load", len(loaded.sets), total, "tasks"))
+    return loaded
 
 
 def stored_uploads(
@@ -207,6 +233,10 @@ class _LargerError(Exception):
     """The set is larger than was told, or than is read of an unknown one."""
 
 
+class _NobodysError(Exception):
+    """The object is listed, and says nowhere whose it is."""
+
+
 def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
@@ -219,8 +249,8 @@ def _reading(
             if bytes_max < PENDINGSET_BYTES_MAX:
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
-        if owns is not None and not owns(stored.info.metadata):
-            raise _PassedOverError
+        if owns is not None:
+            _hold_owner(stored, owns)
         return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
     larger: list[SetRef] = []
@@ -245,6 +275,22 @@ def _beside(
     )
 
 
+def _hold_owner(stored: StoredObject, owns: Owns) -> None:
+    """Pass over what is another job's, by the object's metadata or by its body."""
+    if owns(stored.info.metadata):
+        return
+    if (stored.info.metadata or {}).get(JOB_METADATA):
+        raise _PassedOverError
+    try:
+        extra = decode_pendingset(stored.body, stored.info.key).extra_data or {}
+    except FormatError:
+        raise _NobodysError from None  # it cannot be read: nor can it say whose it is
+    if not (uuid := extra.get(EXTRA_JOB)):
+        raise _NobodysError
+    if not owns({JOB_METADATA: uuid}):
+        raise _PassedOverError
+
+
 def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, listed: bool) -> _Read:
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
@@ -257,18 +303,23 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     if pendingset.job_id not in ("", job_id):
         raise FormatError(key, "jobId", f"is {pendingset.job_id!r}, the job is {job_id!r}")
     extra, metadata = pendingset.extra_data or {}, info.metadata or {}
+    told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
+    if told and kept and told != kept:
+        raise FormatError(
+            key, f"extraData.{EXTRA_JOB}", f"is {told!r}, the object's metadata says {kept!r}"
+        )
     task = extra.get(EXTRA_TASK) or metadata.get(TASK_METADATA, "")
     attempt = extra.get(EXTRA_ATTEMPT) or metadata.get(ATTEMPT_METADATA, "")
-    for name, told, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
-        if told and found and told != found:
-            raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {told!r}")
+    for name, wanted, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
+        if wanted and found and wanted != found:
+            raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {wanted!r}")
     uploads = [from_pending(p, f"{key}: commits[{n}]") for n, p in enumerate(pendingset.commits)]
     for n, pending in enumerate(pendingset.commits):
         if pending.bucket != bucket:
             raise FormatError(
                 key, f"commits[{n}].bucket", f"is {pending.bucket!r}, the job's is {bucket!r}"
             )
-    uuid = extra.get(EXTRA_JOB) or metadata.get(JOB_METADATA, "")
+    uuid = told or kept
     if uuid and not (task and attempt):
         raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
     if not uuid:  # Hadoop's: named for the task; the attempt stands in its uploads

@@ -79,6 +79,7 @@ def accepted(keys: tuple[str, ...]) -> str:
 def not_all_visible(
     job: StartedJob,
     cause: MagicError,
+    lost: Sequence[str],
     unresolved: Sequence[str],
     refused: Sequence[str],
     unfinished: Sequence[str],
@@ -86,27 +87,30 @@ def not_all_visible(
     """The error for a job that is ``committing`` while some of its files are not completed.
 
     Args:
-        unresolved: keys whose uploads are gone. refused: those whose uploads are open, and that the
-            store will not complete. unfinished: those to be tried again.
+        lost: keys with nothing there, whose uploads nobody can complete. unresolved: keys with
+            another object there, whose uploads are gone. refused: those whose uploads are open, and
+            that the store will not complete. unfinished: those to be tried again.
     """
-    what = []
-    if unresolved:
-        what.append(
-            f"{len(unresolved)} files are unresolved (their uploads are gone, and what is there is"
-            f" not theirs): {name_some(unresolved)}"
-        )
-    if refused:
-        what.append(
-            f"{len(refused)} files are refused by the store, which gave the same answer twice"
-            f" (their uploads are open): {name_some(refused)}"
-        )
+    kinds = (
+        (
+            lost,
+            "are lost (their uploads cannot be completed any more, and nothing is at their keys;"
+            " docs/stores.md tells of servers that can be repaired)",
+        ),
+        (unresolved, "are unresolved (their uploads are gone, and what is there is not theirs)"),
+        (
+            refused,
+            "are refused by the store, which gave the same answer twice (their uploads are open)",
+        ),
+    )
+    what = [f"{len(keys)} files {why}: {name_some(keys)}" for keys, why in kinds if keys]
     if unfinished:
         what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
     error = incomplete(
         job,
         "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
         cause,
-        (*unresolved, *refused),
+        (*lost, *unresolved, *refused),
         tuple(unfinished),
     )
     error.refused = tuple(refused)

@@ -16,15 +16,14 @@ is asked by itself, with a condition that cannot hold. Invariants:
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, get_args
 
 from magic_committer.commit import records
+from magic_committer.commit.scratch import Scratch
 from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -36,31 +35,34 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import JOB_METADATA, ObjectRef
+from magic_committer.job import JOB_METADATA, TOKEN_METADATA, ObjectRef
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
 from magic_committer.store import (
     PAGE_KEYS_MAX,
-    Attributes,
-    Part,
-    UploadInfo,
     same_etag,
+    sent_once,
     uploads,
 )
 
-logger = logging.getLogger("magic_committer")
-
-Want = Literal["conditional_put", "swap", "conditional_complete", "conditional_delete"]
+Want = Literal[
+    "conditional_put",
+    "swap",
+    "metadata_kept",
+    "conditional_complete",
+    "conditional_delete",
+    "true_complete",
+]
 """What a job may need to know of its store before it relies on it."""
 
+_DONE_WITHOUT: frozenset[Want] = frozenset({"conditional_delete", "true_complete"})
+"""What may be lacking: there is another way, less safe or slower."""
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
-REQUESTS_IN_FLIGHT = 32
+INTERNAL_ERROR = 500
 STORES_KNOWN_MAX = 64
 """Of how many stores a process remembers what they can do, the last ones."""
-NONCE_CHARS = 8
-"""Tells apart probes of one job that run at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,10 @@ class Capabilities:
             ``"forgetful"``: 404; ``"other"``: another error.
         uploads_by_prefix: open uploads are listed by a prefix of their keys, those and no others.
         uploads_paged: more than 1,000 of them too, each once.
+        metadata_kept: user metadata comes back as it was sent, of a PUT and of an upload. The names
+            as S3 gives them, in lower case: the adapter sees to that.
+        true_complete: a Complete of an upload that was aborted, where an object is at the key, is
+            refused. False: it is answered with 200 (versitygw), so each object is looked at.
         notes: for each that is lacking, how the store answers.
     """
 
@@ -90,6 +96,8 @@ class Capabilities:
     second_complete: Literal["idempotent", "forgetful", "other"] | None = None
     uploads_by_prefix: bool | None = None
     uploads_paged: bool | None = None
+    metadata_kept: bool | None = None
+    true_complete: bool | None = None
     notes: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
@@ -125,9 +133,15 @@ def _learn(identity: str, found: Mapping[str, _Finding]) -> None:
         _known.pop(oldest, None)
 
 
+def trust_completes(identity: str) -> None:
+    """Learn without asking that a 200 to Complete is true: of the in-memory store, so that the
+    hooks of users' tests meet the Completes of their own files first."""
+    _learn(identity, {"true_complete": _Finding(True)})
+
+
 def wants_at_setup(mode: Mode) -> frozenset[Want]:
     """What a job of that mode must know before it starts. Pure."""
-    wants: set[Want] = {"conditional_put", "swap"}
+    wants: set[Want] = {"conditional_put", "swap", "metadata_kept", "true_complete"}
     if mode in FAILING:
         wants.add("conditional_complete")
     if mode in REPLACING:
@@ -141,7 +155,8 @@ def need(
     """Find out what is wanted and not known yet. Repeatable.
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
-    ``conditional_complete`` 7, ``conditional_delete`` 5.
+    ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
+    ``true_complete`` 7.
 
     Args:
         paths: the job in whose directory scratch objects may lie.
@@ -151,7 +166,8 @@ def need(
 
     Returns:
         What is known. ``conditional_delete`` may be False: deletes then compare first, and what a
-        neighbour writes in between is lost (`commit.deletes`). And whether a late PUT of this
+        neighbour writes in between is lost (`commit.deletes`). ``true_complete`` may be False: then
+        `commit.complete` looks at each object. And whether a late PUT of this
         asking may still write the record, were it gone: then the record must not go.
 
     Raises:
@@ -168,9 +184,11 @@ def need(
         found = _known.get(identity, {}).get(name)
         if found is None:
             found = _ask_for_job(runtime, paths, seen, name)
+            if found.value is None:
+                continue
             _learn(identity, {name: found})
             late = late or (name == "conditional_put" and found.repeated)
-        if found.value is False and name != "conditional_delete":
+        if found.value is False and name not in _DONE_WITHOUT:
             raise _refused(runtime, name, found.note)
     return known(identity), late
 
@@ -178,7 +196,7 @@ def need(
 def probe_all(
     runtime: Runtime, prefix: str, *, paging: bool = False, listing: bool = True
 ) -> Capabilities:
-    """Ask everything, whatever is known already: 38 requests. Repeatable.
+    """Ask everything, whatever is known already: 55 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``: readers do not see it, and if this
     process is killed, cleanup takes it for what it is, litter of a job without a record.
@@ -196,14 +214,14 @@ def probe_all(
     uuid = runtime.ids()
     directory = f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/"
     found: dict[str, _Finding] = {"etag_quoting": _Finding(None)}
-    for name, ask in _ON_SCRATCH.items():
+    for name, ask in _QUESTIONS.items():
         if name == "etag_quoting" and not found["swap"].value:
             continue  # where conditions are ignored, every form is accepted
         if name == "uploads_paged" and not (paging and listing):
             continue
         if name == "uploads_by_prefix" and not listing:
             continue
-        with _Scratch(runtime, directory, uuid) as scratch:
+        with Scratch(runtime, directory, uuid) as scratch:
             found[name] = ask(scratch)
     if found["swap"].value and found["etag_quoting"].value is None:
         found["swap"] = _Finding(False, found["etag_quoting"].note)
@@ -213,6 +231,8 @@ def probe_all(
 
 def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
     record = seen.record
+    if name == "metadata_kept":
+        return _of_record(runtime, seen)
     if name in ("conditional_put", "swap"):
         metadata = {JOB_METADATA: record.uuid}
 
@@ -222,8 +242,34 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
         if name == "swap":
             return _must_fail(lambda: put(if_match=STALE_ETAG))
         return _must_fail(lambda: put(if_none_match=True))
-    with _Scratch(runtime, paths.directory, record.uuid) as scratch:
-        return _ON_SCRATCH[name](scratch)
+    with Scratch(runtime, paths.directory, record.uuid) as scratch:
+        return _QUESTIONS[name](scratch)
+
+
+def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
+    """What has become of the record's own metadata; nothing is learnt where it is another record by
+    now: somebody ended the job, and the id was used again."""
+    info = runtime.store.head(seen.key)
+    if not same_etag(info.etag, seen.etag):
+        return _Finding(None)
+    return _came_back({JOB_METADATA: seen.record.uuid}, info.metadata)
+
+
+def hides_uploads(runtime: Runtime, prefix: str) -> str:
+    """How the store hides open uploads from whoever lists them by a directory; "" if it does not.
+    Some 8 requests, in a directory of its own below ``prefix``. Repeatable.
+
+    Args:
+        prefix: a directory: "" or with its closing slash.
+
+    Raises:
+        StoreError: the store did not answer clearly; PermissionDenied: who may not create and abort
+            uploads cannot ask.
+    """
+    uuid = runtime.ids()
+    with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
+        found = _uploads_by_prefix(scratch)
+    return "" if found.value or found.note == _BESIDE else found.note
 
 
 def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
@@ -231,6 +277,13 @@ def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
         return records.undecidable(runtime, "If-None-Match", how)
     if name == "swap":
         return records.undecidable(runtime, "If-Match", how)
+    if name == "metadata_kept":
+        return ConditionsNotSupported(
+            f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job's"
+            " files could not be told from others'",
+            hint="Nothing was started. Let the proxy pass x-amz-meta- headers on as they are;"
+            " magic-committer doctor PATH asks again",
+        )
     lost = [repr(mode) for mode in get_args(Mode) if mode in FAILING]
     left = [repr(mode) for mode in get_args(Mode) if mode not in FAILING]
     return ConditionsNotSupported(
@@ -244,6 +297,8 @@ def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
 # The questions ------------------------------------------------------------------------------------
 
 _REFUSES_RIGHT = "refuses the right ETag too"
+WHOLE_KEYS_ONLY = "does not list an upload by a part of its key"
+_BESIDE = "lists uploads beside the prefix"
 
 
 def _must_fail(send: Callable[[], object]) -> _Finding:
@@ -261,19 +316,19 @@ def _answer(error: StoreError) -> str:
     return f"{error.status or ''} {error.code}".strip()
 
 
-def _conditional_put(scratch: _Scratch) -> _Finding:
+def _conditional_put(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     found = _must_fail(lambda: scratch.put_over(before.key, if_none_match=True))
-    return scratch.untouched(found, before)
+    return _untouched(scratch, found, before)
 
 
-def _swap(scratch: _Scratch) -> _Finding:
+def _swap(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     found = _must_fail(lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
-    return scratch.untouched(found, before)
+    return _untouched(scratch, found, before)
 
 
-def _etag_quoting(scratch: _Scratch) -> _Finding:
+def _etag_quoting(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     bare = before.etag.strip('"')
     for name, form in (("quoted", f'"{bare}"'), ("unquoted", bare)):
@@ -285,19 +340,19 @@ def _etag_quoting(scratch: _Scratch) -> _Finding:
     return _Finding(None, _REFUSES_RIGHT)
 
 
-def _conditional_complete(scratch: _Scratch) -> _Finding:
+def _conditional_complete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     upload_id, parts = scratch.upload("object")
     found = _must_fail(
         lambda: scratch.store.complete_upload(before.key, upload_id, parts, if_none_match=True)
     )
-    return scratch.untouched(found, before)
+    return _untouched(scratch, found, before)
 
 
-def _conditional_delete(scratch: _Scratch) -> _Finding:
+def _conditional_delete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     stale = _must_fail(lambda: scratch.store.delete_one(before.key, if_match=STALE_ETAG))
-    found = scratch.untouched(stale, before)
+    found = _untouched(scratch, stale, before)
     if not found.value:
         return found
     for form in (before.etag, records.other_quoting(before.etag)):
@@ -309,7 +364,7 @@ def _conditional_delete(scratch: _Scratch) -> _Finding:
     return _Finding(False, _REFUSES_RIGHT)
 
 
-def _second_complete(scratch: _Scratch) -> _Finding:
+def _second_complete(scratch: Scratch) -> _Finding:
     upload_id, parts = scratch.upload("object")
     key = scratch.key("object")
     scratch.store.complete_upload(key, upload_id, parts)
@@ -324,25 +379,76 @@ def _second_complete(scratch: _Scratch) -> _Finding:
     return _Finding("idempotent")
 
 
-def _uploads_by_prefix(scratch: _Scratch) -> _Finding:
-    inside, _ = scratch.upload("a/object")
-    beside, _ = scratch.upload("ab")
-    listed = scratch.listed("a/")
-    if isinstance(listed, _Finding):
-        return listed
-    if beside in listed:
-        return _Finding(False, "lists uploads beside the prefix")
-    if inside not in listed:
-        return _Finding(False, "does not list an upload by a part of its key")
+def _metadata_kept(scratch: Scratch) -> _Finding:
+    """Of a PUT and of an upload: a store may keep the one's and lose the other's."""
+    sent = {**scratch.metadata, TOKEN_METADATA: f"{scratch.uuid}.Attempt.1"}
+    scratch.metadata = sent
+    key = scratch.put("object").key
+    found = _came_back(sent, scratch.store.head(key).metadata)
+    if not found.value:
+        return found
+    upload_id, parts = scratch.upload("upload")
+    key = scratch.key("upload")
+    scratch.store.complete_upload(key, upload_id, parts)
+    found = _came_back(sent, scratch.store.head(key).metadata)
+    return found if found.value else _Finding(False, f"{found.note} of multipart uploads")
+
+
+def _came_back(sent: Mapping[str, str], got: Mapping[str, str] | None) -> _Finding:
+    """What has become of user metadata. Pure."""
+    got = got or {}
+    spelled = {name.lower(): name for name in got}
+    for name, value in sent.items():
+        if name in got and got[name] != value:
+            return _Finding(False, f"changes user metadata ({name} came back as {got[name]!r})")
+        if name not in got and name in spelled:
+            return _Finding(
+                False, f"changes user metadata ({name} came back under the name {spelled[name]!r})"
+            )
+        if name not in got:
+            return _Finding(False, "loses user metadata")
     return _Finding(True)
 
 
-def _uploads_paged(scratch: _Scratch) -> _Finding:
+def _true_complete(scratch: Scratch) -> _Finding:
+    before = scratch.put("object")
+    upload_id, parts = scratch.upload("object")
+    scratch.store.abort_upload(before.key, upload_id)
+    # Ceph RGW and moto answer 500, for ever: that is a refusal, and is not worth their retries.
+    for store in (sent_once(scratch.store), scratch.store):
+        try:
+            store.complete_upload(before.key, upload_id, parts)
+        except Unanswered as error:
+            if error.status == INTERNAL_ERROR or (error.status and store is scratch.store):
+                return _Finding(True)
+            if store is scratch.store:
+                raise
+        except StoreError:
+            return _Finding(True)
+        else:
+            return _Finding(False, "answers 200 to a Complete of an upload that was aborted")
+    raise AssertionError("one of the two was answered")
+
+
+def _uploads_by_prefix(scratch: Scratch) -> _Finding:
+    inside, _ = scratch.upload("a/object")
+    beside, _ = scratch.upload("ab")
+    listed = _listed(scratch, "a/")
+    if isinstance(listed, _Finding):
+        return listed
+    if beside in listed:
+        return _Finding(False, _BESIDE)
+    if inside not in listed:
+        return _Finding(False, WHOLE_KEYS_ONLY)
+    return _Finding(True)
+
+
+def _uploads_paged(scratch: Scratch) -> _Finding:
     # Two uploads a key but for the first: the end of the first page falls between two of one key.
     names = [f"{(n + 1) // 2:04}" for n in range(PAGE_KEYS_MAX + 1)]
     with closing(scratch.each(scratch.create, names)) as outcomes:
         made = [outcome.unwrap() for outcome in outcomes]
-    listed = scratch.listed("")
+    listed = _listed(scratch, "")
     if isinstance(listed, _Finding):
         return listed
     if missing := len(set(made) - set(listed)):
@@ -352,109 +458,26 @@ def _uploads_paged(scratch: _Scratch) -> _Finding:
     return _Finding(True)
 
 
-class _Scratch:
-    """Objects and uploads of one probe, each under a key that nobody else has. They are gone when
-    the ``with`` ends, however it ends; what cannot be removed is told to the log."""
-
-    def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
-        self.runtime = runtime
-        self.store = runtime.store
-        self._root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
-        self._uuid = uuid
-        self._metadata = {JOB_METADATA: uuid}
-        self._keys: set[str] = set()
-        self._uploads: list[UploadInfo] = []
-        self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
-
-    def key(self, name: str) -> str:
-        """Its last element names the job, so that a sweep knows an upload there as the job's."""
-        return f"{self._root}{name}-mcj{self._uuid}"
-
-    def put(self, name: str) -> ObjectRef:
-        """Write a scratch object."""
-        key = self.key(name)
-        self._keys.add(key)
-        written = self.store.put(key, b"object", metadata=self._metadata)
-        return ObjectRef(key, written.etag or self.store.head(key).etag)
-
-    def put_over(self, key: str, **condition: Any) -> None:
-        """Write other bytes over a scratch object, if the condition holds."""
-        self.store.put(key, b"other", metadata=self._metadata, **condition)
-
-    def create(self, name: str) -> str:
-        """Start a scratch upload; its id."""
-        key = self.key(name)
-        self._unsure.add(key)
-        created = self.store.create_upload(key, attributes=Attributes(metadata=self._metadata))
-        self._uploads.append(UploadInfo(key, created.upload_id))
-        if created.attempts == 1:
-            self._unsure.discard(key)
-        return created.upload_id
-
-    def upload(self, name: str) -> tuple[str, tuple[Part, ...]]:
-        """A scratch upload that is ready to complete: its id and its parts."""
-        upload_id = self.create(name)
-        self._keys.add(self.key(name))
-        part = self.store.put_part(self.key(name), upload_id, 1, memoryview(b"upload"))
-        return upload_id, (part,)
-
-    def listed(self, below: str) -> Counter[str] | _Finding:
-        """How often each upload is listed; or that they cannot be."""
-        try:
-            return Counter(one.upload_id for one in uploads(self.store, self._root + below))
-        except (NotSupported, InvalidRequest) as error:
-            return _Finding(False, f"does not list uploads ({_answer(error)})")
-
-    def untouched(self, found: _Finding, before: ObjectRef) -> _Finding:
-        """What was found, but for a store that says 412 and does it all the same."""
-        if not found.value:
-            return found
-        try:
-            same = same_etag(self.store.head(before.key).etag, before.etag)
-        except NotFound:
-            same = False
-        return found if same else _Finding(False, "answers that it did not hold, and ignores it")
-
-    def __enter__(self) -> _Scratch:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        steps: tuple[tuple[Callable[[Any], None], Iterable[Any]], ...] = (
-            (self._abort, self._uploads),
-            (self._abort_all, sorted(self._unsure)),
-            (self.store.delete_one, sorted(self._keys)),
-        )
-        for step, items in steps:
-            with closing(self.each(step, items)) as outcomes:
-                for outcome in outcomes:
-                    if not isinstance(outcome.error, StoreError):
-                        outcome.unwrap()
-                        continue
-                    logger.warning(
-                        "a probe of the store leaves %s: %s", outcome.item, outcome.error
-                    )
-
-    def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
-        """Outcomes of many requests at once, as `Pool.each`."""
-        return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
-
-    def _abort(self, upload: UploadInfo) -> None:
-        self.store.abort_upload(upload.key, upload.upload_id)
-
-    def _abort_all(self, key: str) -> None:
-        try:
-            for upload in uploads(self.store, key):
-                self._abort(upload)
-        except NotSupported:
-            return  # nothing can tell whether there is one
+def _listed(scratch: Scratch, below: str) -> Counter[str] | _Finding:
+    """How often each upload is listed; or that they cannot be."""
+    try:
+        return Counter(one.upload_id for one in uploads(scratch.store, scratch.root + below))
+    except (NotSupported, InvalidRequest) as error:
+        return _Finding(False, f"does not list uploads ({_answer(error)})")
 
 
-_ON_SCRATCH: Mapping[str, Callable[[_Scratch], _Finding]] = {
+def _untouched(scratch: Scratch, found: _Finding, before: ObjectRef) -> _Finding:
+    """What was found, but for a store that says 412 and does it all the same."""
+    if not found.value:
+        return found
+    try:
+        same = same_etag(scratch.store.head(before.key).etag, before.etag)
+    except NotFound:
+        same = False
+    return found if same else _Finding(False, "answers that it did not hold, and ignores it")
+
+
+_QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
     "conditional_put": _conditional_put,
     "swap": _swap,
     "etag_quoting": _etag_quoting,
@@ -463,4 +486,6 @@ _ON_SCRATCH: Mapping[str, Callable[[_Scratch], _Finding]] = {
     "second_complete": _second_complete,
     "uploads_by_prefix": _uploads_by_prefix,
     "uploads_paged": _uploads_paged,
+    "metadata_kept": _metadata_kept,
+    "true_complete": _true_complete,
 }

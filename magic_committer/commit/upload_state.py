@@ -139,6 +139,14 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
     return UploadLook(UploadState.GONE, there=there, ended=True)
 
 
+def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
+    """Whether an open upload has lost a part, so that nobody can ever complete it: MinIO loses all
+    of them if the client of a Complete hangs up (docs/stores.md). Its parts were all stored when it
+    became ready, and none is ever sent later. Pure."""
+    stored = {part.number for part in look.parts}
+    return look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)
+
+
 def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
     if not (upload.token or upload.multipart_etag):
         return None  # nothing to recognise it by

@@ -115,7 +115,7 @@ def diagnose(
     *,
     paging: bool = False,
 ) -> Diagnosis:
-    """Find out what works under a destination. Some 60 requests. Repeatable.
+    """Find out what works under a destination. Some 80 requests. Repeatable.
 
     Args:
         settings: of the bucket, for the question whether its lifecycle may be read.

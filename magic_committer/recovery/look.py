@@ -27,7 +27,12 @@ from magic_committer.commit.ready import (
     is_tombstone,
     upload_name,
 )
-from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
+from magic_committer.commit.upload_state import (
+    UploadLook,
+    UploadState,
+    lacks_parts,
+    upload_state,
+)
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -193,7 +198,8 @@ class Progress:
     """How far the plan of a ``committing`` job is executed.
 
     Attributes:
-        missing: uploads that are gone, and did not become the object at their key.
+        missing: uploads that are gone, or have lost their parts, and did not become the object at
+            their key.
         unknown: uploads of which nobody can tell now, ``why``: never counted as missing.
     """
 
@@ -235,21 +241,21 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     )
     with closing(outcomes):  # type: ignore[type-var]
         for outcome in outcomes:
-            _count(progress, outcome.item.key, outcome.unwrap())
+            _count(progress, outcome.item, outcome.unwrap())
     return progress
 
 
-def _count(progress: Progress, key: str, look: UploadLook) -> None:
+def _count(progress: Progress, upload: ReadyUpload, look: UploadLook) -> None:
     if isinstance(look.error, Unanswered):
         raise look.error  # so will the others be
     progress.visible += look.state is UploadState.VISIBLE
     if look.error is not None:
         progress.unknown += 1
-        progress.why = progress.why or f"{key}: {look.error}"
-    elif look.state is UploadState.GONE:
+        progress.why = progress.why or f"{upload.key}: {look.error}"
+    elif look.state is UploadState.GONE or lacks_parts(upload, look):
         progress.missing += 1
         if len(progress.missing_keys) < NAMED_MAX:
-            progress.missing_keys.append(key)
+            progress.missing_keys.append(upload.key)
 
 
 # Inspecting ---------------------------------------------------------------------------------------

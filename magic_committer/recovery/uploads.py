@@ -77,6 +77,11 @@ class Scope:
     def url(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
 
+    def shows_more_than_keys(self, listed: Iterable[UploadInfo]) -> bool:
+        """Whether a listing of this scope proves that the store lists uploads by a part of their
+        keys. Without any prefix MinIO shows what its process remembers: that proves nothing."""
+        return bool(self.prefix) and any(one.key != self.prefix for one in listed)
+
     def relative(self, key: str) -> str:
         """A key without what stands before the scope's last "/"."""
         return key[len(directory_of(self.prefix)) :]
@@ -227,14 +232,16 @@ class Filters:
         )
 
 
-def count(runtime: Runtime, scope: Scope, filters: Filters) -> int:
-    """How many uploads fit filters that ask for neither age nor owner: a listing, no more."""
-    total = 0
+def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
+    """How many uploads fit filters that ask for neither age nor owner: a listing, no more. And
+    whether the listing `Scope.shows_more_than_keys`."""
+    total, more = 0, False
     for page in runtime.store.list_uploads(scope.prefix):
+        more = more or scope.shows_more_than_keys(page.uploads)
         for one in page.uploads:
             found = FoundUpload(one.key, one.upload_id, "unknown", initiator=one.initiator)
             total += filters.fits(found, scope)
-    return total
+    return total, more
 
 
 # Looking ------------------------------------------------------------------------------------------
@@ -263,6 +270,9 @@ class Survey:
         dead_after: a job of which nothing has changed for so many seconds is dead.
         in_flight: requests at once.
 
+    Attributes:
+        shows_more_than_keys: the listing proves that the store lists by prefix.
+
     Raises:
         NotSupported: the store has no listing of uploads.
         StoreError: they could not be listed.
@@ -276,8 +286,11 @@ class Survey:
         self.dead_after = dead_after
         self.in_flight = in_flight
         self._first = KeySet()
+        self.shows_more_than_keys = False
         directories: set[str] = set()
         for page in runtime.store.list_uploads(scope.prefix):
+            more = scope.shows_more_than_keys(page.uploads)
+            self.shows_more_than_keys = self.shows_more_than_keys or more
             for upload in page.uploads:
                 self._first.add(upload_name(upload.key, upload.upload_id))
                 directories.add(directory_of(upload.key))

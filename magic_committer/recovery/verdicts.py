@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from magic_committer.commit.probe import Capabilities
+from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.recovery.policies import (
     ABORT,
@@ -58,6 +58,8 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
         yield _mode(mode, can, decided)
     if denied & TO_PROBE:
         off = Verdict(_OFF, False, f"does not help: {_wants(denied)}")
+    elif can.metadata_kept is False:
+        off = Verdict(_OFF, False, "does not help: without its metadata no file can be told")
     elif decided.works:
         off = Verdict(
             _OFF, True, "works, and is not needed: the store keeps what a decision rests on"
@@ -68,6 +70,7 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
         )
     yield off
     yield _again(can)
+    yield from _hung_up(can)
     yield _killed(can, denied)
 
 
@@ -84,7 +87,11 @@ def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
             how = can.notes.get(name, "does not keep it")
             sentence = f"is refused: of {verb} the store {how}, so no job could be decided once"
             return Verdict("append", False, f"{sentence}. {_OFF} helps")
-    if can.conditional_put is None or can.swap is None:
+    if can.metadata_kept is False:
+        how = can.notes.get("metadata_kept", "does not keep it")
+        sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
+        return Verdict("append", False, f"{sentence} be told from others'")
+    if None in (can.conditional_put, can.swap, can.metadata_kept):
         return Verdict("append", None, "was not found out")
     return Verdict(
         "append",
@@ -132,7 +139,26 @@ def _again(can: Capabilities) -> Verdict:
         "other": f"a second Complete {can.notes.get('second_complete', 'is an error')}, and the"
         " object tells by its token",
     }
-    return Verdict(subject, True, f"works: {how[can.second_complete]}")
+    slower = ""
+    if can.true_complete is False:
+        false = can.notes.get("true_complete", "answers 200 falsely")
+        slower = (
+            f"; but the store {false}: each object is looked at after its Complete, and completing"
+            " takes some two thirds longer"
+        )
+    return Verdict(subject, True, f"works: {how[can.second_complete]}{slower}")
+
+
+def _hung_up(can: Capabilities) -> Iterator[Verdict]:
+    """What only MinIO was seen to do, told where uploads are listed as only MinIO lists them:
+    nobody could ask without losing something."""
+    if can.uploads_by_prefix is False and can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY:
+        yield Verdict(
+            "a client that is killed during Complete",
+            False,
+            "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+        )
 
 
 def _killed(can: Capabilities, denied: Set[str]) -> Verdict:

@@ -11,12 +11,14 @@ Invariants:
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from magic_committer.errors import InvalidRequest, NotFound, NotSupported, StoreError
@@ -93,6 +95,12 @@ class S3Store:
     @property
     def identity(self) -> str:
         return f"{self._made.endpoint}/{self._bucket}"
+
+    def once(self) -> S3Store:
+        """The same bucket over the same connections, each request sent once."""
+        single = copy.copy(self)
+        single._options = replace(self._options, retry_attempts_max=1)
+        return single
 
     # Objects -------------------------------------------------------------------------------------
 

@@ -275,8 +275,28 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
         (
             "minio",
             0,
-            {"finding uploads of killed tasks"},
-            {"replace": "with a warning", "finding": "by a part of its key"},
+            {"finding uploads of killed tasks", "a client that is killed during Complete"},
+            {
+                "replace": "with a warning",
+                "finding": "by a part of its key",
+                "a client": "may lose the file, if the store is MinIO",
+            },
+        ),
+        ("versitygw", 0, set(), {"finishing": "each object is looked at after its Complete"}),
+        (
+            "behind a proxy that spells anew",
+            46,
+            EVERY_MODE | {"Options(conditional_writes='off')"},
+            {
+                "append": "came back under the name 'Magic-Committer-Job'",
+                "Options": "does not help",
+            },
+        ),
+        (
+            "loses metadata of uploads",
+            46,
+            EVERY_MODE | {"Options(conditional_writes='off')"},
+            {"append": "loses user metadata of multipart uploads"},
         ),
         (
             "s3s-fs",

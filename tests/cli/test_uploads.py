@@ -445,6 +445,7 @@ def test_an_interrupted_abort_of_a_job_goes_on(command: Command, shop: Shop) -> 
 def test_a_driver_that_wakes_up_loses_nothing(command: Command, shop: Shop) -> None:
     """A job that was taken for dead commits between listing and abort: all its files are there."""
     job = pending_job()
+    shop.store.requests.clear()  # the proof of the store
     shop.later(2 * DAY)
     reads = 0
 

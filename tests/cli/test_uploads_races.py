@@ -216,6 +216,7 @@ def test_a_listing_that_lags_behind_costs_no_object(
     clock = PatientClock()
     with costly_store(clock) as s3:
         job = mc.start(DEST, job_id=job_id)
+        s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
         job.commit()

@@ -160,10 +160,7 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
             which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None:
             it lists).
     """
-    trace = _walked(trace, job)
-    if kind == "setup":
-        probe = JobPaths(Destination.parse(job.dest), job.id).directory + "probe-"
-        trace = [step for step in trace if not step.key.startswith(probe)]
+    trace = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -196,6 +193,23 @@ def _next(steps: list[Sent], translator: _Translator, request: Any) -> Sent | No
         if not translator.may_wait(step, request):
             return None
     return None
+
+
+def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
+    """The trace without the proof of the store: all of a setup's, and what a driver asks before its
+    plan, whose process did not start the job."""
+    if kind not in ("setup", "commit"):
+        return trace
+    probe, proof = f"{paths.directory}probe-", True
+    kept: list[Sent] = []
+    for step in trace:
+        proof = proof and not (kind == "commit" and step.verb == "put" and "/plan-" in step.key)
+        asks = step.key.startswith(probe) or (
+            kind == "setup" and step.verb == "head" and step.key == paths.record
+        )
+        if not (proof and asks):
+            kept.append(step)
+    return kept
 
 
 def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:

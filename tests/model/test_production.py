@@ -34,7 +34,7 @@ def recorder() -> Iterator[Recorder]:
 
 def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sent]]]:
     """Two tasks of two files; each one's result and trace."""
-    done = []
+    done: list[tuple[TaskCommit, list[Sent]]] = []
     for task in ("1", "2"):
         attempt = job.task(task)
         while done and attempt.attempt_id < done[-1][0].attempt:

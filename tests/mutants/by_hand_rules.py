@@ -164,8 +164,8 @@ _THE_DECISION = (
 _EXECUTING = (
     Hand(
         "a conflict without a condition", COMPLETE, "complete",
-        (("if_none_match and isinstance(error, PreconditionFailed | WriteConflict)",
-          "isinstance(error, PreconditionFailed | WriteConflict)"),),
+        (("if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)",
+          "isinstance(answer, PreconditionFailed | WriteConflict)"),),
         "I7: an append is undone, and with it what it had overwritten",
     ),
     Hand(
@@ -456,5 +456,70 @@ _GIVING_UP = (
     ),
 )  # fmt: skip
 
+_STORES = (
+    Hand(
+        "a 200 to a second sending is believed", COMPLETE, "complete",
+        (("distrust or number or answer.attempts > 1", "distrust"),),
+        "I2: a server that was killed in the first sending answers the second with 200",
+    ),
+    Hand(
+        "a 200 by a stored plan is believed", FOLLOW, "Follower._distrusts",
+        (("isinstance(source, StoredSource)", "False"),),
+        "I2: a server that was killed while the driver completed answers the recovery with 200",
+    ),
+    Hand(
+        "a store that believes dead uploads is believed", FOLLOW, "Follower._distrusts",
+        (("known(self.runtime.store.identity).true_complete is False", "False"),),
+        "I2: an upload is aborted after the check, and an older object at its key is the answer",
+    ),
+    Hand(
+        "nobody asks whether a 200 is true", DECIDE, "Deciding._commit_running",
+        (("need(self._runtime, self._paths, seen, {'true_complete'})", "pass"),),
+        "I2: the process that commits has not started the job, and does not know its store",
+    ),
+    Hand(
+        "any object will do after a 200", COMPLETE, "_is_it",
+        (("became(upload, there)", "True"),),
+        "I2: what an earlier job left at the key is taken for the file",
+    ),
+    Hand(
+        "no wait after a 200", COMPLETE, "_wait_for", (("range(LOOKS_MAX)", "range(1)"),),
+        "I5: a file that another executor is completing is called lost",
+    ),
+    Hand(
+        "an upload without its parts is open", "commit/upload_state.py", "lacks_parts",
+        (("look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)",
+          "False"),),
+        "I5: a file that the store has lost is called unfinished for ever",
+    ),
+    Hand(
+        "a set of nobody is passed over", DECIDE, "Deciding._commit_running",
+        (("if loaded.nobodys:\n"
+          "    return self._unless_decided(seen, self._nobodys(loaded.nobodys))", "pass"),),
+        "I2: a task whose set has lost its metadata is left out, and nobody is told",
+    ),
+    Hand(
+        "the body of a set is not believed", LOAD, "_hold_owner",
+        (("extra.get(EXTRA_JOB)", "''"),),
+        "a job whose metadata gets lost cannot be committed, though its sets say whose they are",
+    ),
+    Hand(
+        "metadata of any kind", "commit/probe.py", "_of_record",
+        (("_came_back({JOB_METADATA: seen.record.uuid}, info.metadata)", "_Finding(True)"),),
+        "I2: a job starts where its files cannot be told from others'",
+    ),
+    Hand(
+        "an empty listing is an all-clear", "recovery/unseen.py", "blind_spot",
+        (("hides_uploads(runtime, directory_of(scope.prefix))", "''"),),
+        "`uploads expect 0` is content with 1,500 open uploads",
+    ),
+    Hand(
+        "a listing without a prefix is proof", "recovery/uploads.py", "Scope.shows_more_than_keys",
+        (("bool(self.prefix) and any(one.key != self.prefix for one in listed)",
+          "any(one.key != self.prefix for one in listed)"),),
+        "`uploads expect` is content with what a server happens to remember",
+    ),
+)  # fmt: skip
+
 RULES = (*_BESIDE_EACH_OTHER, *_UNDOING_ATTEMPTS, *_THE_DECISION, *_EXECUTING, *_FORGED,
-         *_A_WAY_OUT, *_THE_OLDEST, *_GIVING_UP)  # fmt: skip
+         *_A_WAY_OUT, *_THE_OLDEST, *_GIVING_UP, *_STORES)  # fmt: skip

@@ -10,6 +10,7 @@ import pickle
 import pytest
 
 import magic_committer as mc
+from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Options
 from magic_committer.testing import memory_store
@@ -95,7 +96,8 @@ def test_a_job_id_is_used_once(s3: MemoryStore) -> None:
 def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> None:
     """I6: in a directory that an id names, only control objects with the job's UUID are ours."""
     job = mc.start(DEST, job_id="1")
-    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}", metadata={})
+    other = {JOB_METADATA: "0" * 32}
+    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}", metadata=other)
     committed_task(job, "1", {"a.csv": b"1"})
     job.commit()
     assert visible(s3) == {"t/a.csv": b"1"}

@@ -128,6 +128,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
     completed, only its parts tell. Nothing is aborted, and nothing is told to be left."""
     with costly_store() as s3:
         job = mc.start(DEST)
+        s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
         dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)

@@ -504,6 +504,7 @@ def test_a_lagging_listing_is_not_aborted_once_more() -> None:
     key may be another's by now."""
     with costly_store() as s3:
         job = mc.start(DEST)
+        s3.requests.clear()  # the proof of the store
         file = killed(job, "1", "cut.csv", unique=True)
         (upload,) = s3.open_uploads()
         s3.done[upload.upload_id] = upload
@@ -521,6 +522,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
     with none it can be aborted."""
     with costly_store() as s3:
         job = mc.start(DEST)
+        s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
         dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)

@@ -22,6 +22,10 @@ bad request        400, no effect
 refused again      the first try takes effect, or lands later; the second is refused: 403, and
                    ``attempts=2``
 some keys fail     a batch delete answers for some of its keys with an error each
+false success      the server is killed inside a Complete (versitygw): the upload is neither open
+                   nor completed, and every Complete of it is answered with 200 from then on, until
+                   an operator repairs the server, at the end. The first sender hears nothing, or
+                   its second try's 200
 stale listing      a listing of uploads does not show some that are open, or shows some that are not
 pause              the actor stands still for hours: no late request of anybody's is left then
 clock jump         the actor's wall clock jumps by hours
@@ -46,7 +50,8 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.memory import MemoryStore, Request
-from magic_committer.store import UploadInfo, UploadPage
+from magic_committer.memory_bucket import Bucket, OpenUpload
+from magic_committer.store import UploadInfo, UploadPage, Written
 from tests.simulation.kinds import KINDS, RARE, WRITES, kind_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand
@@ -55,6 +60,7 @@ FAULTS = (
     "error before", "slow down", "refused", "lost reply", "late", "sent twice", "late and again",
     "crash before", "crash after", "crash in flight", "pause", "clock jump",
     "conflict", "condition", "bad request", "refused again", "some keys fail", "stale listing",
+    "false success",
 )  # fmt: skip
 HARMLESS = ("pause", "clock jump", "sent twice", "stale listing")
 """Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered; what a
@@ -75,6 +81,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "refused again": WRITES,
     "some keys fail": ("delete",),
     "stale listing": ("list_uploads",),
+    "false success": ("complete_upload",),
 }
 """Faults that make sense for some kinds only: a read is no write conflict, takes no effect late and
 has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). All
@@ -146,6 +153,7 @@ class Injector:
         self._chance = chance
         self.abort_costs = False
         """An abort of a completed upload takes its object with it, as on some stores."""
+        self._stuck: dict[str, OpenUpload] = {}
         self._late: list[Late] = []
         self._fates: dict[Strand, str] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
@@ -202,8 +210,16 @@ class Injector:
             self._scheduler.turn()
 
     def calm(self) -> None:
-        """No fault strikes any more."""
+        """No fault strikes any more, and what is stuck in the server is brought back, if its job is
+        still being completed: else nobody would look for it."""
         self.faults = []
+        truth = self._watch.truth
+        jobs = [job for job in truth.jobs.values() if job.state == "committing"]
+        for upload_id, upload in self._stuck.items():
+            if any(upload_id in job.accepted for job in jobs):
+                _reopen(truth.store._bucket, upload)
+                truth.open.add(upload_id)
+        self._stuck.clear()
         self._refused.clear()
 
     def after(self, request: Request, answer: Any) -> Any:
@@ -224,6 +240,8 @@ class Injector:
             raise Killed
         if fate == "lost reply":
             raise _unanswered(request, "its reply is lost")
+        if request.verb == "complete_upload" and request.upload_id in self._stuck:
+            return Written('"as-if-1"', attempts=2 if fate == "false success" else 1)
         if fate == "again":
             return _sent_twice(answer)
         return None
@@ -289,6 +307,11 @@ class Injector:
             kept = [key for key in request.keys if self._chance.random() < 0.5]
             self._spared[strand] = {key: objects[key] for key in kept if key in objects}
             self._fates[strand] = fault
+        elif fault == "false success":
+            self._stick(request)
+            if self._chance.random() < 0.5:
+                raise _unanswered(request, "the server was killed")
+            self._fates[strand] = fault
         elif fault == "late":
             self._send_late(request, strand)
             raise _unanswered(request, "no answer in time")
@@ -310,6 +333,16 @@ class Injector:
             self._scheduler.turn()
         else:
             actor.skew += self._chance.choice((-90_000.0, -7_000.0, 7_000.0, 90_000.0))
+
+    def _stick(self, request: Request) -> None:
+        """The upload is in the server, and nobody sees it."""
+        truth = self._watch.truth
+        bucket = truth.store._bucket
+        upload = bucket.uploads.get(request.upload_id)
+        if upload is not None:
+            bucket._close(upload)
+            truth.open.discard(request.upload_id)
+            self._stuck[request.upload_id] = upload
 
     def _put_back(self, request: Request, answer: Any, strand: Strand) -> Any:
         """Some objects of a batch that was deleted, in this very step, were not."""
@@ -372,6 +405,15 @@ class Injector:
 
 
 TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
+
+
+def _reopen(bucket: Bucket, upload: OpenUpload) -> None:
+    """An upload is there again, as it was."""
+    bucket.uploads[upload.upload_id] = upload
+    bucket._upload_ids[upload.number] = upload.upload_id
+    bucket._upload_order.add((upload.key, upload.number))
+
+
 FAULTS_MAX = 3
 LEADS_TO = {
     "list_parts": (("error before", "refused", "refused", "bad request"), "complete_upload"),

@@ -15,7 +15,7 @@ from magic_committer.commit.upload_state import (
     UploadState,
     upload_state,
 )
-from magic_committer.committers.magic import decide, pendingset, saved, undo
+from magic_committer.committers.magic import decide, follow, pendingset, saved, undo
 from magic_committer.errors import (
     CommitIncomplete,
     PermissionDenied,
@@ -133,6 +133,7 @@ FORBIDDEN = Focus(modes=("append",), fault="refused", target="list_parts")
 ALIKE = Focus(modes=("replace",), deeds=("mark alike", "same"))
 NOT_DELETED = Focus(modes=("replace",), fault="refused", target="delete_one data")
 IN_CONFLICT = Focus(modes=("append",), fault="conflict", target="complete_upload")
+FALSE_SUCCESS = Focus(modes=("append",), fault="false success", target="complete_upload")
 HADOOPS = Focus(others=("Hadoop",))
 
 RULES_OF_LOOKS = (
@@ -171,4 +172,10 @@ RULES_OF_LOOKS = (
          ("I6",), 3000, lambda: [(sweep, "somebody_else", lambda *_: "")], HADOOPS),
     Rule("closed too late", "who closes a file of an attempt that is committed is told",
          ("I2",), 6000, lambda: [(saved.SavedFiles, "late", _fence_only)]),
+    Rule("look after a 200", "a 200 to a Complete that was sent again is looked after",
+         ("I2", "I10"), 3000,
+         lambda: [(complete, "_look_after", lambda *_: (Completion.DONE, None))], FALSE_SUCCESS),
+    Rule("distrust a stored plan", "who executes a stored plan looks after every 200",
+         ("I2", "I10"), 3000, lambda: [(follow.Follower, "_distrusts", lambda *_: False)],
+         FALSE_SUCCESS),
 )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 
 from magic_committer.commit.complete import (
     CONFLICT_TRIES_MAX,
+    LOOKS_MAX,
     REFUSED_PAUSE_SECONDS,
     Completion,
     complete,
@@ -28,7 +29,7 @@ from magic_committer.errors import (
 from magic_committer.job import TOKEN_METADATA
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Runtime
-from magic_committer.store import Attributes, Checksum, ObjectStore, Part, Written
+from magic_committer.store import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
 from magic_committer.testing import PatientClock
 
 KEY = "t/a.csv"
@@ -47,9 +48,14 @@ ERRORS: dict[str, StoreError] = {
 class World:
     """One upload of ours, ready to be completed, on a store that refuses Complete as told."""
 
-    def __init__(self, refusal: StoreError | None = None, times: int = 99) -> None:
+    def __init__(
+        self,
+        refusal: StoreError | None = None,
+        times: int = 99,
+        kind: type[MemoryStore] = MemoryStore,
+    ) -> None:
         clock = PatientClock()
-        self.store = MemoryStore(clock=clock.now, forgetful_complete=True)
+        self.store = kind(clock=clock.now, forgetful_complete=True)
         self.runtime = Runtime(self.store, clock=clock)
         made = self.store.create_upload(
             KEY, attributes=Attributes(metadata={TOKEN_METADATA: TOKEN})
@@ -77,9 +83,11 @@ class World:
         self.store.complete_upload(KEY, self.upload.upload_id, self.upload.parts)
         self.store.before = before
 
-    def run(self, *, if_none_match: bool = False) -> tuple[Completion, StoreError | None]:
+    def run(
+        self, *, if_none_match: bool = False, distrust: bool = False
+    ) -> tuple[Completion, StoreError | None]:
         """Complete it."""
-        return complete(self.runtime, self.upload, if_none_match=if_none_match)
+        return complete(self.runtime, self.upload, if_none_match=if_none_match, distrust=distrust)
 
 
 @pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))
@@ -249,13 +257,15 @@ def test_an_upload_that_is_gone_is_unresolved_without_a_condition(
     answer: str, overwritten: bool
 ) -> None:
     """Nobody can tell whether it was aborted or completed and overwritten: nothing is undone by
-    itself. A Complete that was not answered may be under way still: that is unfinished."""
+    itself; with nothing at its key it is lost. A Complete that was not answered may be under way
+    still: that is unfinished."""
     world = World(ERRORS[answer])
     world.store.drop_upload(world.upload.upload_id)
     if overwritten:
         world.store.put_object(KEY, b"theirs")
     unanswered = isinstance(ERRORS[answer], Unanswered)
-    become = Completion.UNFINISHED if unanswered else Completion.UNRESOLVED
+    gone = Completion.UNRESOLVED if overwritten else Completion.LOST
+    become = Completion.UNFINISHED if unanswered else gone
     assert world.run() == (become, ERRORS[answer])
 
 
@@ -332,6 +342,182 @@ def test_without_a_condition_a_conflict_is_sent_once(answer: str) -> None:
     world = World(ERRORS[answer])
     world.run()
     assert world.completes == [False]
+
+
+# A 200 that is false ------------------------------------------------------------------------------
+
+ETAG = '"0123456789abcdef0123456789abcdef-1"'
+
+
+class FalseStore(MemoryStore):
+    """Answers Complete as it is told, and does nothing.
+
+    Attributes:
+        answer: to every Complete; None: it is carried out.
+        heads: how often an object was looked at. at: before which of these looks `deed` is done.
+    """
+
+    answer: Written | None = Written(ETAG)
+    heads = 0
+    at = 0
+    deed: Callable[[], object] = staticmethod(lambda: None)
+
+    def complete_upload(self, *args: Any, **terms: Any) -> Written:
+        """As the port's."""
+        return super().complete_upload(*args, **terms) if self.answer is None else self.answer
+
+    def head(self, key: str) -> ObjectInfo:
+        """As the port's."""
+        self.heads += 1
+        if self.heads == self.at:
+            self.deed()
+        return super().head(key)
+
+
+class FalseWorld(World):
+    """One upload on such a store."""
+
+    def __init__(self, answer: Written | None = FalseStore.answer) -> None:
+        super().__init__(kind=FalseStore)
+        assert isinstance(self.store, FalseStore)
+        self.false = self.store
+        self.false.answer = answer
+
+    def really(self) -> None:
+        """The upload is completed after all."""
+        self.false.answer, answer = None, self.false.answer
+        self.done_by_another()
+        self.false.answer = answer
+
+
+def test_a_complete_that_was_answered_at_once_is_believed() -> None:
+    """Sent once, by who decided a moment ago: no request more."""
+    world = FalseWorld(None)
+    assert world.run() == (Completion.DONE, None)
+    assert world.false.heads == 0
+
+
+@pytest.mark.parametrize("distrust", [True, False])
+def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(distrust: bool) -> None:
+    """200 while the upload is gone: lost, after a wait; without the look it would be called
+    done."""
+    world = FalseWorld(Written(ETAG, attempts=1 if distrust else 2))
+    world.store.drop_upload(world.upload.upload_id)
+    completion, error = world.run(distrust=distrust)
+    assert completion is Completion.LOST
+    assert world.false.heads >= LOOKS_MAX
+    assert error is not None
+    assert "answered CompleteMultipartUpload with success, but nothing is there" in error.message
+
+
+def test_another_object_is_not_taken_for_the_upload() -> None:
+    """versitygw answers 200 for an aborted upload if any object holds the key."""
+    world = FalseWorld()
+    world.store.drop_upload(world.upload.upload_id)
+    world.store.put_object(KEY, b"theirs")
+    completion, error = world.run(distrust=True)
+    assert completion is Completion.UNRESOLVED
+    assert error is not None
+    assert "another object is there" in error.message
+
+
+@pytest.mark.parametrize("look", [1, 2, LOOKS_MAX])
+def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
+    """A Complete beside another one is answered before the other has ended: the wait is bounded,
+    and long enough for it."""
+    world = FalseWorld()
+    world.false.at, world.false.deed = look, world.really
+    assert world.run(distrust=True) == (Completion.DONE, None)
+    assert world.false.heads == look
+
+
+def test_an_upload_that_is_open_after_a_200_is_unfinished() -> None:
+    """The answer was false, and the upload can be completed still: it is not called lost."""
+    assert FalseWorld().run(distrust=True)[0] is Completion.UNFINISHED
+
+
+@pytest.mark.parametrize("answer", ["403", "no answer"])
+def test_what_cannot_be_looked_at_after_a_200_is_unfinished(answer: str) -> None:
+    """Neither done nor lost: the reason is told, and it is asked again later. A refusal is not
+    asked for again now."""
+    world = FalseWorld(None)
+    world.denied["head"] = ERRORS[answer]
+    assert world.run(distrust=True) == (Completion.UNFINISHED, ERRORS[answer])
+    assert world.false.heads == (1 if answer == "403" else LOOKS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("multipart_etag", "answered", "there", "done"),
+    [
+        (ETAG, "", ETAG, True),
+        (ETAG, ETAG, '"other-1"', False),
+        ("", '"by-a-key-1"', '"by-a-key-1"', True),
+        (ETAG, '"by-a-key-1"', '"by-a-key-1"', True),
+        ("", '"by-a-key-1"', '"other-1"', False),
+        ("", "", '"whatever-1"', True),
+    ],
+)
+def test_an_upload_of_hadoops_is_recognised_by_its_etag(
+    multipart_etag: str, answered: str, there: str, done: bool
+) -> None:
+    """By the one that follows from its parts; encrypted by a key, by the one that Complete was
+    answered with; without either, something at the key must do."""
+    world = FalseWorld(Written(answered))
+    world.upload = replace(world.upload, token="", multipart_etag=multipart_etag)
+    world.store.drop_upload(world.upload.upload_id)
+    world.store.put_object(KEY, b"abc")
+    info = replace(world.store.head(KEY), etag=there)
+    world.store.after = lambda request, reply: info if request.verb == "head" else None
+    expected = Completion.DONE if done else Completion.UNRESOLVED
+    assert world.run(distrust=True)[0] is expected
+
+
+def test_a_conflict_that_was_sent_again_is_looked_after() -> None:
+    """409 first, then 200: that Complete was sent more than once, too."""
+    world = World(ERRORS["409"], times=1)
+    assert world.run(if_none_match=True) == (Completion.DONE, None)
+    assert world.store.requests["head"] == 2  # by the first answer, and after the second
+
+
+# Parts that the store has lost --------------------------------------------------------------------
+
+
+def without_parts(world: World) -> None:
+    """MinIO, after a client hung up in Complete: the upload is open, its parts are gone."""
+    world.store.after = lambda request, reply: ((), None) if request.verb == "list_parts" else None
+
+
+@pytest.mark.parametrize("overwritten", [True, False])
+def test_an_open_upload_without_its_parts_is_lost(overwritten: bool) -> None:
+    """Nobody can ever complete it: it is named as lost, not as unfinished for ever; with another
+    object at its key it is unresolved."""
+    world = World(ERRORS["400"])
+    without_parts(world)
+    if overwritten:
+        world.store.put_object(KEY, b"theirs")
+    gone = Completion.UNRESOLVED if overwritten else Completion.LOST
+    assert world.run() == (gone, ERRORS["400"])
+
+
+def test_parts_that_are_gone_because_another_completes_it_just_now_are_waited_for() -> None:
+    """Between taking the parts away and showing the object a store shows neither."""
+    world = FalseWorld(None)
+    world.refusal = ERRORS["400"]
+    without_parts(world)
+
+    def ends() -> None:
+        world.refusal = None
+        world.really()
+
+    world.false.at, world.false.deed = 3, ends
+    assert world.run() == (Completion.DONE, None)
+
+
+def test_an_open_upload_without_its_parts_may_land_after_no_answer() -> None:
+    """The Complete that got no answer may be what takes the parts: ask again."""
+    world = World(ERRORS["no answer"])
+    without_parts(world)
+    assert world.run()[0] is Completion.UNFINISHED
 
 
 # Stored parts -------------------------------------------------------------------------------------

@@ -187,9 +187,9 @@ def test_large_sets_are_not_read_side_by_side(
     true = runtime.store.head(keys[0]).size
     size = {"nothing": 0, "too little": 10, "the truth": true}[told]
     with Spool() as spool:
-        loaded, problems = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
-    assert (len(loaded), problems) == (20, [])
-    assert {one.ref.key for one in loaded} == set(keys)
+        read = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
+    assert (len(read.sets), read.problems, read.nobodys) == (20, [], [])
+    assert {one.ref.key for one in read.sets} == set(keys)
     assert held.most <= LOADING_BYTES_MAX
     assert held.most_sets == (LOADING_BYTES_MAX // true if told == "the truth" else 1)
 
@@ -201,8 +201,8 @@ def test_small_sets_are_read_side_by_side(
     held = Held(monkeypatch)
     keys = stored(runtime, 64, SMALL_SET_BYTES - 2_000)
     with Spool() as spool:
-        loaded, problems = load(runtime, "j", [SetRef(key) for key in keys], spool, None)
-    assert (len(loaded), problems) == (64, [])
+        read = load(runtime, "j", [SetRef(key) for key in keys], spool, None)
+    assert (len(read.sets), read.problems, read.nobodys) == (64, [], [])
     assert held.most_sets > 4
     assert held.most <= LOADING_BYTES_MAX
 
@@ -213,9 +213,9 @@ def test_a_set_beyond_the_limit_is_named(runtime: Runtime, monkeypatch: pytest.M
     held = Held(monkeypatch)
     (key,) = stored(runtime, 1, 2 * SMALL_SET_BYTES)
     with Spool() as spool:
-        loaded, problems = load(runtime, "j", [SetRef(key)], spool, None)
-    assert loaded == []
-    assert f"has over {SMALL_SET_BYTES + 1} bytes" in problems[0]
+        read = load(runtime, "j", [SetRef(key)], spool, None)
+    assert read.sets == []
+    assert f"has over {SMALL_SET_BYTES + 1} bytes" in read.problems[0]
     assert held.most == 0
 
 

@@ -4,9 +4,11 @@ in-memory store."""
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
+    NotFound,
     NotSupported,
     PermissionDenied,
     PreconditionFailed,
@@ -29,7 +32,14 @@ from magic_committer.options import ConditionalWrites, Mode
 from magic_committer.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.pool import ThreadPool
 from magic_committer.runtime import Runtime
-from magic_committer.store import Checksum, Part, UploadPage, Written
+from magic_committer.store import (
+    Checksum,
+    ObjectInfo,
+    Part,
+    StoredObject,
+    UploadPage,
+    Written,
+)
 from magic_committer.testing import PatientClock
 from magic_committer.wiring import register_store, unregister_store
 
@@ -48,6 +58,10 @@ class Server(MemoryStore):
         again: a second Complete's error.
         listing: ``"keys"``: uploads are listed by whole keys only; ``"all"``: whatever the prefix;
             ``"none"``: there is no such call; ``"page"``: the first page only.
+        believes: a Complete of an upload that is not open is answered with 200 if there is any
+            object at its key (versitygw).
+        metadata: ``"title"``: names come back as Go writes them; ``"lost"``: none does;
+            ``"lost of uploads"``; ``"changed"``: the values are others.
     """
 
     def __init__(
@@ -59,6 +73,8 @@ class Server(MemoryStore):
         unquoted: bool | str = False,
         again: StoreError | None = None,
         listing: str = "",
+        believes: bool = False,
+        metadata: str = "",
         **rules: Any,
     ) -> None:
         super().__init__(**rules)
@@ -68,6 +84,8 @@ class Server(MemoryStore):
         self.unquoted = unquoted
         self.again = again
         self.listing = listing
+        self.believes = believes
+        self.metadata = metadata
         self.completed: set[str] = set()
 
     def _drops(self, verb: str, conditional: bool) -> bool:
@@ -131,11 +149,31 @@ class Server(MemoryStore):
         if "complete_upload" in self.pretends and if_none_match:
             super().complete_upload(key, upload_id, parts)
             raise PreconditionFailed("complete_upload: no", status=412)
+        is_open = any(one.upload_id == upload_id for one in self.open_uploads(key))
+        if self.believes and not is_open and key in self.keys():
+            return Written('"as-if-1"')
         written = super().complete_upload(
             key, upload_id, parts, length=length, checksum=checksum, if_none_match=if_none_match
         )
         self.completed.add(upload_id)
         return written
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._told(super().head(key))
+
+    def get(self, key: str, *, max_bytes: int) -> StoredObject:
+        stored = super().get(key, max_bytes=max_bytes)
+        return replace(stored, info=self._told(stored.info))
+
+    def _told(self, info: ObjectInfo) -> ObjectInfo:
+        metadata = dict(info.metadata or {})
+        if self.metadata == "title":
+            metadata = {name.title(): value for name, value in metadata.items()}
+        elif self.metadata == "changed":
+            metadata = {name: value.upper() for name, value in metadata.items()}
+        elif self.metadata == "lost" or (self.metadata and "-1" in info.etag):
+            metadata = {}
+        return replace(info, metadata=metadata)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         if self.listing == "none":
@@ -157,52 +195,71 @@ EVERYTHING = Capabilities(
     conditional_delete=True,
     second_complete="idempotent",
     uploads_by_prefix=True,
+    metadata_kept=True,
+    true_complete=True,
 )
 ALL_VERBS = ("put", "complete_upload", "delete_one")
 DENIED = PermissionDenied("complete_upload: no", status=403, code="AccessDenied")
 BROKEN = Unanswered("complete_upload: no", status=500, code="InternalError")
 
+
+def found(*answers: Any) -> Capabilities:
+    """What a probe finds on a store that gives metadata back and does not believe a dead upload."""
+    return replace(Capabilities(*answers), metadata_kept=True, true_complete=True)
+
+
 SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
-    "aws, moto, versitygw, s3proxy": ({}, EVERYTHING),
+    "aws, moto, s3proxy": ({}, EVERYTHING),
+    "versitygw": ({"believes": True}, replace(EVERYTHING, true_complete=False)),
+    "behind a proxy that spells anew": (
+        {"metadata": "title"},
+        replace(EVERYTHING, metadata_kept=False),
+    ),
+    "loses metadata": ({"metadata": "lost"}, replace(EVERYTHING, metadata_kept=False)),
+    "loses metadata of uploads": (
+        {"metadata": "lost of uploads"},
+        replace(EVERYTHING, metadata_kept=False),
+    ),
+    "changes metadata": ({"metadata": "changed"}, replace(EVERYTHING, metadata_kept=False)),
     "minio": (
         {"ignores": ["delete_one"], "forgetful_complete": True, "listing": "keys"},
-        Capabilities(True, True, "quoted", True, False, "forgetful", False),
+        found(True, True, "quoted", True, False, "forgetful", False),
     ),
     "ceph rgw": (
         {"ignores": ["complete_upload", "delete_one"], "unquoted": True},
-        Capabilities(True, True, "unquoted", False, False, "idempotent", True),
+        found(True, True, "unquoted", False, False, "idempotent", True),
     ),
     "localstack": (
         {"refuses": {"delete_one": 501}, "forgetful_complete": True},
-        Capabilities(True, True, "quoted", True, False, "forgetful", True),
+        found(True, True, "quoted", True, False, "forgetful", True),
     ),
     "gofakes3": (
         {"ignores": ["complete_upload", "delete_one"], "forgetful_complete": True},
-        Capabilities(True, True, "quoted", False, False, "forgetful", True),
+        found(True, True, "quoted", False, False, "forgetful", True),
     ),
     "s3s-fs": (
         {"ignores": ["delete_one"], "again": DENIED, "listing": "none"},
-        Capabilities(True, True, "quoted", True, False, "other", False),
+        found(True, True, "quoted", True, False, "other", False),
     ),
     "nanio": (
         {"ignores": ALL_VERBS, "forgetful_complete": True, "listing": "all"},
-        Capabilities(False, False, None, False, False, "forgetful", False),
+        found(False, False, None, False, False, "forgetful", False),
     ),
     "garage": (
         {"ignores": ALL_VERBS, "forgetful_complete": True},
-        Capabilities(False, False, None, False, False, "forgetful", True),
+        found(False, False, None, False, False, "forgetful", True),
     ),
     "knows no conditions": (
         {"refuses": dict.fromkeys(ALL_VERBS, 501), "again": BROKEN},
-        Capabilities(False, False, None, False, False, "other", True),
+        found(False, False, None, False, False, "other", True),
     ),
     "takes no right ETag": (
         {"unquoted": "never"},
-        Capabilities(True, False, None, True, True, "idempotent", True),
+        found(True, False, None, True, True, "idempotent", True),
     ),
     "pretends": (
         {"pretends": ALL_VERBS},
-        Capabilities(False, False, None, False, False, "idempotent", True),
+        found(False, False, None, False, False, "idempotent", True),
     ),
 }
 """A name: how the server behaves, and what a probe finds."""
@@ -219,7 +276,7 @@ def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobP
     record = JobRecord(
         UUID, UUID, State.RUNNING, "n", Terms(conditional_writes=how), given_id=False, started=0.0
     )
-    etag = store.put_object(paths.record, record.encode())
+    etag = store.put_object(paths.record, record.encode(), metadata={JOB_METADATA: UUID})
     return paths, records.Seen(paths.record, record, etag, 0.0, 0.0)
 
 
@@ -306,16 +363,96 @@ def test_a_directory_is_wanted() -> None:
 # What a job needs -----------------------------------------------------------------------------
 
 
-def test_a_job_is_asked_for_two_puts_once() -> None:
-    """What every job needs costs 2 PUTs, with the record's own bytes; asked again, nothing."""
+def test_a_job_is_asked_for_ten_requests_once() -> None:
+    """What every job needs costs 2 PUTs of the record's bytes, a HEAD, and 7 requests about a dead
+    upload; asked again, nothing."""
     store = MemoryStore()
     paths, seen = created_job(store)
     wants = probe.wants_at_setup("append")
     found = probe.need(runtime_of(store), paths, seen, wants)[0]
-    assert found == Capabilities(conditional_put=True, swap=True)
-    assert store.requests == Counter(put=2)
+    assert found == Capabilities(
+        conditional_put=True, swap=True, metadata_kept=True, true_complete=True
+    )
+    assert (store.requests["put"], store.requests["head"]) == (3, 1)
+    assert store.requests.total() == 10
     assert probe.need(runtime_of(store), paths, seen, wants)[0] == found
-    assert store.requests == Counter(put=2)
+    assert store.requests.total() == 10
+
+
+def test_a_dead_upload_is_asked_for_once() -> None:
+    """Whether a 200 to Complete can be believed costs 7 requests, the first time; nothing is
+    left."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+    for _ in range(2):
+        found = probe.need(runtime_of(store), paths, seen, {"true_complete"})[0]
+        assert found.true_complete is True
+        assert store.requests.total() == 7
+    assert store.keys() == (seen.key,)
+    assert store.open_uploads() == ()
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "sent"),
+    [
+        ([Unanswered("no", status=500)], True, ["once"]),
+        ([Unanswered("no", status=503), NotFound("no")], True, ["once", "again"]),
+        ([Unanswered("no", status=503), None], False, ["once", "again"]),
+        ([Unanswered("no"), Unanswered("no", status=503)], True, ["once", "again"]),
+        ([PermissionDenied("no", status=403)], True, ["once"]),
+        ([None], False, ["once"]),
+    ],
+)
+def test_a_server_error_is_a_refusal_and_not_asked_for_again(
+    answers: list[StoreError | None], expected: bool, sent: list[str]
+) -> None:
+    """Ceph RGW and moto answer 500 to a Complete of a dead upload, for ever: the retries of the
+    store are off for it. Another error is asked for once more, with them."""
+    how: list[str] = []
+
+    class Patient(MemoryStore):
+        name = "again"
+
+        def once(self) -> Patient:
+            """Without retries."""
+            single = copy.copy(self)
+            single.name = "once"
+            return single
+
+        def complete_upload(self, *args: Any, **terms: Any) -> Written:
+            how.append(self.name)
+            answer = answers[len(how) - 1]
+            if answer is None:
+                return Written("")
+            raise answer
+
+    store = Patient()
+    paths, seen = created_job(store)
+    found = probe.need(runtime_of(store), paths, seen, {"true_complete"})[0]
+    assert (found.true_complete, how) == (expected, sent)
+
+
+@pytest.mark.parametrize("metadata", ["title", "lost", "changed"])
+def test_a_store_that_does_not_give_metadata_back_is_refused(metadata: str) -> None:
+    """A job does not start there: its files could not be told from others'."""
+    store = Server(metadata=metadata)
+    register_store(store, PatientClock())
+    try:
+        with pytest.raises(ConditionsNotSupported, match="user metadata"):
+            mc.start(DEST)
+    finally:
+        unregister_store(store)
+    assert store.keys() == ()
+
+
+def test_another_record_by_now_teaches_nothing() -> None:
+    """Between the PUT and the HEAD the job was ended and its id used again: that record's metadata
+    says nothing of the store."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+    store.put_object(paths.record, b"another run's", metadata={JOB_METADATA: "6" * 32})
+    found = probe.need(runtime_of(store), paths, seen, {"metadata_kept"})[0]
+    assert found.metadata_kept is None
 
 
 @pytest.mark.parametrize(("mode", "requests"), [("fail", 7), ("replace_partitions", 5)])

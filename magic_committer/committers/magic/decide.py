@@ -33,9 +33,10 @@ from magic_committer.commit.conflict import (
     replaced,
 )
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LoadedSet, SetRef, Spool, load
+from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import deciding, interrupted
 from magic_committer.commit.plan import Plan, PlannedSet
+from magic_committer.commit.probe import need
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.committers.magic.follow import Follower
 from magic_committer.committers.magic.setup import decider
@@ -48,6 +49,7 @@ from magic_committer.errors import (
     OptionError,
     OutcomeUnknown,
     StoreError,
+    name_some,
 )
 from magic_committer.job import (
     JOB_METADATA,
@@ -151,8 +153,9 @@ class Deciding:
         """
         self._follower.accept = accept
         with Spool() as spool:
-            loaded, problems = self._load(None, spool)
-            accepted = self._choose(loaded)
+            loaded = self._load(None, spool)
+            accepted, problems = self._choose(loaded.sets), loaded.problems
+            problems += [f"{key}: says nowhere whose it is" for key in loaded.nobodys]
             if not problems:
                 if expect is not None:  # a look may find that there is nothing
                     expected(self._job.id, [one.task for one in accepted], expect)
@@ -213,14 +216,16 @@ class Deciding:
             tasks = [result.task for result in wanted]
             expected(self._job.id, tasks, expect, by_results=True)
         with self._timed(stats.LOAD_SETS):
-            loaded, problems = self._load(wanted, spool)
-        accepted = self._choose(loaded)
+            loaded = self._load(wanted, spool)
+        accepted, problems = self._choose(loaded.sets), loaded.problems
+        if loaded.nobodys:
+            return self._unless_decided(seen, self._nobodys(loaded.nobodys))
         if wanted is None and (accepted or not problems or expect is not None):
             try:
                 expected(self._job.id, [one.task for one in accepted], expect)
             except IncompleteJob as error:
                 return self._unless_decided(seen, error)
-        elif wanted is not None and len(accepted) < len(loaded):
+        elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
         checked = Checked()
         if not problems:
@@ -232,6 +237,8 @@ class Deciding:
         if problems:
             return self._refuse(seen, self._refusal(problems))
         self._statistics.add(stats.TASKS_COMPLETED, len(accepted))
+        if checked.files:  # another process may have started the job, and asked for itself
+            need(self._runtime, self._paths, seen, {"true_complete"})
         announced = ""
         try:
             with self._timed(stats.SAVE_PLAN):
@@ -270,9 +277,7 @@ class Deciding:
             return self._follower.obey(now)
         raise error
 
-    def _load(
-        self, wanted: list[TaskCommit] | None, spool: Spool
-    ) -> tuple[list[LoadedSet], list[str]]:
+    def _load(self, wanted: list[TaskCommit] | None, spool: Spool) -> Loaded:
         if wanted is None:
             refs: Iterable[SetRef] = self._listed()
             return load(self._runtime, self._job.id, refs, spool, None, owns=self._job.owns)
@@ -283,18 +288,18 @@ class Deciding:
             if result.key != self._paths.pendingset(result.attempt)
         ]
         if wrong:
-            return [], wrong[:PROBLEMS_MAX]
+            return Loaded(problems=wrong[:PROBLEMS_MAX])
         refs = (SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes) for r in stored)
-        loaded, problems = load(self._runtime, self._job.id, refs, spool, len(stored))
+        loaded = load(self._runtime, self._job.id, refs, spool, len(stored))
         told = {result.key: result for result in stored}
-        for one in loaded:
+        for one in loaded.sets:
             result = told[one.ref.key]
             if (one.files, one.bytes) != (result.files, result.bytes):
-                problems.append(
+                loaded.problems.append(
                     f"{one.ref.key}: holds {one.files} files and {one.bytes} bytes, its task said"
                     f" {result.files} and {result.bytes}"
                 )
-        return loaded, problems
+        return loaded
 
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
         return choose(loaded, "" if self._job.adopted else self._job.uuid)
@@ -425,6 +430,17 @@ class Deciding:
             why.add_note(warning)
         why.report = aborted
         raise why
+
+    def _nobodys(self, keys: list[str]) -> IncompleteJob:
+        return IncompleteJob(
+            f"job {self._job.id!r}: in its directory there are pendingsets that say nowhere whose"
+            f" they are: {name_some(keys)}",
+            job_id=self._job.id,
+            hint="Nothing was decided. They may be this job's own, if their metadata got lost:"
+            f" magic-committer doctor {quote(self._job.dest)} says whether the store or a proxy"
+            " loses it. Otherwise somebody else wrote them: delete them and commit again; or abort"
+            " the job",
+        )
 
     def _refusal(self, problems: list[str]) -> CommitRefused:
         shown = "; ".join(problems[:3])

@@ -32,6 +32,7 @@ from magic_committer.commit.outcome import (
     unknown,
 )
 from magic_committer.commit.plan import Plan, load_plan
+from magic_committer.commit.probe import known
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
 from magic_committer.commit.undo import not_undone, undo
@@ -120,6 +121,7 @@ class Follower:
             statistics=self.statistics,
             accept=self.accept,
             tidies=self._tidies,
+            distrust=self._distrusts(source),
         )
         if names is not None:
             execution.names = names
@@ -133,6 +135,13 @@ class Follower:
         for warning in execution.warnings:
             logger.warning("job %s: %s", self.job.id, warning)
         return report(execution, state, swept, self._seconds(), decided_by)
+
+    def _distrusts(self, source: Source) -> bool:
+        """Whether a 200 to Complete is not enough: somebody may have begun to complete what a
+        stored plan names, and a server that was killed meanwhile answers falsely from then on; or
+        the store is known to. Nobody else has touched what this process has just decided."""
+        stored = isinstance(source, StoredSource)
+        return stored or known(self.runtime.store.identity).true_complete is False
 
     @patient(Kind.DECIDED)
     def _execute_stored(self, seen: records.Seen) -> JobReport:

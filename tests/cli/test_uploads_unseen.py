@@ -1,0 +1,116 @@
+"""``uploads`` on a store that does not show what is open: no false all-clear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from magic_committer.cli import exits
+from magic_committer.errors import PermissionDenied
+from magic_committer.memory import Request
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import register_store, unregister_store
+from tests.cli.conftest import Command
+from tests.unit.test_probe import Server
+
+T = "s3://bucket/t"
+COMMANDS = (("expect", T, "0"), ("list", T), ("abort", T, "--yes"))
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that lists uploads in the way of the test's parameter."""
+    store = Server(listing=request.param)
+    register_store(store, PatientClock())
+    yield store
+    unregister_store(store)
+
+
+def lists(way: str) -> pytest.MarkDecorator:
+    """Run the test on a server that lists so."""
+    return pytest.mark.parametrize("server", [way], indirect=True)
+
+
+@lists("keys")
+@pytest.mark.parametrize("command_line", COMMANDS)
+def test_what_cannot_be_seen_is_told(
+    command: Command, server: Server, command_line: tuple[str, ...]
+) -> None:
+    """1,500 uploads are open and none is listed: each command says why, and its exit code is 46.
+    What it tried with is gone."""
+    for number in range(1500):
+        server.start_upload(f"t/{number}.csv")
+    ran = command("uploads", *command_line)
+    assert ran.code == exits.BAD_STATE
+    assert "that cannot be seen: the store does not list an upload by a part of its key" in ran.err
+    assert len(server.open_uploads()) == 1500
+    assert server.keys() == ()
+
+
+@lists("")
+@pytest.mark.parametrize("command_line", [*COMMANDS, ("expect", "s3://bucket", "0")])
+def test_an_empty_listing_is_believed_where_the_store_shows_uploads(
+    command: Command, server: Server, command_line: tuple[str, ...]
+) -> None:
+    """All clear, and the uploads that it was tried with are gone."""
+    server.start_upload("elsewhere")
+    if command_line[1] != T:
+        server.drop_upload(server.open_uploads()[0].upload_id)
+    assert command("uploads", *command_line).code == exits.OK
+    assert server.requests["create_upload"] == 2
+    assert len(server.open_uploads()) == (command_line[1] == T)
+
+
+@lists("")
+@pytest.mark.parametrize(
+    "command_line", [("expect", T, "1"), ("expect", T, "0", "--job", "j"), ("list", T)]
+)
+def test_a_listing_that_shows_uploads_proves_itself(
+    command: Command, server: Server, command_line: tuple[str, ...]
+) -> None:
+    """Nothing is asked: what is shown was found by a part of its key."""
+    server.start_upload("t/a.csv")
+    assert command("uploads", *command_line).code == exits.OK
+    assert server.requests["create_upload"] == 0
+
+
+@lists("keys")
+def test_an_upload_of_exactly_that_key_proves_nothing(command: Command, server: Server) -> None:
+    """With --raw-prefix the path may be a whole key, which every store lists."""
+    server.start_upload("t/a.csv")
+    ran = command("uploads", "expect", f"{T}/a.csv", "1", "--raw-prefix")
+    assert ran.code == exits.BAD_STATE
+    assert "cannot be seen" in ran.err
+
+
+@lists("")
+def test_a_listing_of_the_whole_bucket_proves_nothing(command: Command, server: Server) -> None:
+    """Without a prefix MinIO shows what its process remembers, so it is asked all the same."""
+    server.start_upload("a.csv")
+    assert command("uploads", "expect", "s3://bucket", "1").code == exits.OK
+    assert server.requests["create_upload"] == 2
+
+
+@lists("all")
+def test_a_store_that_lists_too_much_hides_nothing(command: Command, server: Server) -> None:
+    """What does not belong there is left out by ourselves."""
+    assert command("uploads", "list", T).code == exits.OK
+
+
+@lists("")
+@pytest.mark.parametrize("command_line", COMMANDS)
+def test_who_may_not_ask_is_told_what_is_needed(
+    command: Command, server: Server, command_line: tuple[str, ...]
+) -> None:
+    """Nothing is listed, and it cannot be told whether that means anything: no all-clear."""
+
+    def refuses(request: Request) -> None:
+        if request.verb == "create_upload":
+            raise PermissionDenied("s3:PutObject is not allowed", status=403)
+
+    server.before = refuses
+    ran = command("uploads", *command_line)
+    assert ran.code == exits.FORBIDDEN
+    assert "whether the store shows all open uploads under s3://bucket/t/ cannot be told" in ran.err
+    assert "s3:PutObject" in ran.err

@@ -1,0 +1,243 @@
+"""I2 and I10 on stores whose 200 to Complete may be false (versitygw), and on one that loses the
+parts of an upload while it completes it (MinIO): nobody is told "committed" of what is not there,
+what is lost is named, and what an operator brings back is committed by the next recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit import probe
+from magic_committer.errors import InvalidRequest, NotFound, Unanswered
+from magic_committer.job import TaskCommit
+from magic_committer.memory import MemoryStore, Request
+from magic_committer.store import Part, Written
+from magic_committer.testing import PatientClock
+from magic_committer.wiring import register_store, unregister_store
+from tests.promises.hands import DEST, committed_task, visible
+
+FILES = {"a.csv": b"1", "b.csv": b"2"}
+
+
+class Gateway(MemoryStore):
+    """A server that was killed inside Complete.
+
+    Attributes:
+        renamed: uploads that it left under another name: Complete of them is answered with 200, and
+            nothing else knows of them.
+        emptied: uploads that it left without their parts.
+        believes: a Complete of any upload that is not open is answered with 200 if there is an
+            object at its key.
+        attempts: what the answer to Complete says of how often it was sent.
+    """
+
+    def __init__(self, clock: PatientClock) -> None:
+        super().__init__(clock=clock.now)
+        self.renamed: set[str] = set()
+        self.emptied: set[str] = set()
+        self.believes = False
+        self.attempts = 1
+
+    def complete_upload(
+        self, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
+    ) -> Written:
+        """As the port's."""
+        if upload_id in self.emptied:
+            raise InvalidRequest("complete_upload: InvalidPart", status=400, code="InvalidPart")
+        is_open = any(one.upload_id == upload_id for one in self.open_uploads(key))
+        if upload_id in self.renamed or (self.believes and not is_open and key in self.keys()):
+            return Written('"as-if-1"', attempts=self.attempts)
+        return super().complete_upload(key, upload_id, parts, **terms)
+
+    def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
+        """As the port's."""
+        if upload_id in self.renamed:
+            raise NotFound("list_parts: NoSuchUpload", status=404, code="NoSuchUpload")
+        return () if upload_id in self.emptied else super().list_parts(key, upload_id)
+
+    def of(self, key: str) -> str:
+        """The upload that is open at a key."""
+        (upload,) = self.open_uploads(key)
+        return upload.upload_id
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    """The bucket ``bucket`` behind such a server."""
+    clock = PatientClock()
+    store = Gateway(clock)
+    register_store(store, clock)
+    yield store
+    unregister_store(store)
+
+
+def ready(**terms: Any) -> tuple[mc.Job, TaskCommit]:
+    """A job with one committed task of two files."""
+    job = mc.start(DEST, accept="results", track="memory", **terms)
+    return job, committed_task(job, "1", FILES)
+
+
+class _Killed(BaseException):
+    """The driver is gone."""
+
+
+def killed_in_complete(store: Gateway) -> mc.Job:
+    """A job whose driver and server were killed in the Complete of ``b.csv``."""
+    job, result = ready()
+
+    def dies(request: Request) -> None:
+        if request.verb == "complete_upload":
+            store.renamed.add(store.of("t/b.csv"))
+            raise _Killed
+
+    store.before = dies
+    with pytest.raises(_Killed):
+        job.commit([result])
+    store.before = None
+    return job
+
+
+# versitygw ----------------------------------------------------------------------------------------
+
+
+def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
+    """The upload is stuck in the server: every recovery names its key as lost, the record stays, no
+    `_SUCCESS` is written; once the operator has renamed it back, the next one commits the job."""
+    job = killed_in_complete(gateway)
+    for _ in range(2):
+        with pytest.raises(mc.CommitIncomplete, match=r"1 files are lost .*: t/b\.csv") as caught:
+            mc.recover(DEST, job.id)
+        assert caught.value.unresolved == ("t/b.csv",)
+        assert "t/_SUCCESS" not in gateway.keys()
+    gateway.renamed.clear()
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
+
+
+def test_a_recovery_that_only_looks_names_what_is_lost(gateway: Gateway) -> None:
+    """A dry run says so before anybody recovers."""
+    job = killed_in_complete(gateway)
+    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ()  # the listing shows it open
+    gateway.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
+    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
+
+
+def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
+    """The driver that decided tries again, by the stored plan: the server may have been killed in
+    between."""
+    job, result = ready()
+    refused = InvalidRequest("complete_upload: no", status=400, code="Slow")
+
+    def refuses(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key == "t/b.csv":
+            raise refused
+
+    gateway.before = refuses
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit([result])
+    gateway.before = None
+    gateway.renamed.add(gateway.of("t/b.csv"))
+    with pytest.raises(mc.CommitIncomplete, match=r"lost .*: t/b\.csv"):
+        job.commit([result])
+    gateway.renamed.clear()
+    assert job.commit([result]).outcome == "committed"
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
+    gateway: Gateway, attempts: int
+) -> None:
+    """The server was killed in the first sending, and answered the second with 200. One that was
+    sent once is believed: this server was not seen to lie then."""
+    job, result = ready()
+    gateway.attempts = attempts
+    gateway.after = lambda request, reply: (
+        gateway.renamed.add(gateway.of("t/b.csv")) if request.verb == "list_uploads" else None
+    )
+    if attempts == 1:
+        assert job.commit([result]).outcome == "committed"
+        assert "t/b.csv" not in visible(gateway)
+        return
+    with pytest.raises(mc.CommitIncomplete, match=r"lost .*: t/b\.csv"):
+        job.commit([result])
+
+
+@pytest.mark.parametrize("learnt", [True, False])
+def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
+    gateway: Gateway, learnt: bool
+) -> None:
+    """Somebody aborts an upload between the check and its Complete, and an older object holds the
+    key: 200. The driver asks what the store does, before the decision at the latest (another
+    process may have started the job), and looks: the key is unresolved, the job not "committed"."""
+    gateway.believes = True
+    gateway.put_object("t/b.csv", b"older")
+    job, result = ready()
+    if not learnt:
+        probe._known.clear()
+
+    def aborts(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key == "t/a.csv":
+            gateway.before = None
+            gateway.drop_upload(gateway.of("t/b.csv"))
+
+    gateway.before = aborts
+    with pytest.raises(mc.CommitIncomplete, match=r"unresolved .*: t/b\.csv"):
+        job.commit([result])
+    assert probe.known(gateway.identity).true_complete is False
+    assert visible(gateway)["t/b.csv"] == b"older"
+
+
+def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gateway) -> None:
+    """The question fails: the job runs on, and the next commit asks again."""
+    job, result = ready()
+    probe._known.clear()
+
+    def fails(request: Request) -> None:
+        if request.verb == "create_upload":
+            raise Unanswered("create_upload: no answer")
+
+    gateway.before = fails
+    with pytest.raises(Unanswered):
+        job.commit([result])
+    gateway.before = None
+    assert job.state == "running"
+    assert job.commit([result]).outcome == "committed"
+    assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
+
+
+# MinIO --------------------------------------------------------------------------------------------
+
+
+def emptied_in_complete(store: Gateway) -> mc.Job:
+    """A job whose driver was killed in the Complete of ``b.csv``, which cost its parts."""
+    job = killed_in_complete(store)
+    store.emptied, store.renamed = store.renamed, set()
+    store.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
+    return job
+
+
+def test_an_upload_without_its_parts_is_named_as_lost(gateway: Gateway) -> None:
+    """Not as unfinished for ever: nobody can complete it. A dry run says it, too."""
+    job = emptied_in_complete(gateway)
+    assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
+    with pytest.raises(mc.CommitIncomplete, match=r"1 files are lost .*: t/b\.csv"):
+        mc.recover(DEST, job.id)
+
+
+def test_a_lost_file_can_be_accepted(gateway: Gateway) -> None:
+    """The rest is published on the operator's word, and the empty upload goes."""
+    job = emptied_in_complete(gateway)
+    assert mc.recover(DEST, job.id, accept=["t/b.csv"]).outcome == "committed"
+    assert visible(gateway) == {"t/a.csv": b"1"}
+    assert gateway.open_uploads() == ()
+
+
+def test_a_job_with_a_lost_file_can_be_reverted(gateway: Gateway) -> None:
+    """Nothing of it stays, so that it can be run again."""
+    job = emptied_in_complete(gateway)
+    gateway.emptied.clear()  # only their parts are gone; an abort finds them gone, too
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert (visible(gateway), gateway.open_uploads()) == ({}, ())
