@@ -18,7 +18,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 DRIP_SECONDS = 0.3
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: 100000\r\n\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: 100000\r\n"
+    b'ETag: "0123456789abcdef0123456789abcdef"\r\n'
+    b"Last-Modified: Sun, 01 Nov 2026 00:00:00 GMT\r\n\r\n"
+)
 
 
 class Mood(Enum):

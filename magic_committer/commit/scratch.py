@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from types import TracebackType
 from typing import Any
 
 from magic_committer.errors import NotSupported, StoreError
 from magic_committer.job import JOB_METADATA, ObjectRef
+from magic_committer.patience import cleaning_up
 from magic_committer.runtime import Runtime
 from magic_committer.store import Attributes, Part, UploadInfo, uploads
 
@@ -86,15 +87,17 @@ class Scratch:
             (self._abort_all, sorted(self._unsure)),
             (self.store.delete_one, sorted(self._keys)),
         )
-        for step, items in steps:
-            with closing(self.each(step, items)) as outcomes:
-                for outcome in outcomes:
-                    if not isinstance(outcome.error, StoreError):
-                        outcome.unwrap()
-                        continue
-                    logger.warning(
-                        "a probe of the store leaves %s: %s", outcome.item, outcome.error
-                    )
+        with cleaning_up(error) if error is not None else nullcontext():
+            for step, items in steps:
+                self._remove(step, items)
+
+    def _remove(self, step: Callable[[Any], None], items: Iterable[Any]) -> None:
+        with closing(self.each(step, items)) as outcomes:
+            for outcome in outcomes:
+                if not isinstance(outcome.error, StoreError):
+                    outcome.unwrap()
+                    continue
+                logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
 
     def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
         """Outcomes of many requests at once, as `Pool.each`."""

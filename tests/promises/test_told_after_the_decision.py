@@ -40,7 +40,7 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
     assert set(visible(s3)) == {"t/new.csv"}
 
 
-def test_unresolved_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
+def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
     """Of one the upload is gone for good, of another the store only did not answer: the first takes
     an operator, the second takes time."""
     job = mc.start(DEST)
@@ -61,7 +61,7 @@ def test_unresolved_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None
         job.commit()
     s3.before = None
     told = str(raised.value)
-    assert "1 files are unresolved (their uploads are gone" in told
+    assert "1 files are lost (their uploads cannot be completed" in told
     assert "1 files are not completed yet" in told
     assert (raised.value.unresolved, raised.value.unfinished) == ((gone.key,), (slow,))
     with pytest.raises(mc.CommitIncomplete) as raised:

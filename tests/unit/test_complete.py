@@ -180,7 +180,7 @@ def test_a_refused_upload_that_is_aborted_in_the_pause_is_unresolved() -> None:
         world.store.drop_upload(world.upload.upload_id)
 
     world.runtime.clock.sleep = paused  # type: ignore[method-assign]
-    assert world.run() == (Completion.UNRESOLVED, FINAL)
+    assert world.run() == (Completion.LOST, FINAL)
 
 
 class Checked(World):

@@ -122,12 +122,16 @@ def after_the_plan() -> Chosen:
     return chosen
 
 
+def probe(method: str, path: str, query: str) -> bool:
+    return "/probe-" in path
+
+
 def create(method: str, path: str, query: str) -> bool:
-    return method == "POST" and query.startswith("uploads")
+    return method == "POST" and query.startswith("uploads") and "/probe-" not in path
 
 
 def part(method: str, path: str, query: str) -> bool:
-    return method == "PUT" and "partNumber" in query
+    return method == "PUT" and "partNumber" in query and "/probe-" not in path
 
 
 def list_uploads(method: str, path: str, query: str) -> bool:
@@ -135,11 +139,12 @@ def list_uploads(method: str, path: str, query: str) -> bool:
 
 
 def complete(method: str, path: str, query: str) -> bool:
-    return method == "POST" and query.startswith("uploadId")
+    return method == "POST" and query.startswith("uploadId") and "/probe-" not in path
 
 
 PHASES: dict[str, tuple[Callable[[], Chosen], str, str]] = {
     "setup": (lambda: setup, "write()", "may have been started all the same"),
+    "probe": (lambda: probe, "write()", "taking back the record of job"),
     "create": (lambda: create, "write()", "may be running still"),
     "part": (lambda: part, "write(2, 9_000_000)", "may be running still"),
     "check": (lambda: list_uploads, "commit()", "was not decided when its commit was interrupted"),
