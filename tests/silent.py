@@ -121,6 +121,7 @@ class MoodyProxy:
 
     Attributes:
         chosen: as above. only_chosen: other requests are passed on all the same.
+        probes: requests of a job's questions to the store may be chosen, too.
         mood: from then on; None: it hangs up, as a server that is down.
         fell_silent: set when the first request is not answered.
         silent: settable: whether it is in its mood now.
@@ -131,6 +132,7 @@ class MoodyProxy:
         self.upstream = urlsplit(upstream).netloc
         self.chosen: Chosen = lambda *_: False
         self.only_chosen = False
+        self.probes = False
         self.mood: Mood | None = Mood.SILENT
         self.silent = False
         self.fell_silent = threading.Event()
@@ -143,7 +145,8 @@ class MoodyProxy:
         """Whether a request gets no answer."""
         url = urlsplit(target)
         if not self.silent or self.only_chosen:
-            self.silent = self.chosen(method, url.path, url.query)
+            asked = self.probes or "/probe-" not in url.path
+            self.silent = asked and self.chosen(method, url.path, url.query)
         (self.swallowed if self.silent else self.passed).append(f"{method} {target}")
         if self.silent:
             self.fell_silent.set()

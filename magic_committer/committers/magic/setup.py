@@ -192,7 +192,9 @@ def _withdraw(
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)
     except MagicError as error:
-        warnings.append(str(error))
+        warnings.append(
+            f"{error.message}. End the job: magic_committer.abort({job.dest!r}, {job.id!r})"
+        )
     for warning in warnings:
         why.add_note(f"taking back the record of job {job.id!r}: {warning}")
 
