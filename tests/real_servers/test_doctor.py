@@ -26,7 +26,7 @@ PREFIX, PAGED = "uploads by prefix", "past 1,000"
 def row_of_docs(store: str) -> dict[str, str]:
     """What docs/stores.md says of a store, by the table's column; without bold and footnotes."""
     lines = [
-        [re.sub(r"[*¹²³]", "", cell).strip() for cell in line.strip("|\n").split(" | ")]
+        [re.sub(r"[*¹²³⁴]", "", cell).strip() for cell in line.strip("|\n").split(" | ")]
         for line in DOCS.read_text(encoding="utf-8").splitlines()
         if line.startswith(("| store ", f"| {STORES[store]} |"))
     ]

@@ -13,6 +13,8 @@ from tests.real_servers import versitygw
 
 LONG = "a" * 256
 
+pytestmark = pytest.mark.only("versitygw")
+
 
 def test_a_name_that_the_server_cannot_hold_is_refused_when_it_is_opened(
     url: str, bucket: str
