@@ -23,8 +23,8 @@ PROMPT_SECONDS = 20.0
 
 
 def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> None:
-    """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt; nothing is
-    visible and no upload is open."""
+    """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt, and says
+    what became of the job; nothing is visible and no upload is open."""
     driver = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.interrupted", gate.directory, lake.dest],
         cwd=Path(__file__).resolve().parents[2],
@@ -43,7 +43,8 @@ def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> Non
             driver.kill()
     assert time.monotonic() - interrupted < PROMPT_SECONDS
     assert driver.returncode != 0
-    assert "KeyboardInterrupt" in told.splitlines()[-1]
+    assert "\nKeyboardInterrupt" in told
+    assert "is aborted: nothing of it is visible" in told.splitlines()[-1]
     assert lake.is_untouched()
 
 
