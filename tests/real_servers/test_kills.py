@@ -173,17 +173,25 @@ def test_a_commit_tells_the_truth_though_the_server_was_killed(
 
 @pytest.mark.only("versitygw")
 def test_a_commit_that_died_in_complete_is_not_told_as_committed(
-    server: Server, bucket: str, store: S3Store
+    server: Server, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that dies inside Complete may answer 200 ever after, with no object there: a job
     whose plan is executed again is not told as committed."""
     place = Place(server, bucket, "t")
     job = mc.start(place.dest, accept="results", track="memory", s3=place.s3)
     results = drivers.write_tasks(job, 8)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr("magic_committer.commit.execute.complete", dies)
+        with pytest.raises(KeyboardInterrupt):
+            job.commit(results)
     half_completed(server, bucket, "t/dt=0/")
-    with pytest.raises(mc.CommitIncomplete):
+    with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
         job.commit(results)
-    with pytest.raises(mc.CommitIncomplete):
+    with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
         mc.recover(place.dest, job.id, older_than=0, s3=place.s3)
 
 
