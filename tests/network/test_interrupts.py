@@ -25,10 +25,11 @@ SECONDS_MAX = 15.0
 """What a loaded machine may take. It is 2 s at most where there is nothing else to do."""
 
 PROGRAM = f"""
-import os, sys
+import os, signal, sys
 import magic_committer as mc
 
 dest = "s3://{BUCKET}/t/"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 
 def write(files=5, size=10):
     with mc.write(dest) as job:

@@ -92,11 +92,6 @@ def test_no_job_waits_without_end(ran: list[Cell]) -> None:
     assert not those(ran, lambda cell: cell.fault.name != SLOW and cell.seconds > JOB_SECONDS_MAX)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a request has no deadline as a whole yet: each byte of a slow answer starts the"
-    " time-out of a read anew",
-)
 def test_slow_bytes_do_not_hold_a_job(ran: list[Cell]) -> None:
     """An answer of a byte each quarter of a second is given up and asked for again."""
     assert not those(ran, lambda cell: cell.fault.name == SLOW and cell.seconds > SLOW_SECONDS_MAX)
