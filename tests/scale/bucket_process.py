@@ -90,7 +90,9 @@ class FarStore:
         while (page := self._ask("next")) is not None:
             yield page
 
-    def put_part(self, key: str, upload_id: str, number: int, body: Any, *, checksum: Any) -> Any:
+    def put_part(
+        self, key: str, upload_id: str, number: int, body: Any, *, checksum: Any = None
+    ) -> Any:
         """Part bodies are views: only bytes travel."""
         return self._ask("put_part", key, upload_id, number, bytes(body), checksum=checksum)
 

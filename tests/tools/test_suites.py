@@ -54,8 +54,8 @@ def test_an_unknown_suite_is_refused() -> None:
 
 
 def test_make_test_fits_into_its_time() -> None:
-    """The caps of what `make test` runs stay within 12 minutes together."""
-    assert sum(suite.seconds_max for suite in suites.choose(["test"])) <= 12 * 60
+    """The caps of what `make test` runs stay within 15 minutes together."""
+    assert sum(suite.seconds_max for suite in suites.choose(["test"])) <= 15 * 60
 
 
 def test_ci_fits_into_its_time() -> None:
