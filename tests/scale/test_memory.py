@@ -18,7 +18,7 @@ def commit_peak(tasks: int) -> int:
     """Peak of what Python allocates while a job of 100 files a task is committed, in bytes. The
     store lives in another process; the job is started and its tasks run before."""
     with far_store() as store:
-        register_store(store)  # type: ignore[arg-type]  # verbs by __getattr__
+        register_store(store)  # verbs by __getattr__
         try:
             job = mc.start("s3://bucket/t", track="memory", accept="results")
             results = [_task(job, number) for number in range(tasks)]
@@ -30,7 +30,7 @@ def commit_peak(tasks: int) -> int:
                 tracemalloc.stop()
                 assert report.files == tasks * FILES_A_TASK
         finally:
-            unregister_store(store)  # type: ignore[arg-type]
+            unregister_store(store)
 
 
 def _task(job: mc.Job, number: int) -> TaskCommit:
