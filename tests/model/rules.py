@@ -59,7 +59,7 @@ RULES = (
         "I10",
         "refused after unanswered",
         1,
-        20,
+        21,
     ),
     # The fence
     Rule("a second read of the fence", "The fence", "I4", "attempts", 0, 26),
