@@ -75,6 +75,8 @@ class FarStore:
         return reply
 
     def __getattr__(self, verb: str) -> Any:
+        if not hasattr(MemoryStore, verb):
+            raise AttributeError(verb)  # it is asked what it can do
         return lambda *args, **kwargs: self._ask(verb, *args, **kwargs)
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[ObjectPage]:
