@@ -22,7 +22,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from magic_committer.errors import InvalidRequest, StoreError
@@ -357,7 +357,7 @@ class MemoryStore:
         before, after = self.before, self.after
         if before is None and after is None:
             return locked()
-        request = replace(request, effect=locked)
+        object.__setattr__(request, "effect", locked)  # it was made for this call; no copy of it
         if before is not None:
             before(request)
         answer: Any

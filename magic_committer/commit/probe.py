@@ -162,7 +162,8 @@ def need(
         paths: the job in whose directory scratch objects may lie.
         seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
             it a moment ago: it is written again.
-        wants: what the caller will rely on.
+        wants: what the caller will rely on. With ``conditional_writes="off"`` only ``true_complete``
+            is asked: nothing about conditions.
 
     Returns:
         What is known. ``conditional_delete`` may be False: deletes then compare first, and what a
@@ -174,12 +175,11 @@ def need(
         ConditionsNotSupported: something wanted is lacking for which there is no other way.
         StoreError: the store did not answer clearly.
     """
-    if seen.record.terms.conditional_writes == "off":
-        return UNCONDITIONAL, False
+    off = seen.record.terms.conditional_writes == "off"
     identity = runtime.store.identity
     late = False
     for name in get_args(Want):
-        if name not in wants:
+        if name not in wants or (off and name != "true_complete"):
             continue
         found = _known.get(identity, {}).get(name)
         if found is None:
@@ -190,7 +190,7 @@ def need(
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
             raise _refused(runtime, name, found.note)
-    return known(identity), late
+    return UNCONDITIONAL if off else known(identity), late
 
 
 def probe_all(

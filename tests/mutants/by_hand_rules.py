@@ -469,7 +469,7 @@ _STORES = (
     ),
     Hand(
         "a store that believes dead uploads is believed", FOLLOW, "Follower._distrusts",
-        (("known(self.runtime.store.identity).true_complete is False", "False"),),
+        (("known(self.runtime.store.identity).true_complete is not True", "False"),),
         "I2: an upload is aborted after the check, and an older object at its key is the answer",
     ),
     Hand(

@@ -142,6 +142,8 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
         faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() ** 2 * 4)))
         if focus.target in LEADS_TO:
             faults.append(leading_to(focus.target, chance))
+    if any(fault.kind == "false success" for fault in faults) and chance.random() < 0.5:
+        world.knows_that_completes_lie()
     world.injector.faults = list(faults)
     return _shape(world, faults), litter
 

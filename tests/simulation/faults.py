@@ -25,7 +25,10 @@ some keys fail     a batch delete answers for some of its keys with an error eac
 false success      the server is killed inside a Complete (versitygw): the upload is neither open
                    nor completed, and every Complete of it is answered with 200 from then on, until
                    an operator repairs the server, at the end. The first sender hears nothing, or
-                   its second try's 200
+                   its second try's 200. In half of the schedules the jobs know that the store
+                   answers so. In the others nothing is stuck by a Complete of who did not decide
+                   while he lives who did: he believes such a store (protocol.md, "What cannot be
+                   promised")
 stale listing      a listing of uploads does not show some that are open, or shows some that are not
 pause              the actor stands still for hours: no late request of anybody's is left then
 clock jump         the actor's wall clock jumps by hours
@@ -153,6 +156,8 @@ class Injector:
         self._chance = chance
         self.abort_costs = False
         """An abort of a completed upload takes its object with it, as on some stores."""
+        self.lies_known = False
+        """The probe has found that the store answers 200 falsely."""
         self._stuck: dict[str, OpenUpload] = {}
         self._late: list[Late] = []
         self._fates: dict[Strand, str] = {}
@@ -308,6 +313,8 @@ class Injector:
             self._spared[strand] = {key: objects[key] for key in kept if key in objects}
             self._fates[strand] = fault
         elif fault == "false success":
+            if not self.lies_known and self._decider_lives_beside(request.upload_id, actor):
+                raise _unanswered(request, "the connection broke")
             self._stick(request)
             if self._chance.random() < 0.5:
                 raise _unanswered(request, "the server was killed")
@@ -333,6 +340,15 @@ class Injector:
             self._scheduler.turn()
         else:
             actor.skew += self._chance.choice((-90_000.0, -7_000.0, 7_000.0, 90_000.0))
+
+    def _decider_lives_beside(self, upload_id: str, actor: Actor) -> bool:
+        """Whether another process decided the job of an upload, and has not ended."""
+        waiting = self._scheduler.waiting
+        return any(
+            job.decided_by != actor.name and job.decided_by in waiting
+            for job in self._watch.truth.jobs.values()
+            if upload_id in job.accepted
+        )
 
     def _stick(self, request: Request) -> None:
         """The upload is in the server, and nobody sees it."""

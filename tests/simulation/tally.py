@@ -111,12 +111,15 @@ def quiet() -> Iterator[None]:
     disabled, enabled = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)
     gc.disable()
+    gc.collect()
+    gc.freeze()  # what is there before is not looked through after every few schedules
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)  # killed processes drop their files
             yield
             gc.collect()
     finally:
+        gc.unfreeze()
         logging.disable(disabled)
         if enabled:
             gc.enable()

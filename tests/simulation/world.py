@@ -114,6 +114,12 @@ class World:
             all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
             probe._known[self.store.identity] = all_kept
 
+    def knows_that_completes_lie(self) -> None:
+        """As if the probe had found that the store answers a Complete with 200 falsely."""
+        found = probe._known.setdefault(self.store.identity, {})
+        found["true_complete"] = probe._Finding(False)
+        self.injector.lies_known = True
+
     @property
     def actor(self) -> Actor:
         """The process that acts now."""

@@ -500,13 +500,17 @@ def test_what_is_not_answered_is_not_learnt() -> None:
     assert found.conditional_delete is True
 
 
-def test_a_job_that_wants_no_conditions_asks_for_none() -> None:
-    """With ``conditional_writes="off"`` no request is made, and nothing is relied on."""
+def test_a_job_that_wants_no_conditions_asks_only_whether_a_complete_is_true() -> None:
+    """With ``conditional_writes="off"`` no condition is asked for, and none is relied on."""
     store = MemoryStore()
+    probe._known.clear()
     paths, seen = created_job(store, "off")
+    asked = store.requests.copy()
     wants = probe.wants_at_setup("fail")
     assert probe.need(runtime_of(store), paths, seen, wants)[0] == UNCONDITIONAL
-    assert not store.requests
+    assert probe.known(store.identity) == Capabilities(true_complete=True)
+    assert "complete_upload" in store.requests - asked
+    assert not store.open_uploads()
 
 
 def test_of_many_stores_the_last_are_remembered() -> None:

@@ -139,9 +139,10 @@ class Follower:
     def _distrusts(self, source: Source) -> bool:
         """Whether a 200 to Complete is not enough: somebody may have begun to complete what a
         stored plan names, and a server that was killed meanwhile answers falsely from then on; or
-        the store is known to. Nobody else has touched what this process has just decided."""
+        the store is not known to tell the truth. What this process has just decided is touched by
+        nobody else but by who does not wait until it is dead (docs/recovery.md)."""
         stored = isinstance(source, StoredSource)
-        return stored or known(self.runtime.store.identity).true_complete is False
+        return stored or known(self.runtime.store.identity).true_complete is not True
 
     @patient(Kind.DECIDED)
     def _execute_stored(self, seen: records.Seen) -> JobReport:
