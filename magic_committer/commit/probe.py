@@ -162,7 +162,7 @@ def need(
         paths: the job in whose directory scratch objects may lie.
         seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
             it a moment ago: it is written again.
-        wants: what the caller will rely on. With ``conditional_writes="off"`` only ``true_complete``
+        wants: what the caller will rely on. With conditional writes off only ``true_complete``
             is asked: nothing about conditions.
 
     Returns:
