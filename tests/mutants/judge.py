@@ -85,6 +85,10 @@ def judge(
             if not again.killed and not again.broken:
                 answer = yield mutant, work
         broken = answer.broken
+        if answer.killed and "::" in answer.by and not (killer and killer.get("test") == answer.by):
+            without = yield None, TestRun((answer.by,), "a new killer, unchanged")
+            if without.killed or without.broken:
+                broken = f"without the mutant: {without.by}{without.broken}"
         if answer.extra and not broken:  # see that the same schedule is green without the mutant
             seed = (answer.extra["focus"], answer.extra["seed"], 1)
             without = yield None, Schedules((seed,), "the same schedule, unchanged")

@@ -67,3 +67,20 @@ def test_who_takes_over_a_dead_exclusive_job_takes_its_own_uploads_only(
     assert mc.attach(DEST, job.id).state == "closed"
     assert set(s3.open_uploads()) == others
     assert visible(s3) == ({"t/mine.csv": b"1"} if published else {})
+
+
+@pytest.mark.parametrize("how", TAKERS)
+@pytest.mark.parametrize("state", UNTIL)
+def test_who_takes_over_a_dead_exclusive_job_leaves_an_upload_of_nobody(
+    machine: Machine, state: str, how: str
+) -> None:
+    """I6: no other job is there, so nobody is yielded to: a foreign upload stays all the same, for
+    that nobody else writes there was said for as long as the driver lives."""
+    job = dead(machine, state)
+    foreign = machine.s3.start_upload("t/foreign.bin")
+    try:
+        TAKERS[how](job)
+    except mc.JobNotRunning:
+        mc.recover(DEST, job.id)
+    assert mc.attach(DEST, job.id).state == "closed"
+    assert [upload.upload_id for upload in machine.s3.open_uploads()] == [foreign]
