@@ -473,6 +473,11 @@ _STORES = (
         "I2: an upload is aborted after the check, and an older object at its key is the answer",
     ),
     Hand(
+        "whatever is visible is the JVM's", FOLLOW, "Follower.abort",
+        (("now is not None and now.record.nonce == seen.record.nonce", "True"),),
+        "I10: a job that another process has just committed is told half published",
+    ),
+    Hand(
         "nobody asks whether a 200 is true", DECIDE, "Deciding._commit_running",
         (("need(self._runtime, self._paths, seen, {'true_complete'})", "pass"),),
         "I2: the process that commits has not started the job, and does not know its store",

@@ -69,6 +69,29 @@ def test_a_half_published_job_is_not_aborted_unasked(
     assert visible(s3) == hadoops.files
 
 
+@pytest.mark.parametrize("end", ENDS)
+def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, end: str) -> None:
+    """I10: while an abort looks at the files another process commits the job: it is told that the
+    job is committed, not that its JVM had made the files visible."""
+    hadoops = leave_job(s3, "3.5.0")
+    other = mc.adopt(DEST, "hadoops", older_than=0)
+    committed: list[mc.JobReport] = []
+
+    def commits(request: Request) -> None:
+        if request.verb == "head" and request.key in hadoops.files:
+            s3.before = None
+            committed.append(mc.attach(DEST, other.job_id).commit())
+
+    s3.before = commits
+    if end == "recover":
+        assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
+    else:
+        with pytest.raises(mc.JobNotRunning, match="committed"):
+            ENDS[end]()
+    assert [report.files for report in committed] == [3]
+    assert visible(s3) == hadoops.files
+
+
 @pytest.mark.parametrize("how", [mc.abort, mc.recover])
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_word_leaves_what_is_visible_and_aborts_the_rest(

@@ -38,6 +38,7 @@ from magic_committer.commit.sweep import Swept, nothing_spared, sweep
 from magic_committer.commit.undo import not_undone, undo
 from magic_committer.committers.magic.setup import decider
 from magic_committer.errors import (
+    AlreadyVisible,
     CommitIncomplete,
     FormatError,
     MagicError,
@@ -204,14 +205,21 @@ class Follower:
             self.without_record()
             raise ended(self.job.id, State.ABSENT, "committed")
         if seen.record.state is State.RUNNING:
-            stays = self._refuse_if_published(leave_visible)
-            swapped = self.swap_to_aborting(seen)
-            lost_to = swapped.now if not swapped.won else None
-            if lost_to is None or lost_to.record.state is not State.COMMITTING or not revert:
-                report = self.after_abort(swapped.now, swapped.won and self.may_remove)
-                return replace(report, warnings=(*report.warnings, *stays))
-            seen = lost_to  # a driver was faster: it is to be reverted then
-        if seen.record.state is State.COMMITTING and revert:
+            try:
+                stays = self._refuse_if_published(leave_visible)
+            except AlreadyVisible:
+                now = records.read(self.runtime, seen.key)
+                if now is not None and now.record.nonce == seen.record.nonce:
+                    raise
+                seen = now  # not the JVM's doing: another process has decided the job
+            else:
+                swapped = self.swap_to_aborting(seen)
+                lost_to = swapped.now if not swapped.won else None
+                if lost_to is None or lost_to.record.state is not State.COMMITTING or not revert:
+                    report = self.after_abort(swapped.now, swapped.won and self.may_remove)
+                    return replace(report, warnings=(*report.warnings, *stays))
+                seen = lost_to  # a driver was faster: it is to be reverted then
+        if seen is not None and seen.record.state is State.COMMITTING and revert:
             return self.after_abort(self._swap_to_reverting(seen), False)
         return self.after_abort(seen, False)
 
