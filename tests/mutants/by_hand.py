@@ -309,8 +309,8 @@ _DECIDING = (
     ),
     Hand(
         "revert whatever the state", FOLLOW, "Follower.abort",
-        (("seen.record.state is State.COMMITTING and revert",
-          "seen.record.state is State.COMMITTING"),),
+        (("seen is not None and seen.record.state is State.COMMITTING and revert",
+          "seen is not None and seen.record.state is State.COMMITTING"),),
         "I2: abort() undoes a decided job",
     ),
     Hand(
