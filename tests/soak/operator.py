@@ -14,7 +14,7 @@ from tests.soak.plan import Ending, Round
 SECONDS_MAX = 180.0
 PAUSE_SECONDS = 0.5
 UNRESOLVED_TRIES = 3
-"""How often a job is recovered that stays unresolved: then it is taken as it is."""
+"""How often a job is recovered whose file stays unresolved: then the file is taken as it is."""
 
 
 class NotEnded(Exception):
@@ -58,42 +58,44 @@ class Operator:
         """
         dest = f"s3://{self._bucket}/{job.dest}"
         deadline = time.monotonic() + SECONDS_MAX
-        outcome, lost = "", ()  # type: str, tuple[str, ...]
-        unresolved = 0
+        outcome, last = "", ""
+        unresolved: Counter[str] = Counter()
+        accepted: set[str] = set()
         ending = job.ending
         while time.monotonic() < deadline:
             try:
                 left = [one for one in mc.inspect(dest, s3=self._s3) if one.state != "closed"]
                 if not left:
-                    return Ended(outcome or _said(told), lost)
+                    lost = tuple(self._name(key, job) for key in sorted(accepted))
+                    return Ended("unresolved" if lost else outcome or _said(told), lost)
                 self.used[ending] += 1
-                outcome = self._by(ending, dest, left[0])
+                outcome = self._by(ending, dest, left[0], accepted)
             except mc.CommitIncomplete as error:
-                unresolved += bool(error.unresolved) and not error.unfinished
-                if unresolved >= UNRESOLVED_TRIES:
-                    lost = tuple(self._name(key, job) for key in error.unresolved)
-                    mc.recover(
-                        dest, error.job_id, older_than=0, accept=error.unresolved, s3=self._s3
-                    )
-                    outcome = "unresolved"
-                ending = "recover"
-            except mc.JobNotRunning:
-                ending = "recover"  # it is committed: it cannot be undone
-            except mc.MagicError:
-                pass  # the server is down, or the job is not done: once more
+                # A file that was unresolved so often is, whatever else the server's restarts left.
+                unresolved.update(error.unresolved)
+                accepted |= {key for key, times in unresolved.items() if times >= UNRESOLVED_TRIES}
+                ending, last = "recover", str(error)
+            except mc.JobNotRunning as error:
+                ending, last = "recover", str(error)  # it is committed: it cannot be undone
+            except mc.MagicError as error:
+                last = str(error)  # the server is down, or the job is not done: once more
             time.sleep(PAUSE_SECONDS)
-        raise NotEnded(f"{dest}: not ended after {SECONDS_MAX:.0f} s; its driver was told {told!r}")
+        raise NotEnded(
+            f"{dest}: not ended after {SECONDS_MAX:.0f} s; its driver was told {told!r}, its"
+            f" operator at last: {last}"
+        )
 
     def sweep(self, job: Round) -> None:
         """A cron job for which everything is old. What it could not do it does the next time."""
         everything = {"older_than": 0, "leftover_older_than": 0, "closed_older_than": 0}
         mc.cleanup(f"s3://{self._bucket}/{job.dest}", **everything, s3=self._s3)  # type: ignore[arg-type]
 
-    def _by(self, ending: Ending, dest: str, found: mc.FoundJob) -> str:
+    def _by(self, ending: Ending, dest: str, found: mc.FoundJob, accepted: set[str]) -> str:
         if ending == "abort":
             return mc.abort(dest, found.id, revert=True, s3=self._s3).outcome or "aborted"
         if ending == "recover":
-            return mc.recover(dest, found.id, older_than=0, s3=self._s3).outcome
+            keys = sorted(accepted)
+            return mc.recover(dest, found.id, older_than=0, accept=keys, s3=self._s3).outcome
         report = mc.cleanup(dest, older_than=0, leftover_older_than=0, s3=self._s3)
         (outcome,) = {one.outcome for one in report.recovered} or {""}
         return outcome
