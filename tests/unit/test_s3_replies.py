@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -24,6 +23,7 @@ from tests.servers import (
     error,
     scripted_server,
 )
+from tests.serving import serving
 from tests.unit.test_s3_errors import VERBS
 
 TRIES = 2
@@ -327,25 +327,13 @@ def test_times_without_a_zone_are_utc(store: S3Store, server: ScriptedServer) ->
 @contextmanager
 def speaker(said: bytes) -> Iterator[str]:
     """A server that says the same bytes to whoever connects, and hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def speak() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65_536)
-                    connection.sendall(said)
+    def speak(connection: socket.socket, *_: object) -> None:
+        connection.recv(65_536)
+        connection.sendall(said)
 
-        thread = threading.Thread(target=speak, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(10)
+    with serving(speak) as listening:
+        yield listening.url
 
 
 HEAD = (

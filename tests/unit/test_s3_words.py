@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -42,6 +40,7 @@ from tests.servers import (
     error,
     scripted_server,
 )
+from tests.serving import serving
 from tests.unit.test_s3_errors import VERBS
 
 LOST = Reply(lost=True)
@@ -167,26 +166,13 @@ def tls_server(folder: Path) -> Iterator[tuple[str, str]]:
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, secret)
     )
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.close_connection = True  # and not a word
+    def serve(connection: ssl.SSLSocket, *_: object) -> None:
+        connection.recv(65_536)  # and not a word
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    listening = HTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{listening.server_port}", str(folder / "cert.pem")
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
+    with serving(serve, context=context) as listening:
+        yield listening.url, str(folder / "cert.pem")
 
 
 def test_tls_that_was_not_agreed_on_sent_nothing(
