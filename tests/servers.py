@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from magic_committer.options import S3Options
@@ -141,6 +142,17 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
     with serving(Handler, ending=scripted.ending) as server:
         scripted.url = server.url
         yield scripted
+
+
+def way(url: str, **more: Any) -> S3Options:
+    """The way to a server that checks no signature; ``more``: options besides, or instead."""
+    given: dict[str, Any] = {
+        "endpoint_url": url,
+        "region": "us-east-1",
+        "access_key": "the-access-key",
+        "secret_key": "the-secret-key",
+    }
+    return S3Options(**{**given, **more})
 
 
 class HurriedClock(SystemClock):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -13,27 +12,9 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
 from magic_committer.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command
-from tests.promises import hands
 from tests.promises.hands import DEST, control, visible
 from tests.promises.machine import DAY, Machine
-
-
-@pytest.fixture(scope="module", autouse=True)
-def buried() -> Iterator[None]:
-    """Files of attempts that were "killed" would tell of it when the interpreter ends."""
-    yield
-    hands.bury()
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """An empty store, and jobs in any state."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        yield Machine(s3, clock)
-        s3.before = s3.after = None
 
 
 def without_plan(machine: Machine) -> mc.Job:

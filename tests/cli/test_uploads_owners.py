@@ -42,12 +42,6 @@ class Store(MemoryStore):
 
 
 @pytest.fixture
-def clock() -> PatientClock:
-    """The store's and the commands'."""
-    return PatientClock()
-
-
-@pytest.fixture
 def store(clock: PatientClock) -> Iterator[Store]:
     """The bucket ``bucket``."""
     made = Store(clock=clock.now)

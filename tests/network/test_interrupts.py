@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server import BUCKET, Server, running
-from tests.silent import Chosen, Mood, MoodyProxy, moody_proxy
+from benchmarks.server import BUCKET, Server
+from tests.silent import Chosen, Mood, MoodyProxy
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 15.0
@@ -50,21 +50,6 @@ def leave_open():
     input()
     print("ends", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A store that works."""
-    with running() as url:
-        yield url
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[MoodyProxy]:
-    """What stands before it."""
-    server.reset(verify=False)
-    with moody_proxy(server.url) as moody:
-        yield moody
 
 
 @contextmanager

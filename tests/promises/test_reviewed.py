@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -11,24 +10,10 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.costly import costly_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
 from tests.promises.machine import Crash, crash
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
