@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import boto3
+
 from magic_committer.options import S3Options
 from magic_committer.runtime import SystemClock
 from tests.serving import Answering, serving
@@ -25,9 +27,12 @@ DATE_SECONDS = 1_795_176_000.0
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
-    """Run moto's server; gives its URL. All it stored is gone afterwards."""
+def moto_server(bucket: str = "") -> Iterator[str]:
+    """Run moto's server, with an empty bucket if it has a name; gives the server's URL. All it
+    stored is gone afterwards."""
     with _moto.running() as url:
+        if bucket:
+            make_bucket(url, bucket)
         yield url
 
 
@@ -46,6 +51,17 @@ def make_bucket(url: str, bucket: str) -> None:
     """Make an empty bucket on moto's server, which takes unsigned requests too."""
     request = urllib.request.Request(f"{url}/{bucket}", method="PUT")
     urllib.request.urlopen(request, timeout=30).close()
+
+
+def outside(way: S3Options) -> Any:
+    """S3's own client: what others see of a bucket. Nothing of the library is in between."""
+    return boto3.client(
+        "s3",
+        endpoint_url=way.endpoint_url,
+        region_name=way.region,
+        aws_access_key_id=way.access_key,
+        aws_secret_access_key=way.secret_key,
+    )
 
 
 @dataclass(frozen=True)
