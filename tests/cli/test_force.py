@@ -11,9 +11,9 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.memory import MemoryStore
 from tests.cli.conftest import Command
-from tests.promises.hands import DEST, control, visible
+from tests.promises.hands import DEST, control, failing, visible
 from tests.promises.machine import DAY, Machine
 
 
@@ -115,11 +115,7 @@ def test_what_is_left_is_named_and_is_an_exit_code(machine: Machine, command: Co
     job = machine.job("running")
     upload = machine.s3.open_uploads("t/2.csv")[0]
 
-    def denied(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == "t/2.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "abort_upload", "t/2.csv", PermissionDenied("not allowed", status=403))
     told = command("job", "abort", DEST, job.id, "--force", "--yes")
     assert told.code == exits.BAD_STATE
     assert f"left open  t/2.csv {upload.upload_id}" in re.sub(" {2,}", "  ", told.out)

@@ -12,7 +12,7 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 from tests.promises.machine import DAY, Crash, Machine, crash
 
 UNDONE = {
@@ -124,11 +124,7 @@ def test_what_is_visible_and_cannot_be_deleted_is_told_by_name(machine: Machine)
     """DELETE is forbidden: the file stays, and the report says so."""
     job = machine.job("committing")
 
-    def denied(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/1.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "delete_one", "t/1.csv", PermissionDenied("not allowed", status=403))
     given = mc.force_abort(DEST, job.id)
     assert (given.state, given.visible, given.visible_files) == ("absent", ("t/1.csv",), 1)
     assert visible(machine.s3) == {"t/1.csv": b"1"}
@@ -140,11 +136,7 @@ def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine
     job = machine.job("running")
     upload = machine.s3.open_uploads("t/2.csv")[0]
 
-    def denied(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == "t/2.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "abort_upload", "t/2.csv", PermissionDenied("not allowed", status=403))
     given = mc.force_abort(DEST, job.id)
     assert given.state == "absent"
     assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]
