@@ -131,6 +131,36 @@ def test_what_is_visible_and_cannot_be_deleted_is_told_by_name(machine: Machine)
     assert not machine.s3.open_uploads()
 
 
+@pytest.mark.parametrize("refused", [1, 99])
+def test_what_a_late_complete_may_have_published_is_looked_at_again(
+    machine: Machine, refused: int
+) -> None:
+    """A driver that lives still completes a file just before its abort, and then the store does not
+    answer: it is not told as aborted. If the store answers again the file is deleted; if it does
+    not, the file is named."""
+    job = machine.job("committing")
+    drop(machine.s3, "plan-")
+    heads = 0
+
+    def before(request: Request) -> None:
+        nonlocal heads
+        if request.verb == "abort_upload" and request.key == "t/2.csv" and not heads:
+            machine.s3.before = None
+            (upload,) = machine.s3.open_uploads("t/2.csv")
+            parts = machine.s3.list_parts(upload.key, upload.upload_id)
+            machine.s3.complete_upload(upload.key, upload.upload_id, parts)
+            machine.s3.before, heads = before, refused
+        elif request.verb == "head" and request.key == "t/2.csv" and heads:
+            heads -= 1
+            raise Unanswered("no answer")
+
+    machine.s3.before = before
+    given = mc.force_abort(DEST, job.id)
+    stays = {"t/2.csv": b"22"} if refused > 1 else {}
+    assert visible(machine.s3) == stays
+    assert (given.visible, given.visible_files) == (tuple(stays), len(stays))
+
+
 def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine) -> None:
     """The job's sweep would never end: the upload stays open, and is named."""
     job = machine.job("running")

@@ -58,7 +58,8 @@ class Operator:
         """
         dest = f"s3://{self._bucket}/{job.dest}"
         deadline = time.monotonic() + SECONDS_MAX
-        outcome, lost = "", ()  # type: str, tuple[str, ...]
+        outcome, lost, accept = "", (), ()  # type: str, tuple[str, ...], tuple[str, ...]
+        last: mc.MagicError | None = None
         unresolved = 0
         ending = job.ending
         while time.monotonic() < deadline:
@@ -67,22 +68,26 @@ class Operator:
                 if not left:
                     return Ended(outcome or _said(told), lost)
                 self.used[ending] += 1
-                outcome = self._by(ending, dest, left[0])
+                if accept:
+                    mc.recover(dest, left[0].id, older_than=0, accept=accept, s3=self._s3)
+                else:
+                    outcome = self._by(ending, dest, left[0])
             except mc.CommitIncomplete as error:
+                last = error
                 unresolved += bool(error.unresolved) and not error.unfinished
                 if unresolved >= UNRESOLVED_TRIES:
-                    lost = tuple(self._name(key, job) for key in error.unresolved)
-                    mc.recover(
-                        dest, error.job_id, older_than=0, accept=error.unresolved, s3=self._s3
-                    )
-                    outcome = "unresolved"
+                    accept = tuple(dict.fromkeys((*accept, *error.unresolved)))
+                    outcome, lost = "unresolved", tuple(self._name(key, job) for key in accept)
                 ending = "recover"
             except mc.JobNotRunning:
                 ending = "recover"  # it is committed: it cannot be undone
-            except mc.MagicError:
-                pass  # the server is down, or the job is not done: once more
+            except mc.MagicError as error:
+                last = error  # the server is down, or the job is not done: once more
             time.sleep(PAUSE_SECONDS)
-        raise NotEnded(f"{dest}: not ended after {SECONDS_MAX:.0f} s; its driver was told {told!r}")
+        raise NotEnded(
+            f"{dest}: not ended after {SECONDS_MAX:.0f} s; its driver was told {told!r};"
+            f" the last error: {last}"
+        ) from last
 
     def sweep(self, job: Round) -> None:
         """A cron job for which everything is old. What it could not do it does the next time."""
