@@ -338,7 +338,7 @@ def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool])
         try:
             bell.get(timeout=seconds)
             return
-        except Empty:
+        except Empty:  # nobody has rung: it is time for a call
             pass
         try:
             goes_on = function()

@@ -11,12 +11,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import boto3
+
 from magic_committer.options import S3Options
 from magic_committer.runtime import SystemClock
+from tests.serving import Answering, serving
 from tools import moto_server as _moto
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
@@ -25,9 +27,12 @@ DATE_SECONDS = 1_795_176_000.0
 
 
 @contextmanager
-def moto_server() -> Iterator[str]:
-    """Run moto's server; gives its URL. All it stored is gone afterwards."""
+def moto_server(bucket: str = "") -> Iterator[str]:
+    """Run moto's server, with an empty bucket if it has a name; gives the server's URL. All it
+    stored is gone afterwards."""
     with _moto.running() as url:
+        if bucket:
+            make_bucket(url, bucket)
         yield url
 
 
@@ -46,6 +51,17 @@ def make_bucket(url: str, bucket: str) -> None:
     """Make an empty bucket on moto's server, which takes unsigned requests too."""
     request = urllib.request.Request(f"{url}/{bucket}", method="PUT")
     urllib.request.urlopen(request, timeout=30).close()
+
+
+def outside(way: S3Options) -> Any:
+    """S3's own client: what others see of a bucket. Nothing of the library is in between."""
+    return boto3.client(
+        "s3",
+        endpoint_url=way.endpoint_url,
+        region_name=way.region,
+        aws_access_key_id=way.access_key,
+        aws_secret_access_key=way.secret_key,
+    )
 
 
 @dataclass(frozen=True)
@@ -114,16 +130,12 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
     """Run a scripted server in threads of this process."""
     scripted = ScriptedServer(script)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(Answering):
         def answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
             url = urlsplit(self.path)
             query = {name: values[0] for name, values in parse_qs(url.query, True).items()}
             headers = {name.lower(): value for name, value in self.headers.items()}
-            body = self.rfile.read(length)
-            asked = Asked(self.command, unquote(url.path), query, headers, body)
+            asked = Asked(self.command, unquote(url.path), query, headers, self.body())
             scripted.asked.append(asked)
             reply = scripted.script(asked)
             if reply.hung:
@@ -143,28 +155,20 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
                 self.wfile.write(body)
             self.close_connection = self.close_connection or reply.missing > 0
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: the tests' output is not an access log."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that hung up is part of the tests."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    scripted.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Handler, ending=scripted.ending) as server:
+        scripted.url = server.url
         yield scripted
-    finally:
-        scripted.ending.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+
+
+def way(url: str, **more: Any) -> S3Options:
+    """The way to a server that checks no signature; ``more``: options besides, or instead."""
+    given: dict[str, Any] = {
+        "endpoint_url": url,
+        "region": "us-east-1",
+        "access_key": "the-access-key",
+        "secret_key": "the-secret-key",
+    }
+    return S3Options(**{**given, **more})
 
 
 class HurriedClock(SystemClock):

@@ -6,16 +6,15 @@ stands before a server that works, until a request comes that a test has chosen.
 
 from __future__ import annotations
 
-import http.client
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
+
+from tests.serving import Answering, Serving, asked_of, serving
 
 DRIP_SECONDS = 0.3
 HEAD = (
@@ -33,45 +32,6 @@ class Mood(Enum):
     HEAD = "the head, then nothing"
     DRIP_BODY = "the head, then a byte every 0.3 s"
     DEAF = "does not even read"
-
-
-class SilentServer:
-    """Its address, and how many connections it has taken."""
-
-    def __init__(self, mood: Mood, context: ssl.SSLContext | None) -> None:
-        self.mood = mood
-        self.taken = 0
-        self.ending = threading.Event()
-        self._context = context
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        scheme = "https" if context else "http"
-        self.url = f"{scheme}://127.0.0.1:{self._listening.getsockname()[1]}"
-        self._open: list[socket.socket] = []
-
-    def accept(self) -> None:
-        """Take connections until the end."""
-        with suppress(OSError):
-            while True:
-                connection, _ = self._listening.accept()
-                self.taken += 1
-                self._open.append(connection)
-                threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
-
-    def _answer(self, connection: socket.socket) -> None:
-        with suppress(OSError):
-            if self._context is not None:
-                connection = self._context.wrap_socket(connection, server_side=True)
-                self._open.append(connection)
-            be_in_mood(connection, self.mood, self.ending, read=True)
-
-    def end(self) -> None:
-        """Hang up on everybody."""
-        self.ending.set()
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for connection in self._open:
-            connection.close()
 
 
 def be_in_mood(
@@ -100,14 +60,15 @@ def _swallow(connection: socket.socket) -> None:
 
 
 @contextmanager
-def silent_server(mood: Mood, context: ssl.SSLContext | None = None) -> Iterator[SilentServer]:
+def silent_server(mood: Mood, context: ssl.SSLContext | None = None) -> Iterator[Serving]:
     """Run one in threads of this process."""
-    server = SilentServer(mood, context)
-    threading.Thread(target=server.accept, daemon=True).start()
-    try:
+    ending = threading.Event()
+
+    def serve(connection: socket.socket, *_: object) -> None:
+        be_in_mood(connection, mood, ending, read=True)
+
+    with serving(serve, ending=ending, context=context) as server:
         yield server
-    finally:
-        server.end()
 
 
 # Beginning to be silent ---------------------------------------------------------------------------
@@ -158,56 +119,18 @@ def moody_proxy(upstream: str) -> Iterator[MoodyProxy]:
     """Run one in threads of this process."""
     proxy = MoodyProxy(upstream)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
+    class Handler(Answering):
         def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.body()
             if proxy.swallows(self.command, self.path):
                 self.close_connection = True
                 if proxy.mood is not None:
-                    with suppress(OSError):
-                        be_in_mood(self.connection, proxy.mood, proxy.ending, read=False)
+                    be_in_mood(self.connection, proxy.mood, proxy.ending, read=False)
                 return
-            upstream = http.client.HTTPConnection(proxy.upstream, timeout=60)
-            try:
-                upstream.request(self.command, self.path, body, dict(self.headers.items()))
-                reply = upstream.getresponse()
-                content = reply.read()
-            finally:
-                upstream.close()
-            self.send_response_only(reply.status)
-            for name, value in reply.getheaders():
-                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
-                    self.send_header(name, value)
-            length = reply.getheader("Content-Length") if self.command == "HEAD" else None
-            self.send_header("Content-Length", length or str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-            self.wfile.flush()
+            self.tell(
+                *asked_of(proxy.upstream, self.command, self.path, self.headers.items(), body)
+            )
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that hung up is the point."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    proxy.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Handler, ending=proxy.ending) as server:
+        proxy.url = server.url
         yield proxy
-    finally:
-        proxy.ending.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

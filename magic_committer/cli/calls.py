@@ -10,6 +10,7 @@ import shlex
 from types import TracebackType
 
 from magic_committer.cli.shell import Shell
+from magic_committer.commit.outcome import way_out_of_unresolved
 from magic_committer.errors import (
     KEYS_NAMED_MAX,
     AbortIncomplete,
@@ -102,22 +103,12 @@ class Calls:
         return ""
 
     def _about_unresolved(self, error: CommitIncomplete) -> str:
-        keys, whys = error.unresolved, []
-        if len(keys) > len(error.refused):
-            whys.append(
-                "Somebody aborted these uploads, or the files were visible and then overwritten:"
-                " the store cannot tell"
-            )
-        if error.refused:
-            whys.append(
-                "The store will not complete an upload that is open: if you can mend the cause,"
-                f" recover again: {self('recover')}. A file that is taken as it is is never"
-                " published"
-            )
-        return (
-            f"{'. '.join(whys)}. Take what is there for right:"
-            f" {self('recover', *_accepting(keys))}{_rest(keys)};"
-            f" or undo the job: {self('abort', '--revert')}"
+        keys = error.unresolved
+        return way_out_of_unresolved(
+            error,
+            again=self("recover"),
+            accept=f"{self('recover', *_accepting(keys))}{_rest(keys)}",
+            undo=self("abort", "--revert"),
         )
 
     def _tell_unfinished(self, error: CommitIncomplete) -> None:

@@ -101,7 +101,7 @@ def complete(
             if distrust or number or answer.attempts > 1:
                 return _look_after(runtime, upload, answer)
             return Completion.DONE, None
-        conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
+        conflict = _conflicts(answer, if_none_match)
         settled = _settle(runtime, upload, answer, conflict)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
@@ -122,13 +122,17 @@ def _once_more(
     answer = _answer(runtime, upload, if_none_match)
     if isinstance(answer, Written):
         return _look_after(runtime, upload, answer)
-    conflict = if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)
-    settled = _settle(runtime, upload, answer, conflict)
+    settled = _settle(runtime, upload, answer, _conflicts(answer, if_none_match))
     first = refused[1]
     same = first is not None and (first.status, first.code) == (answer.status, answer.code)
     if settled[0] is Completion.REFUSED and not same:
         return Completion.UNFINISHED, answer
     return settled
+
+
+def _conflicts(error: StoreError, if_none_match: bool) -> bool:
+    """Whether a Complete with a condition met, as the store says, another object. Pure."""
+    return if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
 
 
 def is_final(error: StoreError) -> bool:

@@ -248,11 +248,13 @@ class Execution:
         """An operator takes what is at a key: the job's own upload is not needed any more, and the
         sweep would spare it, for the plan names it."""
         removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
-        aborted = removed.removal is Removal.ABORTED
+        aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"
         self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
         if removed.removal is Removal.LEFT:
             self.warnings.append(f"the upload of {upload.key} may be open still: {removed.why}")
+        elif removed.why:
+            self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
 
     def _uploads(self) -> Iterator[ReadyUpload]:
         for uploads, statistics in self.source.uploads():

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from magic_committer.commit.plan import PlannedSet
 from magic_committer.commit.ready import (
@@ -46,6 +46,8 @@ from magic_committer.paths import PENDINGSET_SUFFIX, Destination
 from magic_committer.pool import Outcome
 from magic_committer.runtime import Progress, Runtime
 from magic_committer.store import ObjectInfo, StoredObject, same_etag
+
+R = TypeVar("R")
 
 LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
@@ -261,6 +263,23 @@ def _reading(
             else:
                 yield outcome
     yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+
+
+def each_listed(
+    runtime: Runtime,
+    read: Callable[[ObjectInfo], R],
+    infos: Iterable[ObjectInfo],
+    in_flight: int = LOADING_SETS_MAX,
+) -> Generator[Outcome[ObjectInfo, R], None, None]:
+    """Read control objects that a listing showed, side by side, at most `LOADING_BYTES_MAX` of them
+    at once. To be closed, as the pool's ``each``."""
+    yield from runtime.pool.each(
+        read,
+        infos,
+        in_flight=in_flight,
+        weigh=lambda info: info.size,
+        weight_max=LOADING_BYTES_MAX,
+    )
 
 
 def _beside(

@@ -76,6 +76,27 @@ def accepted(keys: tuple[str, ...]) -> str:
     return repr(list(keys)) if len(keys) <= KEYS_NAMED_MAX else "error.unresolved"
 
 
+def way_out_of_unresolved(error: CommitIncomplete, *, again: str, accept: str, undo: str) -> str:
+    """What may be done about the files that are neither published nor can be.
+
+    Args:
+        again, accept, undo: calls or commands that can be pasted: to recover the job once more; the
+            same, with the files taken as they are; to undo the job.
+    """
+    whys = []
+    if len(error.unresolved) > len(error.refused):
+        whys.append(
+            "Somebody aborted these uploads, or the files were visible and then overwritten:"
+            " the store cannot tell"
+        )
+    if error.refused:
+        whys.append(
+            "The store will not complete an upload that is open: if you can mend the cause,"
+            f" recover again: {again}. A file that is taken as it is is never published"
+        )
+    return f"{'. '.join(whys)}. Take what is there for right: {accept}; or undo the job: {undo}"
+
+
 def not_all_visible(
     job: StartedJob,
     cause: MagicError,

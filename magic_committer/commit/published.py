@@ -23,7 +23,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.load import each_listed
 from magic_committer.commit.marker import DIAGNOSTIC_UUID
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
@@ -186,14 +186,7 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
             pendings = (decode_pending(stored.body, info.key),)
         return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)]
 
-    outcomes = runtime.pool.each(
-        read,
-        listed(),
-        in_flight=LOADING_SETS_MAX,
-        weigh=lambda info: info.size,
-        weight_max=LOADING_BYTES_MAX,
-    )
-    with closing(outcomes):  # type: ignore[type-var]
+    with closing(each_listed(runtime, read, listed())) as outcomes:
         for outcome in outcomes:
             key = outcome.item.key
             counts = key.endswith(PENDINGSET_SUFFIX)

@@ -28,7 +28,7 @@ from itertools import islice
 from typing import Any
 
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
+from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
@@ -183,13 +183,7 @@ class _Sweep:
             if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)) and info.key not in accepted
         )
         named: list[UploadName] = []
-        outcomes: Any = self.runtime.pool.each(
-            self._read_named,
-            leftover,
-            in_flight=self.in_flight,
-            weigh=lambda info: info.size,
-            weight_max=LOADING_BYTES_MAX,
-        )
+        outcomes = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
         with closing(outcomes):
             for outcome in outcomes:
                 try:

@@ -26,7 +26,6 @@ And there is one `UploadRemover`. Invariants:
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -121,7 +120,9 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
     except Unanswered as error:
         return UploadLook(UploadState.UNKNOWN, error)
     except StoreError:
-        pass  # refused: if its parts are there it is open all the same; else the second HEAD tells
+        # Refused, which is no answer: if its parts are there it is open all the same; if they are
+        # not, the second HEAD tells, or says UNKNOWN.
+        pass
     try:
         parts = tuple(runtime.store.list_parts(upload.key, upload.upload_id))
         return UploadLook(UploadState.OPEN, there=there, parts=parts)
@@ -203,7 +204,8 @@ class Removed:
     """The end of one removal.
 
     Attributes:
-        why: of ``LEFT``: the reason, in words. error: the store's, if it was one.
+        why: of ``LEFT``: the reason, in words. Of ``ABORTED``, where nobody could see whether the
+            upload became its object just before the abort: that. error: the store's, if it was one.
         sent: of ``LEFT``: an abort was answered with success, but nobody could see that the parts
             are gone.
     """
@@ -267,10 +269,13 @@ class UploadRemover:
     def _ended(self, upload: UploadName) -> Removed:
         """Its parts are gone: by our abort, or completed between the look and the abort."""
         if self._look_first:
-            with suppress(StoreError):  # nothing is left open, whatever the answer
+            try:
                 there = _object(self._runtime, upload)
-                if there is not None and became(upload, there):
-                    return Removed(Removal.VISIBLE)
+            except StoreError as error:  # nothing is left open, whatever the answer would be
+                why = f"whether it was completed just before cannot be told: {error.message}"
+                return Removed(Removal.ABORTED, why, error)
+            if there is not None and became(upload, there):
+                return Removed(Removal.VISIBLE)
         return Removed(Removal.ABORTED)
 
     def _is_gone(self, upload: UploadName) -> bool:

@@ -12,7 +12,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from magic_committer.commit import records
-from magic_committer.commit.outcome import accepted, committed_by_marker, outcome_of
+from magic_committer.commit.outcome import (
+    accepted,
+    committed_by_marker,
+    outcome_of,
+    way_out_of_unresolved,
+)
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
@@ -197,20 +202,10 @@ def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -
     if not error.outstanding:
         error.hint = f"Recover it again later: {call})"
     if error.unresolved:
-        whys = []
-        if len(error.unresolved) > len(error.refused):
-            whys.append(
-                "Somebody aborted these uploads, or the files were visible and then overwritten:"
-                " the store cannot tell"
-            )
-        if error.refused:
-            whys.append(
-                "The store will not complete an upload that is open: if you can mend the cause,"
-                f" recover again: {call}). A file that is taken as it is is never published"
-            )
-        error.hint = (
-            f"{'. '.join(whys)}. Take what is there for right: {call},"
-            f" accept={accepted(error.unresolved)}); or undo the job:"
-            f" magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)"
+        error.hint = way_out_of_unresolved(
+            error,
+            again=f"{call})",
+            accept=f"{call}, accept={accepted(error.unresolved)})",
+            undo=f"magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)",
         )
     return error

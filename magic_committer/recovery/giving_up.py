@@ -68,7 +68,8 @@ class GivenUp:
             it had been; "": it was given up, and whether something of it is visible ``visible``
             tells, as far as that is known.
         why: what keeps it from being undone, in words; "" if nothing does.
-        visible: keys of its files that are visible, and stay; the first 100 of ``visible_files``.
+        visible: keys of its files that are visible, or may be (the store does not tell), and stay;
+            the first 100 of ``visible_files``.
         open: with ``dry_run``, uploads that are open.
         aborted, deleted: uploads that were aborted, visible files that were deleted.
         left_open: uploads that may be open still, as ``key uploadId``: a lifecycle rule takes them.
@@ -284,16 +285,16 @@ class GivingUp:
                 return lambda noted: noted.stays(upload.key)
             return lambda noted: noted.count(open=state is not UploadState.GONE)
         removed = UploadRemover(self.runtime).remove(upload)
-        match removed.removal:
-            case Removal.LEFT:
-                what = f"{upload.key} {upload.upload_id}: {removed.why}"
-                return lambda noted: noted.left_open.append(what)
-            case Removal.VISIBLE if not (self.undo and self._deleted(upload)):
-                return lambda noted: noted.stays(upload.key)
-            case removal:
-                return lambda noted: noted.count(
-                    aborted=removal is Removal.ABORTED, deleted=removal is Removal.VISIBLE
-                )
+        removal = removed.removal
+        if removal is Removal.LEFT:
+            what = f"{upload.key} {upload.upload_id}: {removed.why}"
+            return lambda noted: noted.left_open.append(what)
+        may_be_visible = removal is Removal.VISIBLE or removed.error is not None
+        if may_be_visible and not (self.undo and self._deleted(upload)):
+            return lambda noted: noted.stays(upload.key)
+        return lambda noted: noted.count(
+            aborted=removal is Removal.ABORTED, deleted=removal is Removal.VISIBLE
+        )
 
     def _deleted(self, upload: UploadName) -> bool:
         """Delete what an upload became; whether it is gone."""
@@ -315,7 +316,7 @@ class GivingUp:
         self.deleted += deleted
 
     def stays(self, key: str) -> None:
-        """Note a file that is visible, and stays."""
+        """Note a file that is visible, or may be, and stays."""
         self.visible_files += 1
         if len(self.visible) < NAMED_MAX:
             self.visible.append(key)

@@ -17,7 +17,7 @@ import orjson
 from magic_committer.commit import records
 from magic_committer.commit.execute import StoredSource
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX, Owns, set_bytes_max
+from magic_committer.commit.load import LOADING_SETS_MAX, Owns, each_listed, set_bytes_max
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.plan import load_plan
 from magic_committer.commit.ready import (
@@ -161,14 +161,10 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
             elif info.key.endswith(f"/{ALIVE}"):
                 measured.sign = info
 
-    outcomes = runtime.pool.each(
-        lambda info: pendings_of(runtime, info),
-        worth_reading(),
-        in_flight=LOADING_SETS_MAX,
-        weigh=lambda info: info.size,
-        weight_max=LOADING_BYTES_MAX,
-    )
-    with closing(outcomes):  # type: ignore[type-var]
+    def read(info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
+        return pendings_of(runtime, info)
+
+    with closing(each_listed(runtime, read, worth_reading())) as outcomes:
         for outcome in outcomes:
             try:
                 pendings, metadata = outcome.unwrap()

@@ -26,7 +26,7 @@ from typing import Any
 
 from magic_committer.commit import records
 from magic_committer.commit.keyset import KeySet
-from magic_committer.commit.load import LOADING_BYTES_MAX, LOADING_SETS_MAX
+from magic_committer.commit.load import each_listed
 from magic_committer.commit.neighbours import at_and_above, job_directories_in
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.elements import MAGIC_JOB_PREFIX
@@ -239,12 +239,8 @@ class Index:
                 if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
                     yield info
 
-        outcomes: Any = self._runtime.pool.each(
-            lambda info: pendings_of(self._runtime, info),
-            naming(),
-            in_flight=LOADING_SETS_MAX,
-            weigh=lambda info: info.size,
-            weight_max=LOADING_BYTES_MAX,
+        outcomes = each_listed(
+            self._runtime, lambda info: pendings_of(self._runtime, info), naming()
         )
         try:
             with closing(outcomes):

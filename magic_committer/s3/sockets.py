@@ -140,8 +140,8 @@ def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -
         return done
 
 
-class _Socket(socket.socket):
-    """A plain connection."""
+class _InSlices(socket.socket):
+    """Waits in slices. It stands before the socket's own class, whose methods do the steps."""
 
     def recv(self, *args: Any) -> bytes:
         step = super().recv
@@ -154,6 +154,10 @@ class _Socket(socket.socket):
     def send(self, *args: Any) -> int:
         step = super().send
         return _in_slices(self, lambda: step(*args), receiving=False)
+
+
+class _Socket(_InSlices):
+    """A plain connection. Its own ``sendall`` would wait in one piece."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         view = memoryview(data).cast("B")
@@ -161,20 +165,8 @@ class _Socket(socket.socket):
             view = view[self.send(view, flags) :]
 
 
-class _TLSSocket(ssl.SSLSocket):
+class _TLSSocket(_InSlices, ssl.SSLSocket):
     """An encrypted one. Its ``sendall`` is made of ``send``."""
-
-    def recv(self, *args: Any) -> bytes:
-        step = super().recv
-        return _in_slices(self, lambda: step(*args), receiving=True)
-
-    def recv_into(self, *args: Any) -> int:
-        step = super().recv_into
-        return _in_slices(self, lambda: step(*args), receiving=True)
-
-    def send(self, *args: Any) -> int:
-        step = super().send
-        return _in_slices(self, lambda: step(*args), receiving=False)
 
 
 class _Connection:

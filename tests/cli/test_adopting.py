@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -21,20 +21,6 @@ from tests.promises.machine import DAY, HOUR, READS
 ADOPT = ("hadoops", "--adopt", "--older-than", "0")
 VERBS = ("commit", "abort", "recover")
 RECORD = "t/__magic_job-hadoops/job.json"
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def contents(store: MemoryStore) -> object:

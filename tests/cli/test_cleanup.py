@@ -37,19 +37,6 @@ class StandingClock(PatientClock):
         return 1_795_264_000.95 + self.ahead
 
 
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's clock, which a test may move on."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Any:
-    """An empty bucket that goes by that clock."""
-    with memory_store(clock=clock) as store:
-        yield store
-
-
 def half_written(job_id: str, dest: str = TABLE, files: int = 2) -> mc.Job:
     """A job whose files are written, and whose driver is not heard of again."""
     job = mc.start(dest, job_id=job_id)

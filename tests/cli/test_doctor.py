@@ -29,7 +29,7 @@ from magic_committer.testing import PatientClock
 from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command, Ran
 from tests.promises.hands import bury, killed
-from tests.servers import error, make_bucket, moto_options, moto_server, scripted_server
+from tests.servers import error, moto_options, moto_server, scripted_server
 from tests.unit.test_probe import SERVERS, Server
 from tools.moto_server import CREDENTIALS
 
@@ -344,8 +344,7 @@ def test_nothing_known_is_nothing_promised() -> None:
 
 def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real client, on moto's server: all is found, nothing stays."""
-    with moto_server() as url:
-        make_bucket(url, "doctored")
+    with moto_server("doctored") as url:
         for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             monkeypatch.setenv(variable, value)
         ran = command("doctor", "s3://doctored/a/t", "--format", "json")

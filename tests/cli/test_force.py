@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 
 import click
 import pytest
@@ -12,28 +11,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.memory import MemoryStore
 from tests.cli.conftest import Command
-from tests.promises import hands
-from tests.promises.hands import DEST, control, visible
+from tests.promises.hands import DEST, control, failing, visible
 from tests.promises.machine import DAY, Machine
-
-
-@pytest.fixture(scope="module", autouse=True)
-def buried() -> Iterator[None]:
-    """Files of attempts that were "killed" would tell of it when the interpreter ends."""
-    yield
-    hands.bury()
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """An empty store, and jobs in any state."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        yield Machine(s3, clock)
-        s3.before = s3.after = None
 
 
 def without_plan(machine: Machine) -> mc.Job:
@@ -134,11 +115,7 @@ def test_what_is_left_is_named_and_is_an_exit_code(machine: Machine, command: Co
     job = machine.job("running")
     upload = machine.s3.open_uploads("t/2.csv")[0]
 
-    def denied(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == "t/2.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "abort_upload", "t/2.csv", PermissionDenied("not allowed", status=403))
     told = command("job", "abort", DEST, job.id, "--force", "--yes")
     assert told.code == exits.BAD_STATE
     assert f"left open  t/2.csv {upload.upload_id}" in re.sub(" {2,}", "  ", told.out)

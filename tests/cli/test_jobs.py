@@ -8,7 +8,6 @@ import io
 import re
 import shlex
 import threading
-from collections.abc import Iterator
 
 import orjson
 import pytest
@@ -20,10 +19,8 @@ from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
-from tests.promises import hands
 from tests.promises.hands import DEST, committed_task, control, visible
 from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
 
@@ -34,22 +31,6 @@ RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
 PATIENCE_SECONDS = 30.0
 """For threads that are to meet."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def buried() -> Iterator[None]:
-    """Files of attempts that were "killed" would tell of it when the interpreter ends."""
-    yield
-    hands.bury()
-
-
-@pytest.fixture
-def machine() -> Iterator[Machine]:
-    """An empty store, and jobs in any state."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        yield Machine(s3, clock)
-        s3.before = s3.after = None
 
 
 def contents(store: MemoryStore) -> tuple[object, ...]:

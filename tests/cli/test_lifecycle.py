@@ -35,7 +35,6 @@ from tests.servers import (
     Reply,
     ScriptedServer,
     error,
-    make_bucket,
     moto_options,
     moto_server,
     scripted_server,
@@ -425,8 +424,7 @@ def test_rules_for_programs(
 
 def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real client, on moto's server: from no rules to ours, beside one that came."""
-    with moto_server() as url:
-        make_bucket(url, "lived")
+    with moto_server("lived") as url:
         for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
             monkeypatch.setenv(variable, value)
         assert "No rule aborts" in command("lifecycle", "show", "lived").out

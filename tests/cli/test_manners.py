@@ -8,9 +8,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import click
 import orjson
@@ -24,6 +22,7 @@ from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
+from tests.servers import Asked, Reply, error, scripted_server
 
 PATH = "s3://bucket/table"
 COMMANDS = {path.removeprefix("magic-committer "): one for path, one, _ in reference.commands()}
@@ -230,31 +229,17 @@ def test_a_reader_that_has_enough_is_told_nothing() -> None:
 # Secrets ------------------------------------------------------------------------------------------
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A store that refuses everybody, and repeats what it was sent."""
-
-    def do_GET(self) -> None:
-        """Answer 403."""
-        sent = f"{self.path} {self.headers.get('Authorization')}"
-        body = f"<Error><Code>AccessDenied</Code><Message>{sent}</Message></Error>".encode()
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+def refuse(asked: Asked) -> Reply:
+    """What a store says that refuses everybody, and repeats what it was sent."""
+    sent = f"{asked.path} {asked.query} {asked.headers.get('authorization')}"
+    return error(403, "AccessDenied", sent)
 
 
 @pytest.fixture
 def refusing() -> Iterator[str]:
     """The URL of a store that refuses everybody."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        serving.join()
+    with scripted_server(refuse) as server:
+        yield server.url
 
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)])

@@ -11,10 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
-from tests.servers import moto_server
+from tests.servers import moto_options, moto_server, outside
 from tools.moto_server import CREDENTIALS
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -63,13 +62,7 @@ def test_the_first_five_commands_find_and_remove_a_leak(environment: dict[str, s
     stands, on an upload that another program left."""
     install, find, remove, expect, ensure = commands()
     assert install[:3] == ["pip", "install", "magic-committer"]
-    s3 = boto3.client(
-        "s3",
-        endpoint_url=environment["AWS_ENDPOINT_URL"],
-        region_name="us-east-1",
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-    )
+    s3 = outside(moto_options(environment["AWS_ENDPOINT_URL"]))
     s3.create_bucket(Bucket="bucket")
     leak = s3.create_multipart_upload(Bucket="bucket", Key="table/leak.bin")
     s3.upload_part(

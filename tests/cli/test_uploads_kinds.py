@@ -20,12 +20,6 @@ class Bucket(Told, MemoryStore):
     """In memory; like a store that does not list the parts of uploads with a customer's key."""
 
 
-@pytest.fixture(scope="module")
-def clock() -> PatientClock:
-    """The store's and the commands'."""
-    return PatientClock()
-
-
 @pytest.fixture
 def store(clock: PatientClock) -> Iterator[MemoryStore]:
     """The bucket ``bucket``."""

@@ -13,7 +13,7 @@ from magic_committer import recovery
 from magic_committer.errors import PermissionDenied
 from magic_committer.formats import UploadEtag, encode_pending, new_pending
 from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.memory import MemoryStore
 from magic_committer.paths import java_uri, unique_name
 from magic_committer.recovery.owners import Places
 from magic_committer.runtime import Runtime
@@ -21,7 +21,7 @@ from magic_committer.store import UploadPage
 from magic_committer.testing import PatientClock
 from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
-from tests.promises.hands import At
+from tests.promises.hands import At, failing
 
 DAY = 86_400.0
 GONE = "0" * 32
@@ -39,12 +39,6 @@ class Store(MemoryStore):
         yield from super().list_uploads(prefix)
         if self.ghosts is not None:
             yield self.ghosts
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's and the commands'."""
-    return PatientClock()
 
 
 @pytest.fixture
@@ -151,11 +145,7 @@ def test_a_directory_that_may_not_be_listed_may_hold_the_record(
     upload = store.start_upload(f"t/{unique_name('x.csv', GONE)}")
     clock.ahead += 9 * DAY
 
-    def refuse(request: Request) -> None:
-        if request.verb == "list" and request.key == "__magic":
-            raise PermissionDenied("s3:ListBucket is not allowed")
-
-    store.before = refuse
+    failing(store, "list", "__magic", PermissionDenied("s3:ListBucket is not allowed"))
     assert told(command) == {upload: ("unknown", "")}
     ran = command("uploads", "abort", T, "--yes")
     assert (ran.code, len(store.open_uploads())) == (0, 1)

@@ -18,7 +18,7 @@ from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
 from magic_committer.store import ObjectStore
 from tests import deviations
-from tests.servers import HurriedClock, make_bucket, moto_options, moto_server
+from tests.servers import HurriedClock, moto_options, moto_server
 
 ENDPOINT = "MAGIC_COMMITTER_TEST_ENDPOINT"
 BUCKET = "MAGIC_COMMITTER_TEST_BUCKET"
@@ -49,8 +49,7 @@ def opened(name: str) -> Iterator[ObjectStore]:
     elif name == "memory-paged":
         yield MemoryStore(page_keys=2, forgetful_complete=True)
     elif name == "moto":
-        with moto_server() as url:
-            make_bucket(url, "contract")
+        with moto_server("contract") as url:
             yield S3Store("contract", moto_options(url), clock=HurriedClock())
     else:
         options = S3Options(endpoint_url=os.environ[ENDPOINT], retry_attempts_max=2)

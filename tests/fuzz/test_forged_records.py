@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -134,27 +134,6 @@ class Attack:
             else:
                 met["done"] += 1
         return met
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
-        bury()
-
-
-@pytest.fixture
-def machine(s3: MemoryStore, clock: PatientClock) -> Machine:
-    """Makes jobs."""
-    return Machine(s3, clock)
 
 
 # One by one: what was found by running ------------------------------------------------------------

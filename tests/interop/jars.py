@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pyspark
 
+from tests.real_servers.building import cache
+
 RELEASES = ("3.5.0", "3.3.6")
 """The newest, and the last but one layout with ETags as strings."""
-CACHE = "MAGIC_COMMITTER_TEST_SERVERS"
-"""Environment: the folder in which fetched jars, and built servers, are kept."""
 WITHOUT = "MAGIC_COMMITTER_WITHOUT_HADOOP"
 """Environment: "1": CI may pass on a machine that cannot have the jars."""
 FETCH_SECONDS_MAX = 600.0
@@ -57,7 +57,7 @@ def fetched(release: str) -> Path:
     """
     wanted = HERE / f"hadoop-{release}.xml"
     mark = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
-    folder = _cache() / f"hadoop-{release}-{mark}"
+    folder = cache("hadoop") / f"hadoop-{release}-{mark}"
     if folder.exists():
         return folder
     maven = shutil.which("mvn")
@@ -82,13 +82,6 @@ def fetched(release: str) -> Path:
             raise NoHadoop(f"Maven could not fetch Hadoop {release}:\n{made.stdout[-2000:]}")
         jars.rename(folder)  # whole, or not at all
     return folder
-
-
-def _cache() -> Path:
-    if CACHE in os.environ:
-        return Path(os.environ[CACHE])
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "magic-committer", "hadoop")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import boto3
-
 from tests.real_servers import versitygw
+from tests.servers import outside
 
 BUCKET = "lake"
 
@@ -20,13 +19,7 @@ class Lake:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.client: Any = boto3.client(
-            "s3",
-            endpoint_url=url,
-            region_name=versitygw.REGION,
-            aws_access_key_id=versitygw.ACCESS_KEY,
-            aws_secret_access_key=versitygw.SECRET_KEY,
-        )
+        self.client: Any = outside(versitygw.options(url))
 
     def keys(self, dest: str) -> list[str]:
         """All keys below a destination, without the markers of directories."""

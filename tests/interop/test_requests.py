@@ -25,6 +25,7 @@ def held(counts: table.Counts) -> None:
     """Compare with the docs."""
     rows = [line.split("|")[1:-1] for line in table.text(counts).splitlines()]
     measured = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
+    assert measured, "no request was counted"
     assert nonzero(columns(list(counts))) == measured, "python -m tests.interop.table writes it"
 
 

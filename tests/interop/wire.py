@@ -6,16 +6,14 @@ the store it is as if the client had died there.
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-SERVER_SECONDS_MAX = 60.0
+from tests.serving import Answering, asked_of, serving
+
 BODY_LOOKED_AT_BYTES = 64 * 1024
 """Of a DeleteObjects, to see whose keys it names."""
 
@@ -110,18 +108,9 @@ def running(server: str) -> Iterator[Wire]:
     """Run a proxy in front of a server, given by its URL."""
     wire, backend = Wire(), urlsplit(server).netloc
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 20  # one packet for a reply's head and body: else each waits for an ACK
-        disable_nagle_algorithm = True
-
-        def handle_expect_100(self) -> bool:
-            answered = super().handle_expect_100()
-            self.wfile.flush()  # the client waits for it
-            return answered
-
-        def forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    class Handler(Answering):
+        def answer(self) -> None:
+            body = self.body()
             url = urlsplit(self.path)
             _, _, key = unquote(url.path).lstrip("/").partition("/")
             verb = verb_of(self.command, key, parse_qs(url.query, keep_blank_values=True))
@@ -132,54 +121,8 @@ def running(server: str) -> Iterator[Wire]:
                 wire.ended.wait()
                 self.close_connection = True
                 return
-            reply, content = self.ask(body)
-            self.send_response_only(reply.status)
-            for name, value in reply.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection", "content-length"):
-                    self.send_header(name, value)
-            length = reply.getheader("Content-Length") if self.command == "HEAD" else len(content)
-            if reply.status not in (204, 304):
-                self.send_header("Content-Length", str(length or 0))
-            self.end_headers()
-            self.wfile.write(content)
+            self.tell(*asked_of(backend, self.command, self.path, self.headers.items(), body))
 
-        def ask(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
-            """The server's answer. Every request has a connection of its own: none is sent twice,
-            because an idle one was closed."""
-            connection = http.client.HTTPConnection(backend, timeout=SERVER_SECONDS_MAX)
-            connection.putrequest(
-                self.command, self.path, skip_host=True, skip_accept_encoding=True
-            )
-            for name, value in self.headers.items():
-                if name.lower() not in ("expect", "connection"):
-                    connection.putheader(name, value)
-            connection.putheader("Connection", "close")
-            connection.endheaders(body)
-            reply = connection.getresponse()
-            content = reply.read()
-            connection.close()
-            return reply, content
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 128
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that is killed hangs up."""
-
-    listening = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-    thread.start()
-    wire.url = f"http://127.0.0.1:{listening.server_port}"
-    try:
+    with serving(Handler, ending=wire.ended) as listening:
+        wire.url = listening.url
         yield wire
-    finally:
-        wire.ended.set()
-        listening.shutdown()
-        listening.server_close()
-        thread.join()

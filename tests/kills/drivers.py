@@ -22,19 +22,19 @@ def content(number: int) -> bytes:
     return f"file {number}\n".encode()
 
 
-def write_task(job: mc.Job, task: int) -> mc.TaskCommit:
+def write_task(job: mc.Job, task: int, files: int) -> mc.TaskCommit:
     """One task: every fourth file."""
     with job.task(task) as attempt:
-        for number in range(task, FILES, TASKS):
+        for number in range(task, files, TASKS):
             with attempt.open(f"{name(number)}.txt", unique=True) as file:
                 file.write(content(number))
     return attempt.result
 
 
-def write_tasks(job: mc.Job) -> list[mc.TaskCommit]:
+def write_tasks(job: mc.Job, files: int = FILES) -> list[mc.TaskCommit]:
     """All the job's tasks, beside each other."""
     with ThreadPoolExecutor(TASKS) as threads:
-        return list(threads.map(lambda task: write_task(job, task), range(TASKS)))
+        return list(threads.map(lambda task: write_task(job, task, files), range(TASKS)))
 
 
 def drive(url: str, dest: str) -> None:

@@ -8,20 +8,16 @@ waits for what was, so that nothing of the victim executes later.
 
 from __future__ import annotations
 
-import http.client
 import os
 import signal
-import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import urlsplit
 
-HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
+from tests.serving import Answering, asked_of, serving
 
 
 @dataclass(frozen=True)
@@ -71,10 +67,9 @@ class Killer:
         with self._lock:
             self._lock.wait_for(lambda: self._passing == 0, timeout=60)
 
-    def handle(self, handler: BaseHTTPRequestHandler, upstream: http.client.HTTPConnection) -> bool:
+    def handle(self, handler: Answering) -> bool:
         """Pass one request on and answer it. False if the victim is dead."""
-        length = int(handler.headers.get("Content-Length") or 0)
-        body = handler.rfile.read(length)
+        body = handler.body()
         fatal = self._is_the_one()
         if fatal is not None and not fatal.after:
             self._kill()
@@ -83,9 +78,9 @@ class Killer:
                 return False
             self._passing += 1
         try:
-            upstream.request(handler.command, handler.path, body, dict(handler.headers.items()))
-            reply = upstream.getresponse()
-            content = reply.read()
+            reply, content = asked_of(
+                self._upstream, handler.command, handler.path, handler.headers.items(), body
+            )
         finally:
             with self._lock:
                 self._passing -= 1
@@ -97,14 +92,7 @@ class Killer:
             self._kill()
         if self.killed:
             return False
-        handler.send_response_only(reply.status)
-        for name, value in reply.getheaders():
-            if name.lower() not in HOP_BY_HOP:
-                handler.send_header(name, value)
-        length_header = reply.getheader("Content-Length") if handler.command == "HEAD" else None
-        handler.send_header("Content-Length", length_header or str(len(content)))
-        handler.end_headers()
-        handler.wfile.write(content)
+        handler.tell(reply, content)
         return True
 
     def _is_the_one(self) -> Trigger | None:
@@ -129,51 +117,11 @@ def killer(upstream: str, trigger: Trigger | None = None) -> Iterator[Killer]:
     """Run a proxy in threads of this process. Without a trigger it only counts."""
     proxy = Killer(upstream, trigger)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
-        def setup(self) -> None:
-            super().setup()
-            self.upstream = http.client.HTTPConnection(proxy._upstream, timeout=60)
-
-        def finish(self) -> None:
-            self.upstream.close()
-            try:
-                super().finish()
-            except OSError:
-                self.close_connection = True  # the victim is gone
-
+    class Handler(Answering):
         def answer(self) -> None:
-            try:
-                alive = proxy.handle(self, self.upstream)
-                self.wfile.flush()
-            except (BrokenPipeError, ConnectionResetError):
-                alive = False
-            if not alive:
+            if not proxy.handle(self):
                 self.close_connection = True
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """A victim that hung up is the point."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    proxy.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(Handler) as server:
+        proxy.url = server.url
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import boto3
 import pytest
 
 import magic_committer as mc
 from tests.kills import drivers
 from tests.kills.proxy import Killer, Trigger, killer
-from tests.servers import make_bucket, moto_options, moto_server
+from tests.servers import moto_options, moto_server, outside
 
 KILLS_MIN = 6
 """Kills in each state."""
@@ -45,13 +44,7 @@ class Field:
         self.chance = chance
         self.kills = kills
         self.s3 = moto_options(url)
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=url,
-            aws_access_key_id=self.s3.access_key,
-            aws_secret_access_key=self.s3.secret_key,
-            region_name="us-east-1",
-        )
+        self._client = outside(self.s3)
 
     def dest(self) -> str:
         """A destination that nobody has used."""
@@ -141,8 +134,7 @@ def end(process: Any, proxy: Killer) -> None:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """moto's server with an empty bucket."""
-    with moto_server() as url:
-        make_bucket(url, "bucket")
+    with moto_server("bucket") as url:
         yield url
 
 

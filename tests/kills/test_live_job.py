@@ -18,14 +18,13 @@ from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
 
-import boto3
 import orjson
 import pytest
 
 import magic_committer as mc
 from magic_committer.committers.magic.alive import SignOfLife
 from tests.kills import drivers
-from tests.servers import make_bucket, moto_options, moto_server
+from tests.servers import make_bucket, moto_options, moto_server, outside
 
 DEST = "s3://bucket/table"
 SIGN_SECONDS = 0.3
@@ -115,14 +114,7 @@ class Bucket:
     def __init__(self, url: str) -> None:
         self.url = url
         make_bucket(url, "bucket")
-        s3 = moto_options(url)
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=url,
-            aws_access_key_id=s3.access_key,
-            aws_secret_access_key=s3.secret_key,
-            region_name="us-east-1",
-        )
+        self._client = outside(moto_options(url))
 
     def keys(self) -> list[str]:
         """Of all objects; there are few."""

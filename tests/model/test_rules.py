@@ -24,6 +24,7 @@ def test_a_rule_that_is_taken_away_is_missed(rule: Rule) -> None:
 def test_a_rule_is_searched_with_no_fault_too_many() -> None:
     """A rule that is said to need a fault is not missed without one; and where it is searched with
     faults, its configuration is searched with as many while it is in place."""
+    assert any(rule.faults for rule in RULES)
     for rule in RULES:
         assert rule.faults <= CONFIGURATIONS[rule.configuration](frozenset()).faults
         if rule.faults:

@@ -163,9 +163,9 @@ _THE_DECISION = (
 
 _EXECUTING = (
     Hand(
-        "a conflict without a condition", COMPLETE, "complete",
-        (("if_none_match and isinstance(answer, PreconditionFailed | WriteConflict)",
-          "isinstance(answer, PreconditionFailed | WriteConflict)"),),
+        "a conflict without a condition", COMPLETE, "_conflicts",
+        (("if_none_match and isinstance(error, PreconditionFailed | WriteConflict)",
+          "isinstance(error, PreconditionFailed | WriteConflict)"),),
         "I7: an append is undone, and with it what it had overwritten",
     ),
     Hand(

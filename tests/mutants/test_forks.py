@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.mutants.children import Answer
 from tests.mutants.forks import Forks, Steps
 from tests.mutants.source import PACKAGE, ROOT
+from tests.processes import is_gone
 
 WAIT_SECONDS = 30.0
 
@@ -54,25 +55,6 @@ def answer_of(work: Does) -> Answer:
     with Forks(1) as forks:
         (answer,) = forks.run([one(work)])
     return answer
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process ends soon, if it has not ended."""
-    until = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        if _is_zombie(pid):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _is_zombie(pid: int) -> bool:
-    told = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return told.stdout.strip().startswith("Z") or not told.stdout.strip()
 
 
 def pids(notes: Path) -> list[int]:

@@ -25,12 +25,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from queue import SimpleQueue
 
-import boto3
-
 import magic_committer as mc
 from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
 from tests.network.proxy import PHASES, Line, Proxy, proxy
-from tests.servers import make_bucket, moto_options, moto_server
+from tests.servers import make_bucket, moto_options, moto_server, outside
 
 TRACKS: tuple[mc.options.Track, ...] = ("s3", "memory")
 TASKS = 2
@@ -123,14 +121,7 @@ class Bucket:
     def __init__(self, url: str, name: str) -> None:
         make_bucket(url, name)
         self.name = name
-        options = moto_options(url)
-        self._client = boto3.client(
-            "s3",
-            endpoint_url=url,
-            aws_access_key_id=options.access_key,
-            aws_secret_access_key=options.secret_key,
-            region_name=options.region,
-        )
+        self._client = outside(moto_options(url))
 
     def files(self, token: str) -> dict[str, str]:
         """Names, without the job's own part, and ETags of what a reader sees."""

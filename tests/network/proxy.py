@@ -7,7 +7,6 @@ has accepted. What strikes, and when, stands in the job's `Line`.
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 import struct
@@ -15,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -27,6 +26,7 @@ from tests.network.faults import (
     Extent,
     Fault,
 )
+from tests.serving import HOP_BY_HOP, asked_of, serving
 
 PHASES = (
     "setup",
@@ -46,7 +46,6 @@ SETTLED_SECONDS_MAX = 30.0
 HEAD_BYTES_MAX = 64 * 1024
 CUT = struct.pack("ii", 1, 0)
 """Linger for no time: closing resets the connection."""
-OWN_HEADERS = ("connection", "transfer-encoding", "content-length", "keep-alive")
 
 
 @dataclass
@@ -128,13 +127,14 @@ class Proxy:
 
     Attributes:
         url: what the library takes for its store.
+        ending: set when all is over: nothing is late or slow any more.
     """
 
     def __init__(self, upstream: str) -> None:
         self._upstream = urlsplit(upstream).netloc
         self._lines: dict[bytes, Line] = {}
         self._lock = threading.Condition()
-        self._ending = threading.Event()
+        self.ending = threading.Event()
         self.url = ""
 
     def lay(self, token: str, line: Line) -> None:
@@ -149,12 +149,11 @@ class Proxy:
             done = self._lock.wait_for(lambda: line.passing == 0, SETTLED_SECONDS_MAX)
         assert done, "a request is still under way"
 
-    def serve(self, connection: socket.socket) -> None:
+    def serve(self, connection: socket.socket, *_: object) -> None:
         """Answer the requests of one connection until it ends."""
-        with connection, suppress(OSError, http.client.HTTPException):
+        with connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reader = connection.makefile("rb")
-            with reader:
+            with connection.makefile("rb") as reader:
                 while self._answer_one(connection, reader):
                     pass
 
@@ -202,10 +201,10 @@ class Proxy:
             connection.sendall(_for(request, fault.reply))
             return fault.reply.startswith(b"HTTP")
         if fault.passed == "late":
-            self._ending.wait(LATE_SECONDS)
+            self.ending.wait(LATE_SECONDS)
         reply = self._pass_on(request, line)
         if fault.answered == "late" and fault.passed == "at once":
-            self._ending.wait(LATE_SECONDS)
+            self.ending.wait(LATE_SECONDS)
         if fault.answered == "slowly":
             self._trickle(reply, line, connection)
         elif fault.answered.startswith("cut"):
@@ -220,11 +219,11 @@ class Proxy:
     def _trickle(self, reply: bytes, line: Line, connection: socket.socket) -> None:
         until = time.monotonic() + SLOW_SECONDS_MAX
         for at in range(len(reply)):
-            if line.healed or time.monotonic() > until or self._ending.is_set():
+            if line.healed or time.monotonic() > until or self.ending.is_set():
                 connection.sendall(reply[at:])
                 return
             connection.sendall(reply[at : at + 1])
-            self._ending.wait(SLOW_PACE_SECONDS)
+            self.ending.wait(SLOW_PACE_SECONDS)
 
     def _line_of(self, said: bytes) -> Line | None:
         found = TOKEN.search(said)
@@ -233,13 +232,9 @@ class Proxy:
 
     def _pass_on(self, request: Request, line: Line | None = None) -> bytes:
         """Ask the store; its answer as bytes."""
-        upstream = http.client.HTTPConnection(self._upstream, timeout=SETTLED_SECONDS_MAX)
-        try:
-            upstream.request(request.method, request.target, request.body, dict(request.headers))
-            answer = upstream.getresponse()
-            body = answer.read()
-        finally:
-            upstream.close()
+        answer, body = asked_of(
+            self._upstream, request.method, request.target, request.headers, request.body
+        )
         record = request.method == "PUT" and request.key.endswith("/job.json")
         if line is not None and record and answer.status == 200:
             with self._lock:
@@ -247,7 +242,7 @@ class Proxy:
         length = answer.getheader("Content-Length") if request.method == "HEAD" else None
         said = [f"HTTP/1.1 {answer.status} {answer.reason}"]
         said += [f"Content-Length: {length or len(body)}"]  # first: it says little of a cut head
-        said += [f"{n}: {v}" for n, v in answer.getheaders() if n.lower() not in OWN_HEADERS]
+        said += [f"{n}: {v}" for n, v in answer.getheaders() if n.lower() not in HOP_BY_HOP]
         return "\r\n".join(said).encode() + b"\r\n\r\n" + body
 
 
@@ -284,28 +279,6 @@ def _read_head(reader: BinaryIO) -> tuple[str, str, tuple[tuple[str, str], ...]]
 def proxy(upstream: str) -> Iterator[Proxy]:
     """Run a proxy in threads of this process."""
     made = Proxy(upstream)
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-    connections: set[socket.socket] = set()
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            connections.add(connection)
-            threading.Thread(target=made.serve, args=(connection,), daemon=True).start()
-
-    thread = threading.Thread(target=accept, daemon=True)
-    thread.start()
-    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    try:
+    with serving(made.serve, ending=made.ending) as server:
+        made.url = server.url
         yield made
-    finally:
-        made._ending.set()
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(10)
-        for connection in connections:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)

@@ -21,7 +21,7 @@ from magic_committer.runtime import SystemClock
 from magic_committer.s3 import S3Store
 from magic_committer.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
 from magic_committer.store import Attributes, Part
-from tests.servers import HurriedClock, Reply, error, scripted_server
+from tests.servers import HurriedClock, Reply, error, scripted_server, way
 from tests.silent import Mood, silent_server
 
 BOUND_SECONDS = 1.0
@@ -50,20 +50,16 @@ def _raise(failed: Any) -> None:
         raise one
 
 
-def way(url: str, **more: Any) -> S3Options:
-    """Options with short times."""
-    given: dict[str, Any] = {
-        "endpoint_url": url,
-        "access_key": "a",
-        "secret_key": "s",
-        "region": "us-east-1",
+def hurried(url: str, **more: Any) -> S3Options:
+    """The way to a server, with short times."""
+    short: dict[str, Any] = {
         "connect_seconds_max": 1.0,
         "read_seconds_max": 0.4,
         "complete_seconds_max": 0.4,
         "retry_seconds_max": BOUND_SECONDS,
         "decided_seconds_max": BOUND_SECONDS,
     }
-    return S3Options(**{**given, **more})
+    return way(url, **{**short, **more})
 
 
 def ended(ask: Callable[[], Any]) -> tuple[float, BaseException | None]:
@@ -82,7 +78,7 @@ def test_every_verb_ends_in_time(mood: Mood) -> None:
     bytes of their replies included, and each says that it may have taken effect."""
     found: dict[str, tuple[float, BaseException | None]] = {}
     with silent_server(mood) as server:
-        store = S3Store("b", way(server.url))
+        store = S3Store("b", hurried(server.url))
 
         def measure(verb: str) -> None:
             found[verb] = ended(lambda: VERBS[verb](store))
@@ -146,7 +142,7 @@ def test_tls_keeps_the_deadline_too(
     context, pem = certificate(tmp_path)
     monkeypatch.setenv("AWS_CA_BUNDLE", pem)
     with silent_server(mood, context) as server:
-        store = S3Store("b", way(server.url))
+        store = S3Store("b", hurried(server.url))
         took, failure = ended(lambda: VERBS["put_part"](store))
         assert server.taken > 0
     assert isinstance(failure, Unanswered)
@@ -188,7 +184,7 @@ def test_the_answer_has_its_time_however_long_the_body_took() -> None:
 
 def test_the_sdk_connects_by_our_sockets(caplog: pytest.LogCaptureFixture) -> None:
     """The installed SDK takes our connections; with one that would not, the user is told."""
-    store = S3Store("b", way("http://127.0.0.1:1"))
+    store = S3Store("b", hurried("http://127.0.0.1:1"))
     for client in (store._made.quick, store._made.patient):
         table = client._endpoint.http_session._pool_classes_by_scheme
         assert {one.__module__ for one in table.values()} == {"magic_committer.s3.sockets"}
@@ -211,7 +207,7 @@ def test_an_outage_of_seconds_is_waited_out() -> None:
         )
         times = ("read_seconds_max", "retry_seconds_max")
         default = {name: getattr(S3Options(), name) for name in times}
-        store = S3Store("b", way(server.url, **default), clock=clock)
+        store = S3Store("b", hurried(server.url, **default), clock=clock)
         assert store.put("k", b"x").attempts > 8
     assert clock.slept == sorted(clock.slept) or max(clock.slept[:3]) < max(clock.slept)
 
@@ -223,7 +219,7 @@ def test_a_decided_job_waits_longest() -> None:
     with scripted_server(lambda _: error(500, "InternalError")) as server:
         for kind in (Kind.CLEANING, Kind.USUAL, Kind.DECIDED):
             clock = HurriedClock()
-            options = way(server.url, retry_seconds_max=40.0, decided_seconds_max=160.0)
+            options = hurried(server.url, retry_seconds_max=40.0, decided_seconds_max=160.0)
             store = S3Store("b", options, clock=clock)
             with patient(kind), pytest.raises(Unanswered):
                 store.head("k")
@@ -241,7 +237,7 @@ def test_a_phase_ends_as_a_whole() -> None:
     are not sent, and say so."""
     clock = HurriedClock()
     with scripted_server(lambda _: error(500, "InternalError")) as server:
-        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        store = S3Store("b", hurried(server.url, retry_seconds_max=5.0), clock=clock)
         with patient():
             failures = [ended(lambda: store.head("k"))[1] for _ in range(1000)]
         sent = len(server.asked)
@@ -258,7 +254,7 @@ def test_an_answer_begins_the_time_anew() -> None:
     """A phase is not cut short while the store answers, however long it takes."""
     clock = HurriedClock()
     with scripted_server() as server:
-        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        store = S3Store("b", hurried(server.url, retry_seconds_max=5.0), clock=clock)
         with patient():
             for _ in range(5):
                 replies = [error(500, "InternalError")] * 4 + [Reply(headers={"ETag": '"e"'})]
@@ -277,7 +273,7 @@ def test_a_verb_that_is_silent_ends_though_others_answer() -> None:
             if asked.method == "HEAD"
             else error(500, "InternalError")
         )
-        store = S3Store("b", way(server.url, retry_seconds_max=5.0), clock=clock)
+        store = S3Store("b", hurried(server.url, retry_seconds_max=5.0), clock=clock)
         with patient():
             for _ in range(50):
                 with pytest.raises(Unanswered):
@@ -290,7 +286,7 @@ def test_a_refusal_is_an_answer() -> None:
     """404 and 403 tell that the store is there."""
     clock = HurriedClock()
     with scripted_server(lambda _: error(403, "AccessDenied")) as server:
-        store = S3Store("b", way(server.url, retry_seconds_max=1.0), clock=clock)
+        store = S3Store("b", hurried(server.url, retry_seconds_max=1.0), clock=clock)
         with patient():
             for _ in range(3):
                 failure = ended(lambda: store.head("k"))[1]
@@ -304,7 +300,7 @@ def test_the_outer_phase_holds() -> None:
     hurries; only a decision does the first."""
     clock = HurriedClock()
     with scripted_server(lambda _: error(500, "InternalError")) as server:
-        store = S3Store("b", way(server.url, decided_seconds_max=20.0), clock=clock)
+        store = S3Store("b", hurried(server.url, decided_seconds_max=20.0), clock=clock)
         with patient():
             for _ in range(3):
                 with patient(), pytest.raises(Unanswered):
@@ -322,7 +318,7 @@ def test_the_outer_phase_holds() -> None:
 def test_threads_share_the_phase_of_their_caller() -> None:
     """What the pool runs is of its caller's phase."""
     with silent_server(Mood.SILENT) as server:
-        store = S3Store("b", way(server.url))
+        store = S3Store("b", hurried(server.url))
         pool = ThreadPool(4)
         began = time.monotonic()
         with patient():
@@ -339,7 +335,7 @@ def test_threads_share_the_phase_of_their_caller() -> None:
 def test_the_end_of_an_errand_ends_its_requests() -> None:
     """What is under way ends soon after, unanswered; nothing new is sent."""
     with silent_server(Mood.SILENT) as server:
-        store = S3Store("b", way(server.url, read_seconds_max=60.0, retry_seconds_max=60.0))
+        store = S3Store("b", hurried(server.url, read_seconds_max=60.0, retry_seconds_max=60.0))
         pool, errand = ThreadPool(2), Errand()
         with errand.here():
             future = pool.submit(lambda: store.head("k"))
@@ -362,7 +358,7 @@ def test_the_end_of_an_errand_ends_its_requests() -> None:
 def test_the_end_of_an_errand_ends_a_pause() -> None:
     """A request that waits for its next try is given up at once."""
     with scripted_server(lambda _: error(503, "SlowDown")) as server:
-        store = S3Store("b", way(server.url, retry_seconds_max=600.0))
+        store = S3Store("b", hurried(server.url, retry_seconds_max=600.0))
         pool, errand = ThreadPool(1), Errand()
         with errand.here():
             future = pool.submit(lambda: store.head("k"))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server import BUCKET, Server, running
-from tests.silent import Chosen, Mood, MoodyProxy, moody_proxy
+from benchmarks.server import BUCKET, Server
+from tests.silent import Chosen, Mood, MoodyProxy
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 15.0
@@ -50,21 +50,6 @@ def leave_open():
     input()
     print("ends", flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A store that works."""
-    with running() as url:
-        yield url
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[MoodyProxy]:
-    """What stands before it."""
-    server.reset(verify=False)
-    with moody_proxy(server.url) as moody:
-        yield moody
 
 
 @contextmanager
@@ -105,6 +90,17 @@ def interrupted(process: subprocess.Popen[str], *, times: int = 1) -> tuple[floa
     took = time.monotonic() - began
     print(f"\nended {took:.2f} s after Ctrl-C: {said.splitlines()[-3:]}")
     return took, said
+
+
+def cut_off(proxy: MoodyProxy, body: str, *, times: int = 1) -> tuple[int, str]:
+    """Interrupt a part of `PROGRAM` that waits for the store; its exit code, and what it said. It
+    ends in time."""
+    with job(proxy, body) as process:
+        assert proxy.fell_silent.wait(60)
+        time.sleep(0.5)
+        took, said = interrupted(process, times=times)
+    assert took < SECONDS_MAX
+    return process.returncode, said
 
 
 def setup(method: str, path: str, query: str) -> bool:
@@ -160,53 +156,37 @@ def test_ctrl_c_ends_a_wait_for_a_silent_store(proxy: MoodyProxy, phase: str) ->
     that goes on."""
     choose, body, told = PHASES[phase]
     proxy.chosen, proxy.probes = choose(), phase == "probe"
-    with job(proxy, body) as process:
-        assert proxy.fell_silent.wait(60)
-        time.sleep(0.3)
-        took, said = interrupted(process)
-    assert process.returncode == -signal.SIGINT
+    code, said = cut_off(proxy, body)
+    assert code == -signal.SIGINT
     assert "KeyboardInterrupt" in said
     assert told in said
     assert "magic_committer." in said
     assert f"'s3://{BUCKET}/t/'" in said
-    assert took < SECONDS_MAX
 
 
 @pytest.mark.parametrize("mood", [Mood.DRIP_BODY, Mood.DEAF])
 def test_ctrl_c_ends_a_slow_reply(proxy: MoodyProxy, mood: Mood) -> None:
     """A store that sends a byte now and then is no better than one that is silent."""
     proxy.chosen, proxy.mood = complete, mood
-    with job(proxy, "write()") as process:
-        assert proxy.fell_silent.wait(60)
-        time.sleep(0.5)
-        took, said = interrupted(process)
+    _, said = cut_off(proxy, "write()")
     assert "is committed" in said
-    assert took < SECONDS_MAX
 
 
 def test_what_still_answers_is_cleaned_up(proxy: MoodyProxy, server: Server) -> None:
     """Where only the parts are swallowed, Ctrl-C leaves nothing: the uploads and the job are
     aborted, and that is said."""
     proxy.chosen, proxy.only_chosen = part, True
-    with job(proxy, "write(2, 9_000_000)") as process:
-        assert proxy.fell_silent.wait(60)
-        time.sleep(0.3)
-        took, said = interrupted(process)
+    _, said = cut_off(proxy, "write(2, 9_000_000)")
     assert "is aborted: nothing of it is visible" in said
     assert any("DELETE" in one and "uploadId" in one for one in proxy.passed)
-    assert took < SECONDS_MAX
 
 
 def test_a_second_ctrl_c_ends_the_cleaning_up(proxy: MoodyProxy) -> None:
     """It says that the job may be running, and how to end it."""
     proxy.chosen = part
-    with job(proxy, "write(2, 9_000_000)") as process:
-        assert proxy.fell_silent.wait(60)
-        time.sleep(0.3)
-        took, said = interrupted(process, times=2)
-    assert process.returncode == -signal.SIGINT
+    code, said = cut_off(proxy, "write(2, 9_000_000)", times=2)
+    assert code == -signal.SIGINT
     assert "magic_committer.abort(" in said
-    assert took < SECONDS_MAX
 
 
 def test_ctrl_c_ends_an_exit_that_waits(proxy: MoodyProxy) -> None:

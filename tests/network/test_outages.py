@@ -4,48 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from benchmarks.server import BUCKET, Server, running
+from benchmarks.server import BUCKET
 from magic_committer.options import S3Options
-from tests.silent import Mood, MoodyProxy, moody_proxy
+from tests.servers import way
+from tests.silent import Mood, MoodyProxy
 
 DEST = f"s3://{BUCKET}/t/"
 SLACK_SECONDS = 25.0
 """What a loaded machine may take longer. Without bounds these tests would take minutes."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """A store that works."""
-    with running() as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[MoodyProxy]:
-    """What stands before it."""
-    server.reset(verify=False)
-    with moody_proxy(server.url) as moody:
-        yield moody
-
-
-def way(proxy: MoodyProxy, **more: Any) -> S3Options:
+def hurried(proxy: MoodyProxy, **more: Any) -> S3Options:
     """The way to the proxy, for a store that is not waited for long."""
-    given: dict[str, Any] = {
-        "endpoint_url": proxy.url,
-        "access_key": "a",
-        "secret_key": "s",
-        "region": "us-east-1",
+    short: dict[str, Any] = {
         "read_seconds_max": 0.5,
         "complete_seconds_max": 0.5,
         "retry_seconds_max": 1.0,
     }
-    return S3Options(**{**given, **more})
+    return way(proxy.url, **{**short, **more})
 
 
 def write(s3: S3Options, files: int) -> mc.JobReport:
@@ -81,7 +62,7 @@ def test_a_decided_job_outlasts_an_outage(proxy: MoodyProxy, mood: Mood | None) 
     comes back: the commit goes well, by itself."""
     proxy.chosen, proxy.mood = complete, mood
     comes_back(proxy, 2.5)
-    report = write(way(proxy, decided_seconds_max=60.0), 40)
+    report = write(hurried(proxy, decided_seconds_max=60.0), 40)
     assert (report.outcome, report.files) == ("committed", 40)
     assert proxy.swallowed
 
@@ -90,7 +71,7 @@ def test_a_decided_job_ends_in_time(proxy: MoodyProxy) -> None:
     """A store that is gone for good costs ``decided_seconds_max`` for all 100 files together; then
     it is `CommitIncomplete`, and the job can be finished when the store is back."""
     proxy.chosen, proxy.mood = complete, Mood.SILENT
-    s3 = way(proxy, decided_seconds_max=2.0)
+    s3 = hurried(proxy, decided_seconds_max=2.0)
     with pytest.raises(mc.CommitIncomplete) as caught:
         write(s3, 100)
     assert "magic_committer.recover(" in caught.value.hint
@@ -105,7 +86,7 @@ def test_a_decided_job_ends_in_time(proxy: MoodyProxy) -> None:
 def test_completes_alone_that_are_swallowed_end_in_time(proxy: MoodyProxy) -> None:
     """A store that answers everything but Complete: 100 files cost the time of one."""
     proxy.chosen, proxy.only_chosen = complete, True
-    s3 = way(proxy, decided_seconds_max=2.0)
+    s3 = hurried(proxy, decided_seconds_max=2.0)
     began = time.monotonic()
     with pytest.raises(mc.CommitIncomplete):
         write(s3, 100)
@@ -119,7 +100,7 @@ def test_a_job_that_is_not_decided_ends_in_time(proxy: MoodyProxy, verb: str) ->
     proxy.chosen = lambda method, path, query: query.startswith(verb) and method in ("POST", "PUT")
     began = time.monotonic()
     with pytest.raises(mc.MagicError) as caught:
-        write(way(proxy), 20)
+        write(hurried(proxy), 20)
     assert time.monotonic() - began < 1.0 + SLACK_SECONDS
     assert any("magic_committer.abort(" in note for note in caught.value.__notes__)
 
@@ -130,5 +111,5 @@ def test_setup_ends_in_time(proxy: MoodyProxy) -> None:
     proxy.chosen = lambda *_: True
     began = time.monotonic()
     with pytest.raises(mc.OutcomeUnknown):
-        mc.start(DEST, s3=way(proxy))
+        mc.start(DEST, s3=hurried(proxy))
     assert time.monotonic() - began < 1.0 + SLACK_SECONDS

@@ -99,6 +99,18 @@ class At:
             self._deed()
 
 
+def failing(
+    store: MemoryStore, verb: str, key: str, failure: BaseException | type[BaseException]
+) -> None:
+    """From now on each such request for a key fails, before it takes effect."""
+
+    def fail(request: Request) -> None:
+        if (request.verb, request.key) == (verb, key):
+            raise failure
+
+    store.before = fail
+
+
 def unanswered() -> None:
     """The store's answer never came."""
     raise Unanswered("no answer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -24,31 +24,6 @@ OURS = {JOB_METADATA: "0" * 32}
 
 class Crash(BaseException):
     """The process is gone."""
-
-
-class Later:
-    """A store, and the time that has passed for it."""
-
-    def __init__(self) -> None:
-        self.clock = PatientClock()
-
-    def pass_(self, seconds: float) -> None:
-        """Let time pass."""
-        self.clock.ahead += seconds
-
-
-@pytest.fixture
-def later() -> Later:
-    """Moves the time of `s3`."""
-    return Later()
-
-
-@pytest.fixture
-def s3(later: Later) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=later.clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def adopted(job: HadoopJob) -> mc.Job:
@@ -288,16 +263,16 @@ def test_an_adopted_job_is_shown_once(s3: MemoryStore, release: str) -> None:
     assert ("__magic/" in after["hadoops"].adopted) == (release in OLD_LAYOUT)
 
 
-def test_cleanup_never_adopts(s3: MemoryStore, later: Later) -> None:
+def test_cleanup_never_adopts(s3: MemoryStore, clock: PatientClock) -> None:
     """I6: however old, Hadoop's jobs are left by cleanup; an adopted one is like any other."""
     hadoops = leave_job(s3, "3.3.6")
-    later.pass_(30 * DAY)
+    clock.ahead += 30 * DAY
     before = contents(s3)
     mc.cleanup(DEST, older_than=0, leftover_older_than=0, closed_older_than=0)
     assert contents(s3) == before
     adopted(hadoops)
     assert mc.cleanup(DEST).recovered == ()
-    later.pass_(2 * DAY)
+    clock.ahead += 2 * DAY
     assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
     assert s3.open_uploads() == ()
     assert control(s3) == [RECORD]
@@ -305,14 +280,14 @@ def test_cleanup_never_adopts(s3: MemoryStore, later: Later) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_what_a_jvm_writes_keeps_its_adopted_job_young(
-    s3: MemoryStore, later: Later, release: str
+    s3: MemoryStore, clock: PatientClock, release: str
 ) -> None:
     """I3: should the JVM live all the same, recovery and cleanup see it by what it writes."""
     hadoops = leave_job(s3, release)
     adopted(hadoops)
-    later.pass_(2 * DAY)
+    clock.ahead += 2 * DAY
     s3.put_object(f"{hadoops.directory}late")
-    later.pass_(HOUR)
+    clock.ahead += HOUR
     with pytest.raises(mc.JobTooYoung):
         mc.recover(DEST, "hadoops")
     assert mc.cleanup(DEST).recovered == ()
@@ -383,16 +358,16 @@ def test_nothing_cannot_be_adopted(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_job_that_has_just_changed_is_not_adopted(
-    s3: MemoryStore, later: Later, release: str
+    s3: MemoryStore, clock: PatientClock, release: str
 ) -> None:
     """What a JVM sent last may land late: an hour must pass, or the operator says otherwise."""
     leave_job(s3, release)
-    later.pass_(HOUR / 2)
+    clock.ahead += HOUR / 2
     before = contents(s3)
     with pytest.raises(mc.JobTooYoung, match="30 min"):
         mc.adopt(DEST, "hadoops")
     assert contents(s3) == before
-    later.pass_(HOUR)
+    clock.ahead += HOUR
     assert mc.adopt(DEST, "hadoops", dry_run=True).tasks == 2
     assert contents(s3) == before
     assert mc.adopt(DEST, "hadoops").uuid

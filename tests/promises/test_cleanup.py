@@ -19,6 +19,7 @@ from tests.promises.hands import (
     At,
     committed_task,
     control,
+    failing,
     killed,
     unanswered,
     visible,
@@ -183,11 +184,7 @@ def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> 
     machine.s3.start_upload(f"t/dt=1/slow-mcj{above.uuid}.csv")
     machine.later(5 * HOUR)
 
-    def forbid(request: Request) -> None:
-        if request.verb == "list" and request.key == "__magic":
-            raise PermissionDenied("no")
-
-    machine.s3.before = forbid
+    failing(machine.s3, "list", "__magic", PermissionDenied("no"))
     report = mc.cleanup(DEST)
     assert (report.uploads_aborted, report.uploads_left) == (0, 1)
     assert "no" in report.errors[0]

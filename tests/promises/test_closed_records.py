@@ -11,7 +11,7 @@ from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.memory import Request
 from magic_committer.options import Mode
-from tests.promises.hands import DEST, At, committed_task, control
+from tests.promises.hands import DEST, At, committed_task, control, failing
 from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
@@ -184,11 +184,7 @@ def test_a_job_that_reads_all_records_anyway_takes_old_ones_along(
     keys = closed(3)
     machine.later(DAY)
 
-    def refuse(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == keys[0]:
-            raise error
-
-    machine.s3.before = refuse
+    failing(machine.s3, "delete_one", keys[0], error)
     with mc.write(DEST, mode=mode) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert control(machine.s3) == [keys[0]]

@@ -18,6 +18,7 @@ from tests.promises.hands import (
     At,
     committed_task,
     control,
+    failing,
     killed,
     record_put,
     unanswered,
@@ -268,11 +269,7 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
     job = mc.start(DEST)
     committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
 
-    def down(request: Request) -> None:
-        if request.verb == "complete_upload" and request.key == "t/3.csv":
-            raise Unanswered("no answer")
-
-    s3.before = down
+    failing(s3, "complete_upload", "t/3.csv", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
         job.commit()
     assert raised.value.unfinished == ("t/3.csv",)
@@ -333,11 +330,7 @@ def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: M
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
 
-    def down(request: Request) -> None:
-        if request.verb == "put" and request.key == "t/_SUCCESS":
-            raise Unanswered("no answer")
-
-    s3.before = down
+    failing(s3, "put", "t/_SUCCESS", Unanswered("no answer"))
     report = job.commit()
     assert (report.outcome, report.state) == ("committed", "completed")
     assert "_SUCCESS" in report.warnings[0]

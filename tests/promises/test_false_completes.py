@@ -17,7 +17,7 @@ from magic_committer.memory import MemoryStore, Request
 from magic_committer.store import Part, Written
 from magic_committer.testing import PatientClock
 from magic_committer.wiring import register_store, unregister_store
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, committed_task, failing, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
 
@@ -131,11 +131,7 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
     job, result = ready()
     refused = InvalidRequest("complete_upload: no", status=400, code="Slow")
 
-    def refuses(request: Request) -> None:
-        if request.verb == "complete_upload" and request.key == "t/b.csv":
-            raise refused
-
-    gateway.before = refuses
+    failing(gateway, "complete_upload", "t/b.csv", refused)
     with pytest.raises(mc.CommitIncomplete):
         job.commit([result])
     gateway.before = None

@@ -12,7 +12,7 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.job import JOB_METADATA
 from magic_committer.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 from tests.promises.machine import DAY, Crash, Machine, crash
 
 UNDONE = {
@@ -124,15 +124,41 @@ def test_what_is_visible_and_cannot_be_deleted_is_told_by_name(machine: Machine)
     """DELETE is forbidden: the file stays, and the report says so."""
     job = machine.job("committing")
 
-    def denied(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/1.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "delete_one", "t/1.csv", PermissionDenied("not allowed", status=403))
     given = mc.force_abort(DEST, job.id)
     assert (given.state, given.visible, given.visible_files) == ("absent", ("t/1.csv",), 1)
     assert visible(machine.s3) == {"t/1.csv": b"1"}
     assert not machine.s3.open_uploads()
+
+
+@pytest.mark.parametrize("refused", [1, 99])
+def test_what_a_late_complete_may_have_published_is_looked_at_again(
+    machine: Machine, refused: int
+) -> None:
+    """A driver that lives still completes a file just before its abort, and then the store does not
+    answer: it is not told as aborted. If the store answers again the file is deleted; if it does
+    not, the file is named."""
+    job = machine.job("committing")
+    drop(machine.s3, "plan-")
+    heads = 0
+
+    def before(request: Request) -> None:
+        nonlocal heads
+        if request.verb == "abort_upload" and request.key == "t/2.csv" and not heads:
+            machine.s3.before = None
+            (upload,) = machine.s3.open_uploads("t/2.csv")
+            parts = machine.s3.list_parts(upload.key, upload.upload_id)
+            machine.s3.complete_upload(upload.key, upload.upload_id, parts)
+            machine.s3.before, heads = before, refused
+        elif request.verb == "head" and request.key == "t/2.csv" and heads:
+            heads -= 1
+            raise Unanswered("no answer")
+
+    machine.s3.before = before
+    given = mc.force_abort(DEST, job.id)
+    stays = {"t/2.csv": b"22"} if refused > 1 else {}
+    assert visible(machine.s3) == stays
+    assert (given.visible, given.visible_files) == (tuple(stays), len(stays))
 
 
 def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine) -> None:
@@ -140,11 +166,7 @@ def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine
     job = machine.job("running")
     upload = machine.s3.open_uploads("t/2.csv")[0]
 
-    def denied(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == "t/2.csv":
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = denied
+    failing(machine.s3, "abort_upload", "t/2.csv", PermissionDenied("not allowed", status=403))
     given = mc.force_abort(DEST, job.id)
     assert given.state == "absent"
     assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]

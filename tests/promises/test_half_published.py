@@ -3,7 +3,7 @@ as `_SUCCESS` tells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,20 +23,6 @@ ENDS: dict[str, Callable[[], object]] = {
     "recover": lambda: mc.recover(DEST, "hadoops", older_than=0),
 }
 """What would abort an adopted job."""
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> HadoopJob:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import orjson
@@ -16,24 +15,10 @@ from magic_committer.job import JobRecord, ObjectRef
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Runtime
 from magic_committer.store import same_time
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, committed_task, visible
 
 DAYS = 3 * 86_400.0
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def days_later(s3: MemoryStore, clock: PatientClock, *keys: str) -> None:

@@ -12,7 +12,7 @@ from magic_committer.errors import Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 
 
 def run(mode: Mode, files: Mapping[str, bytes]) -> mc.JobReport:
@@ -224,11 +224,7 @@ def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore) -> 
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
 
-    def down(request: Request) -> None:
-        if request.verb == "complete_upload" and request.key == "t/c.csv":
-            raise Unanswered("no answer")
-
-    s3.before = down
+    failing(s3, "complete_upload", "t/c.csv", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit()
     s3.before = None

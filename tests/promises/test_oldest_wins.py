@@ -4,7 +4,7 @@ waits, and nobody goes on while another one is there (I6, I7)."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -26,23 +26,9 @@ def is_record(request: Request) -> bool:
     return request.verb == "put" and request.key.endswith("/job.json")
 
 
-def started(store: MemoryStore) -> list[str]:
+def started(s3: MemoryStore) -> list[str]:
     """The ids of the jobs that have a record."""
-    return [key.split("__magic_job-")[1].split("/")[0] for key in control(store)]
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """Of the store and everybody."""
-    return PatientClock()
-
-
-@pytest.fixture
-def store(clock: PatientClock) -> Iterator[MemoryStore]:
-    """A bucket."""
-    with memory_store(clock=clock) as s3:
-        yield s3
-        s3.before = s3.after = None
+    return [key.split("__magic_job-")[1].split("/")[0] for key in control(s3)]
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -94,13 +80,13 @@ def cut() -> None:
     raise Cut
 
 
-def interrupting(store: MemoryStore, deed: Callable[[], object]) -> At:
+def interrupting(s3: MemoryStore, deed: Callable[[], object]) -> At:
     """Something is done when the next job has set up and looks."""
-    return At(store, lambda r: r.verb == "list" and r.key == "t/__magic_job-", deed)
+    return At(s3, lambda r: r.verb == "list" and r.key == "t/__magic_job-", deed)
 
 
 def test_a_younger_one_yields_at_once_and_says_to_whom(
-    store: MemoryStore, clock: PatientClock
+    s3: MemoryStore, clock: PatientClock
 ) -> None:
     """It need not wait, and takes its record back."""
     first = mc.start(DEST, mode="replace")
@@ -109,42 +95,42 @@ def test_a_younger_one_yields_at_once_and_says_to_whom(
     with pytest.raises(mc.ConflictingJob, match=f"{first.id}.*running.*this one yields to it"):
         mc.start(DEST, mode="replace")
     assert clock.ahead == before
-    assert started(store) == [first.id]
+    assert started(s3) == [first.id]
 
 
 def test_the_oldest_waits_until_the_younger_one_has_yielded(
-    store: MemoryStore, clock: PatientClock
+    s3: MemoryStore, clock: PatientClock
 ) -> None:
     """It sees the record of a younger one, which is gone at its second look: it wins."""
 
     def set_up() -> None:
         clock.sleep(5)
         mc.start(DEST, job_id="x")
-        body = store.body("t/__magic_job-x/job.json").replace(b'"append"', b'"replace"')
-        store.put_object("t/__magic_job-x/job.json", body)
+        body = s3.body("t/__magic_job-x/job.json").replace(b'"append"', b'"replace"')
+        s3.put_object("t/__magic_job-x/job.json", body)
 
-    interrupting(store, set_up)
+    interrupting(s3, set_up)
     sleep = clock.sleep
 
     def meanwhile(seconds: float) -> None:
         sleep(seconds)
-        store.delete_object("t/__magic_job-x/job.json")
+        s3.delete_object("t/__magic_job-x/job.json")
 
     clock.sleep = meanwhile  # type: ignore[method-assign]
     job = mc.start(DEST, mode="replace")
-    assert started(store) == [job.id]
+    assert started(s3) == [job.id]
 
 
 def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
-    store: MemoryStore, clock: PatientClock
+    s3: MemoryStore, clock: PatientClock
 ) -> None:
     """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
     older = mc.start(DEST, mode="replace", job_id="x")
-    stop = At(store, lambda r: r.verb == "list", cut)
+    stop = At(s3, lambda r: r.verb == "list", cut)
     with pytest.raises(Cut):
         older.abort()
     assert stop.done
-    store.before = None
+    s3.before = None
     clock.sleep(5)
     sleep = clock.sleep
 
@@ -159,7 +145,7 @@ def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
 
 
 def test_a_younger_one_that_looked_first_goes_on_and_the_oldest_yields(
-    store: MemoryStore, clock: PatientClock
+    s3: MemoryStore, clock: PatientClock
 ) -> None:
     """The older one's record came late: the younger one has seen nobody and runs. That it is the
     oldest is no leave to go on: it waits, and is refused."""
@@ -170,19 +156,19 @@ def test_a_younger_one_that_looked_first_goes_on_and_the_oldest_yields(
         others.append(mc.start(DEST, mode="replace"))
         clock.ahead -= 5
 
-    At(store, is_record, younger_first)
+    At(s3, is_record, younger_first)
     before = clock.ahead
     with pytest.raises(mc.ConflictingJob, match="it is younger, and has not yielded"):
         mc.start(DEST, mode="replace")
     assert clock.ahead - before == WAITED_SECONDS
-    assert started(store) == [others[0].id]
+    assert started(s3) == [others[0].id]
     committed_task(others[0], "1", {"a.csv": b"1"})
     others[0].commit()
-    assert visible(store) == {"t/a.csv": b"1"}
+    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_a_younger_one_that_has_decided_is_not_waited_for(
-    store: MemoryStore, clock: PatientClock
+    s3: MemoryStore, clock: PatientClock
 ) -> None:
     """It looked before the older one's record was there, and completes now: it may take hours."""
 
@@ -190,23 +176,21 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
         clock.ahead += 5
         job = mc.start(DEST, mode="replace")
         committed_task(job, "1", {"a.csv": b"1"})
-        stop = At(store, lambda r: r.verb == "complete_upload", cut)
+        stop = At(s3, lambda r: r.verb == "complete_upload", cut)
         with pytest.raises(Cut):
             job.commit()
         assert stop.done
-        store.before = None
+        s3.before = None
         clock.ahead -= 5
 
-    At(store, is_record, younger_first)
+    At(s3, is_record, younger_first)
     before = clock.ahead
     with pytest.raises(mc.ConflictingJob, match="committing"):
         mc.start(DEST, mode="replace")
     assert clock.ahead == before
 
 
-def test_a_dead_older_one_is_named_with_what_ends_it(
-    store: MemoryStore, clock: PatientClock
-) -> None:
+def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: PatientClock) -> None:
     """Nobody can tell that it is dead: the call that ends it is in the hint, and the next try
     works."""
     dead = mc.start(DEST, mode="replace")
@@ -218,19 +202,19 @@ def test_a_dead_older_one_is_named_with_what_ends_it(
     mc.start(DEST, mode="replace").abort()
 
 
-def test_the_looks_are_bounded(store: MemoryStore, clock: PatientClock) -> None:
+def test_the_looks_are_bounded(s3: MemoryStore, clock: PatientClock) -> None:
     """A younger one that died before it looked: the oldest gives up after eight seconds, and a
     listing for each look."""
     dead: list[mc.Job] = []
 
     def set_up() -> None:
         clock.sleep(5)
-        store.before = None
+        s3.before = None
         job = mc.start(DEST, job_id="dead")
-        body = store.body("t/__magic_job-dead/job.json").replace(b'"append"', b'"replace"')
-        store.put_object("t/__magic_job-dead/job.json", body)
+        body = s3.body("t/__magic_job-dead/job.json").replace(b'"append"', b'"replace"')
+        s3.put_object("t/__magic_job-dead/job.json", body)
         dead.append(job)
-        store.before = count
+        s3.before = count
 
     looks: list[str] = []
 
@@ -238,13 +222,13 @@ def test_the_looks_are_bounded(store: MemoryStore, clock: PatientClock) -> None:
         if request.verb == "list" and request.key == "t/__magic_job-":
             looks.append(request.key)
 
-    interrupting(store, set_up)
+    interrupting(s3, set_up)
     with pytest.raises(mc.ConflictingJob, match="has not yielded"):
         mc.start(DEST, mode="replace")
     assert len(looks) == YIELD_LOOKS_MAX - 1  # the first was the one that was interrupted
 
 
-def test_of_one_second_the_uuids_tell(store: MemoryStore, clock: PatientClock) -> None:
+def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> None:
     """Last-Modified has whole seconds. Of two jobs of one second the one with the greater UUID
     yields at once, and the other one waits for it: each knows what the other one does."""
     ways: set[bool] = set()

@@ -20,7 +20,7 @@ from magic_committer.errors import WrongProcess
 from magic_committer.memory import MemoryStore
 from magic_committer.options import Track
 from tests.promises.hands import DEST, committed_task, control, visible
-from tests.servers import make_bucket, moto_server
+from tests.servers import moto_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
 
@@ -184,8 +184,7 @@ def test_a_job_in_a_child_is_a_copy(
 def server() -> Iterator[str]:
     """moto's server, found by every process through the environment. A bucket of its own: clients
     are kept by bucket, and other modules have servers too."""
-    with moto_server() as url:
-        make_bucket(url, "forks")
+    with moto_server("forks") as url:
         before = dict(os.environ)
         os.environ.update(
             AWS_ENDPOINT_URL=url,

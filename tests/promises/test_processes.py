@@ -15,7 +15,7 @@ import boto3
 import pytest
 
 import magic_committer as mc
-from tests.servers import make_bucket, moto_server
+from tests.servers import moto_server
 
 SENTINELS = {
     "AWS_ACCESS_KEY_ID": "AKIASENTINEL00KEY",
@@ -27,8 +27,7 @@ SENTINELS = {
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """moto's server, found by every process through the environment alone."""
-    with moto_server() as url:
-        make_bucket(url, "bucket")
+    with moto_server("bucket") as url:
         before = dict(os.environ)
         os.environ.update(AWS_ENDPOINT_URL=url, AWS_REGION="us-east-1", **SENTINELS)
         try:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import InvalidRequest
+from magic_committer.errors import InvalidRequest, Unanswered
 from magic_committer.memory import MemoryStore, Request
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 FILES = {"1.csv": b"1", "2.csv": b"22"}
 
@@ -58,6 +58,22 @@ def test_a_refused_file_that_is_accepted_ends_the_job(s3: MemoryStore, job: mc.J
     (told,) = (warning for warning in done.report.warnings if "t/2.csv" in warning)
     assert "not published" in told
     assert visible(s3) == {"t/1.csv": b"1"}
+    assert not s3.open_uploads()
+
+
+def test_an_accepted_file_is_not_called_unpublished_unseen(s3: MemoryStore, job: mc.Job) -> None:
+    """Where the store does not tell what is there after the abort, the report says just that."""
+    s3.after = lambda request, _: (
+        failing(s3, "head", "t/2.csv", Unanswered("no answer"))
+        if request.verb == "abort_upload"
+        else None
+    )
+    done = mc.recover(DEST, job.id, accept=["t/2.csv"])
+    assert done.state == "closed"
+    assert done.report is not None
+    told = [warning for warning in done.report.warnings if "t/2.csv" in warning]
+    assert not any("not published" in warning for warning in told)
+    assert any("cannot be told: no answer" in warning for warning in told)
     assert not s3.open_uploads()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -11,24 +10,10 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.costly import costly_store
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 from tests.promises.machine import Crash, crash
-
-
-@pytest.fixture
-def clock() -> PatientClock:
-    """The store's time."""
-    return PatientClock()
-
-
-@pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty."""
-    with memory_store(clock=clock) as store:
-        yield store
-        store.before = store.after = None
 
 
 def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
@@ -103,11 +88,7 @@ def test_a_marker_is_written_without_names_that_cannot_be_read(s3: MemoryStore) 
     job = mc.start(DEST, mode="replace")
     result = committed_task(job, "1", {"a.csv": b"1"})
 
-    def refuse(request: Request) -> None:
-        if request.verb == "put" and request.key == "t/_SUCCESS":
-            raise PermissionDenied("no", status=403)
-
-    s3.before = refuse
+    failing(s3, "put", "t/_SUCCESS", PermissionDenied("no", status=403))
     with pytest.raises(mc.CommitIncomplete):
         job.commit()
     s3.before = None

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.servers import Asked, Reply, error, make_bucket, moto_server, scripted_server
+from tests.servers import Asked, Reply, error, moto_server, scripted_server
 
 ACCESS = "AKIASENTINEL00ACCESS"
 SECRET = "SENTINEL/secret+0123456789abcdefghijkl=="
@@ -84,8 +84,7 @@ def presigned(asked: Asked) -> Reply:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """moto's server, with a bucket."""
-    with moto_server() as url:
-        make_bucket(url, "bucket")
+    with moto_server("bucket") as url:
         yield url
 
 

@@ -12,7 +12,7 @@ from magic_committer.commit.upload_state import Removal, UploadName, UploadRemov
 from magic_committer.errors import FormatError, PermissionDenied
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.runtime import Runtime
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 
 def refused() -> PermissionDenied:
@@ -28,11 +28,7 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
     job = mc.start(DEST, mode="replace")
     committed_task(job, "1", {"new.csv": b"new"})
 
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/_SUCCESS":
-            raise refused()
-
-    s3.before = before
+    failing(s3, "delete_one", "t/_SUCCESS", refused())
     with pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"):
         job.commit()
     s3.before = None
@@ -141,11 +137,7 @@ def test_a_marker_that_names_fewer_files_than_it_could_is_told(s3: MemoryStore) 
     job = mc.start(DEST, job_id="j")
     task = committed_task(job, "1", {"a.csv": b"1"})
 
-    def dies(request: Request) -> None:
-        if request.verb == "put" and request.key == "t/_SUCCESS":
-            raise KeyboardInterrupt
-
-    s3.before = dies
+    failing(s3, "put", "t/_SUCCESS", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         job.commit()
     s3.before = None

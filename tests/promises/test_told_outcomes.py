@@ -21,7 +21,7 @@ from magic_committer.errors import (
 from magic_committer.job import TaskCommit
 from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 Answer = Callable[[Request], None]
 
@@ -206,11 +206,7 @@ def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: 
     job = mc.start(DEST, mode="replace")
     committed_task(job, "1", {"new.csv": b"new"})
 
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/old.csv":
-            raise error
-
-    s3.before = before
+    failing(s3, "delete_one", "t/old.csv", error)
     with pytest.raises(CommitIncomplete, match=r"t/old\.csv") as raised:
         job.commit()
     assert (raised.value.state, raised.value.outstanding) == ("completed", ("t/old.csv",))
@@ -244,11 +240,7 @@ def test_an_operator_may_take_a_replaced_file_as_it_is(s3: MemoryStore) -> None:
     job = mc.start(DEST, mode="replace")
     committed_task(job, "1", {"new.csv": b"new"})
 
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/old.csv":
-            raise expired()
-
-    s3.before = before
+    failing(s3, "delete_one", "t/old.csv", expired())
     with pytest.raises(CommitIncomplete):
         job.commit()
     recovery = mc.recover(DEST, job.id, accept=["t/old.csv"])
@@ -283,11 +275,7 @@ def test_a_marker_that_could_not_be_written_is_written_by_who_finishes(s3: Memor
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
 
-    def before(request: Request) -> None:
-        if request.verb == "put" and request.key == "t/_SUCCESS":
-            raise expired()
-
-    s3.before = before
+    failing(s3, "put", "t/_SUCCESS", expired())
     report = job.commit()
     assert (report.outcome, report.state) == ("committed", "completed")
     assert any("_SUCCESS" in warning for warning in report.warnings)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.real_servers.server import NoServer
 
 CACHE = "MAGIC_COMMITTER_TEST_SERVERS"
-"""Environment: the folder in which built servers are kept."""
+"""Environment: the folder in which built servers, and fetched jars, are kept."""
 
 
 def built(name: str, module: str, version: str, label: str = "") -> Path:
@@ -24,7 +24,7 @@ def built(name: str, module: str, version: str, label: str = "") -> Path:
     Raises:
         NoServer: there is no Go, or the build failed.
     """
-    program = _cache() / f"{name}-{label or version}"
+    program = cache("servers") / f"{name}-{label or version}"
     if program.exists():
         return program
     go = shutil.which("go")
@@ -45,8 +45,9 @@ def built(name: str, module: str, version: str, label: str = "") -> Path:
     return program
 
 
-def _cache() -> Path:
+def cache(kind: str) -> Path:
+    """The folder in which what was fetched or built is kept, of a kind if nobody has named one."""
     if CACHE in os.environ:
         return Path(os.environ[CACHE])
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "magic-committer", "servers")
+    return Path(home, "magic-committer", kind)

@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import boto3
-
 from magic_committer.options import S3Options
+from tests import servers
 from tests.real_servers.keeper import Kept
 
 ACCESS_KEY, SECRET_KEY, REGION = "testkey", "testsecret1", "us-east-1"
@@ -53,19 +52,8 @@ def environment(url: str) -> dict[str, str]:
 
 
 def outside(url: str, s3: S3Options | None = None) -> Any:
-    """S3's own client: what others see of a bucket. Nothing of the library is in between.
-
-    Args:
-        s3: the way to a server that has other keys.
-    """
-    way = s3 or options(url)
-    return boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=way.region,
-        aws_access_key_id=way.access_key,
-        aws_secret_access_key=way.secret_key,
-    )
+    """S3's own client of a server; ``s3``: the way to one that has other keys."""
+    return servers.outside(s3 or options(url))
 
 
 def free_ports(count: int) -> list[int]:

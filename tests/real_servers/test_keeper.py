@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import GONE_SECONDS_MAX, is_gone
 from tests.real_servers import kinds
 from tests.real_servers.keeper import ROOT, Kept
-
-GONE_SECONDS_MAX = 30.0
 
 PARENT = """
 import pathlib, sys, time
@@ -32,18 +31,6 @@ def pid_in(log: Path) -> int:
             return int(log.read_text())
         time.sleep(0.05)
     raise AssertionError("the program did not start")
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process ends in time."""
-    deadline = time.monotonic() + GONE_SECONDS_MAX
-    while time.monotonic() < deadline:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:

@@ -38,8 +38,7 @@ def check(run: Command, way: S3Options, total: int, *ages: str) -> None:
 
 def test_five_thousand_on_motos_server(command: Command) -> None:
     """Each is of its true class; those go whose job is over, the others stay open."""
-    with servers.moto_server() as url:
-        servers.make_bucket(url, "bucket")
+    with servers.moto_server("bucket") as url:
         check(command, servers.moto_options(url), 5000)
 
 

@@ -236,7 +236,7 @@ class Scheduler:
         try:
             function()
         except Killed:
-            pass
+            pass  # as its process: what it had done by then is judged on the store
         except BaseException as error:
             self.crashes.append((strand.actor, error))
         finally:

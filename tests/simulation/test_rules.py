@@ -27,7 +27,7 @@ def bites() -> dict[str, Bite]:
             one = future.result()
             found[one.rule] = one
     except TimeoutError:
-        pass  # those that are missing are skipped below
+        pass  # those that are missing are skipped below; that they are not many, by the last test
     finally:
         processes = list(pool._processes.values())
         pool.shutdown(wait=False, cancel_futures=True)

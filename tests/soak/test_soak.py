@@ -14,7 +14,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.s3 import S3Store
 from magic_committer.store import Written
-from tests.servers import make_bucket, moto_options, moto_server
+from tests.servers import moto_options, moto_server
 from tests.soak import plan
 from tests.soak.checker import Checker, Found, before, expected, lies
 from tests.soak.jobs import BLOCKS, Steady, Told, run
@@ -83,8 +83,7 @@ def test_every_kind_of_job_is_drawn_and_killed() -> None:
 @pytest.fixture
 def url() -> Iterator[str]:
     """moto's server, with an empty bucket."""
-    with moto_server() as url:
-        make_bucket(url, "bucket")
+    with moto_server("bucket") as url:
         yield url
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,17 +10,9 @@ import magic_committer as mc
 from magic_committer.memory import MemoryStore
 from magic_committer.options import refuse_lost_checksums
 from magic_committer.pool import THREADS_MAX, ThreadPool
-from magic_committer.testing import memory_store
 
 DEST = "s3://bucket/t"
 PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"
-
-
-@pytest.fixture
-def memory_s3() -> Iterator[MemoryStore]:
-    """A bucket in memory."""
-    with memory_store() as store:
-        yield store
 
 
 @pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])

@@ -26,6 +26,7 @@ from tests.servers import (
     document,
     error,
     scripted_server,
+    way,
 )
 
 MODIFIED = {"Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT", "ETag": '"e"'}
@@ -53,14 +54,9 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def make(server: ScriptedServer, **more: Any) -> S3Store:
-    """A store on a scripted server."""
-    given: dict[str, Any] = {
-        "endpoint_url": server.url,
-        "access_key": "the-access-key",
-        "secret_key": "the-secret-key",
-        "retry_attempts_max": 1,
-    }
-    return S3Store("b", S3Options(**{**given, **more}), clock=HurriedClock())
+    """A store on a scripted server, which asks once."""
+    options = way(server.url, **{"retry_attempts_max": 1, **more})
+    return S3Store("b", options, clock=HurriedClock())
 
 
 def every_verb_on_a_key(store: S3Store) -> None:

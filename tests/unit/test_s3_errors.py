@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from botocore import exceptions as sdk
@@ -24,34 +24,7 @@ from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
 from magic_committer.s3.errors import kind, translate
 from magic_committer.store import Attributes, ObjectStore, Part
-from tests.servers import HurriedClock, Reply, ScriptedServer, error, scripted_server
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedServer, S3Store]]:
-    """A server that answers as the test says, and a store on it that sends everything once."""
-    with scripted_server() as running:
-        options = S3Options(
-            endpoint_url=running.url,
-            access_key="the-access-key",
-            secret_key="the-secret-key",
-            retry_attempts_max=1,
-        )
-        yield running, S3Store("b", options, clock=HurriedClock())
-
-
-@pytest.fixture
-def server(shared: tuple[ScriptedServer, S3Store]) -> ScriptedServer:
-    """The server, asked nothing yet."""
-    shared[0].asked.clear()
-    return shared[0]
-
-
-@pytest.fixture
-def store(shared: tuple[ScriptedServer, S3Store]) -> S3Store:
-    """The store."""
-    return shared[1]
-
+from tests.servers import HurriedClock, Reply, ScriptedServer, error
 
 VERBS: dict[str, Callable[[ObjectStore], object]] = {
     "get": lambda store: store.get("k", max_bytes=1),

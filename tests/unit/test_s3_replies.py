@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pickle
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
-from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
 from magic_committer.s3.replies import Unreadable
 from magic_committer.store import ObjectStore
@@ -22,8 +20,9 @@ from tests.servers import (
     ScriptedServer,
     document,
     error,
-    scripted_server,
+    way,
 )
+from tests.serving import serving
 from tests.unit.test_s3_errors import VERBS
 
 TRIES = 2
@@ -33,35 +32,9 @@ DATED = {**TAGGED, "Last-Modified": MODIFIED}
 LOGIN = "<html><head><title>Log in</title></head><body>Please log in</body></html>"
 
 
-def way(url: str) -> S3Store:
+def twice(url: str) -> S3Store:
     """A store that tries everything twice and waits for nothing."""
-    options = S3Options(
-        endpoint_url=url,
-        access_key="the-access-key",
-        secret_key="the-secret-key",
-        retry_attempts_max=TRIES,
-    )
-    return S3Store("b", options, clock=HurriedClock())
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedServer, S3Store]]:
-    """A server that answers as the test says, and a store on it."""
-    with scripted_server() as running:
-        yield running, way(running.url)
-
-
-@pytest.fixture
-def server(shared: tuple[ScriptedServer, S3Store]) -> ScriptedServer:
-    """The server, asked nothing yet."""
-    shared[0].asked.clear()
-    return shared[0]
-
-
-@pytest.fixture
-def store(shared: tuple[ScriptedServer, S3Store]) -> S3Store:
-    """The store."""
-    return shared[1]
+    return S3Store("b", way(url, retry_attempts_max=TRIES), clock=HurriedClock())
 
 
 def delete_batch(store: ObjectStore) -> None:
@@ -327,25 +300,13 @@ def test_times_without_a_zone_are_utc(store: S3Store, server: ScriptedServer) ->
 @contextmanager
 def speaker(said: bytes) -> Iterator[str]:
     """A server that says the same bytes to whoever connects, and hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def speak() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                with connection:
-                    connection.recv(65_536)
-                    connection.sendall(said)
+    def speak(connection: socket.socket, *_: object) -> None:
+        connection.recv(65_536)
+        connection.sendall(said)
 
-        thread = threading.Thread(target=speak, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(10)
+    with serving(speak) as listening:
+        yield listening.url
 
 
 HEAD = (
@@ -361,17 +322,17 @@ def test_an_error_that_was_cut_is_no_answer(verb: str) -> None:
     lets the HTTP library's own error through then, for GET."""
     begun = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n<Err"
     with speaker(begun) as url, pytest.raises(Unanswered) as caught:
-        VERBS[verb](way(url))
+        VERBS[verb](twice(url))
     assert caught.value.attempts == TRIES
 
 
 def test_an_object_in_chunks_is_read_to_its_end() -> None:
     """A proxy may send an object in chunks, without its length: the bytes are counted."""
     with speaker(CHUNKED + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n") as url:
-        stored = way(url).get("k", max_bytes=5)
+        stored = twice(url).get("k", max_bytes=5)
         assert (stored.body, stored.info.size) == (b"abcde", 5)
         with pytest.raises(InvalidRequest) as caught:
-            way(url).get("k", max_bytes=4)
+            twice(url).get("k", max_bytes=4)
         assert caught.value.code == "TooLarge"
 
 
@@ -392,7 +353,7 @@ def test_a_head_that_was_cut_is_never_believed(verb: str, said: bytes) -> None:
     """The HTTP library takes what came before the end for the whole head: half an ETag is asked for
     again, instead of being written down for a part."""
     with speaker(said) as url, pytest.raises(Unanswered):
-        VERBS[verb](way(url))
+        VERBS[verb](twice(url))
 
 
 @pytest.mark.parametrize("kept", range(15, 29))
@@ -401,7 +362,7 @@ def test_a_date_that_was_cut_is_no_date(kept: int) -> None:
     before, name, _ = WHOLE.partition(b"Last-Modified: ")
     said = before + b"Content-Length: 1\r\n" + name + MODIFIED.encode()[:kept]
     with speaker(said) as url, pytest.raises(Unanswered):
-        way(url).head("k")
+        twice(url).head("k")
 
 
 @pytest.mark.parametrize(
@@ -423,8 +384,8 @@ def test_an_object_that_was_cut_is_never_given(said: bytes) -> None:
     """What ends before it says, or does not say where it ends, is no object; nor is what is no
     HTTP."""
     with speaker(said) as url, pytest.raises(Unanswered):
-        way(url).get("k", max_bytes=10)
+        twice(url).get("k", max_bytes=10)
     with speaker(said.replace(b"\r\n\r\nabc", b"\r\n\r\n")) as url:
         if b"Content-Length: 9" not in said and b"Chunked" not in said and b"ETag" in said:
             with pytest.raises(Unanswered):
-                way(url).head("k")
+                twice(url).head("k")

@@ -16,7 +16,6 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.options import S3Options
 from magic_committer.s3 import S3Store
 from magic_committer.s3.retry import THROTTLED_SECONDS, TRANSIENT_SECONDS
 from magic_committer.store import Attributes, FileSlice, Part
@@ -27,6 +26,7 @@ from tests.servers import (
     document,
     error,
     scripted_server,
+    way,
 )
 
 PUT = Reply(headers={"ETag": '"e"'})
@@ -35,17 +35,6 @@ COMPLETED = document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
 SLOW_DOWN = error(503, "SlowDown")
 LOST = Reply(lost=True)
 PARTS = [Part(1, '"p"', 1)]
-
-
-def options(server: ScriptedServer, **more: object) -> S3Options:
-    """The way to a scripted server."""
-    given: dict[str, object] = {
-        "endpoint_url": server.url,
-        "access_key": "the-access-key",
-        "secret_key": "the-secret-key",
-        "region": "us-east-1",
-    }
-    return S3Options(**{**given, **more})  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -64,7 +53,7 @@ def clock() -> HurriedClock:
 @pytest.fixture
 def store(server: ScriptedServer, clock: HurriedClock) -> S3Store:
     """A store on that server."""
-    return S3Store("b", options(server), clock=clock)
+    return S3Store("b", way(server.url), clock=clock)
 
 
 def test_throttling_waits_long_and_longer(
@@ -113,7 +102,7 @@ def test_final_answers_are_final(
 
 def test_attempts_end(server: ScriptedServer, clock: HurriedClock) -> None:
     """After ``retry_attempts_max`` sendings there is no answer, and the error says how many."""
-    store = S3Store("b", options(server, retry_attempts_max=3), clock=clock)
+    store = S3Store("b", way(server.url, retry_attempts_max=3), clock=clock)
     server.said(error(500, "InternalError"))
     with pytest.raises(Unanswered) as caught:
         store.put("k", b"x")
@@ -123,7 +112,7 @@ def test_attempts_end(server: ScriptedServer, clock: HurriedClock) -> None:
 
 def test_time_ends(server: ScriptedServer, clock: HurriedClock) -> None:
     """No attempt starts later than ``retry_seconds_max`` after the first."""
-    store = S3Store("b", options(server, retry_seconds_max=4.0, retry_attempts_max=99), clock=clock)
+    store = S3Store("b", way(server.url, retry_seconds_max=4.0, retry_attempts_max=99), clock=clock)
     server.said(SLOW_DOWN)
     with pytest.raises(Unanswered):
         store.put("k", b"x")
@@ -133,7 +122,7 @@ def test_time_ends(server: ScriptedServer, clock: HurriedClock) -> None:
 
 def test_silence_is_no_answer(server: ScriptedServer, clock: HurriedClock) -> None:
     """A server that says nothing is given up after the time-out; status 0 tells that."""
-    store = S3Store("b", options(server, read_seconds_max=0.1, retry_attempts_max=2), clock=clock)
+    store = S3Store("b", way(server.url, read_seconds_max=0.1, retry_attempts_max=2), clock=clock)
     server.said(Reply(hung=True))
     with pytest.raises(Unanswered) as caught:
         store.head("k")
@@ -143,7 +132,7 @@ def test_silence_is_no_answer(server: ScriptedServer, clock: HurriedClock) -> No
 def test_nobody_there_is_no_answer(clock: HurriedClock) -> None:
     """A refused connection is no answer, and the hint names the endpoint."""
     with scripted_server() as server:
-        gone = options(server, retry_attempts_max=2)
+        gone = way(server.url, retry_attempts_max=2)
     with pytest.raises(Unanswered, match="endpoint") as caught:
         S3Store("b", gone, clock=clock).head("k")
     assert caught.value.status == 0
@@ -153,7 +142,7 @@ def test_an_answer_that_cannot_be_read_is_no_answer(
     server: ScriptedServer, clock: HurriedClock
 ) -> None:
     """What a proxy says instead of the store is tried again, then given up."""
-    store = S3Store("b", options(server, retry_attempts_max=2), clock=clock)
+    store = S3Store("b", way(server.url, retry_attempts_max=2), clock=clock)
     server.said(Reply(200, "<html>not <closed"))
     with pytest.raises(Unanswered) as caught:
         next(store.list("p"))
@@ -220,7 +209,7 @@ def test_an_error_inside_every_200_is_no_answer(
     server: ScriptedServer, clock: HurriedClock
 ) -> None:
     """Where it stays so, it is Unanswered, never success."""
-    store = S3Store("b", options(server, retry_attempts_max=2), clock=clock)
+    store = S3Store("b", way(server.url, retry_attempts_max=2), clock=clock)
     server.said(Reply(200, error(200, "InternalError").body))
     with pytest.raises(Unanswered) as caught:
         store.complete_upload("k", "u", PARTS)
@@ -277,7 +266,7 @@ def test_each_attempt_is_one_request_of_the_sdk(
     server: ScriptedServer, clock: HurriedClock
 ) -> None:
     """The SDK retries nothing itself: as many requests as waits, and one."""
-    store = S3Store("b", options(server, retry_attempts_max=8), clock=clock)
+    store = S3Store("b", way(server.url, retry_attempts_max=8), clock=clock)
     server.said(SLOW_DOWN)
     with pytest.raises(Unanswered) as caught:
         store.head("k")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -40,44 +37,21 @@ from tests.servers import (
     ScriptedServer,
     document,
     error,
-    scripted_server,
+    way,
 )
+from tests.serving import serving
 from tests.unit.test_s3_errors import VERBS
 
+TRIES = 3
+"""Of the store of these tests."""
 LOST = Reply(lost=True)
 REFUSED_CONNECTION = "http://127.0.0.1:9"
 """The discard port: nobody listens."""
 
 
-def way(url: str, *, attempts: int = 1) -> S3Options:
-    """The way to a server."""
-    return S3Options(
-        endpoint_url=url,
-        region="us-east-1",
-        access_key="the-access-key",
-        secret_key="the-secret-key",
-        retry_attempts_max=attempts,
-    )
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[ScriptedServer, S3Store]]:
-    """A server that answers as the test says, and a store on it that tries three times."""
-    with scripted_server() as running:
-        yield running, S3Store("b", way(running.url, attempts=3), clock=HurriedClock())
-
-
-@pytest.fixture
-def server(shared: tuple[ScriptedServer, S3Store]) -> ScriptedServer:
-    """The server, asked nothing yet."""
-    shared[0].asked.clear()
-    return shared[0]
-
-
-@pytest.fixture
-def store(shared: tuple[ScriptedServer, S3Store], server: ScriptedServer) -> S3Store:
-    """The store."""
-    return shared[1]
+def once(url: str) -> S3Options:
+    """The way to a server that is asked once."""
+    return way(url, retry_attempts_max=1)
 
 
 # Sent or not --------------------------------------------------------------------------------------
@@ -131,7 +105,7 @@ def test_without_a_connection_nothing_was_sent(
 ) -> None:
     """Without a connection ``sent`` is False; the text says where, why and what to check."""
     said, check = NOWHERE[place]
-    options = way(place(server, monkeypatch), attempts=2)
+    options = way(place(server, monkeypatch), retry_attempts_max=2)
     with pytest.raises(Unanswered) as caught:
         S3Store("b", options, clock=HurriedClock()).put("k", b"x")
     assert (caught.value.sent, caught.value.attempts) == (False, 2)
@@ -167,26 +141,13 @@ def tls_server(folder: Path) -> Iterator[tuple[str, str]]:
         key.private_bytes(pem, serialization.PrivateFormat.PKCS8, secret)
     )
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_PUT(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.close_connection = True  # and not a word
+    def serve(connection: ssl.SSLSocket, *_: object) -> None:
+        connection.recv(65_536)  # and not a word
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    listening = HTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{listening.server_port}", str(folder / "cert.pem")
-    finally:
-        listening.shutdown()
-        listening.server_close()
-        thread.join()
+    with serving(serve, context=context) as listening:
+        yield listening.url, str(folder / "cert.pem")
 
 
 def test_tls_that_was_not_agreed_on_sent_nothing(
@@ -196,11 +157,11 @@ def test_tls_that_was_not_agreed_on_sent_nothing(
     broken: it counts as sent."""
     with tls_server(tmp_path) as (url, certificate):
         with pytest.raises(Unanswered, match=r"certificate verify failed.*AWS_CA_BUNDLE") as caught:
-            S3Store("b", way(url, attempts=3), clock=HurriedClock()).put("k", b"x")
+            S3Store("b", way(url, retry_attempts_max=3), clock=HurriedClock()).put("k", b"x")
         assert (caught.value.sent, caught.value.attempts) == (False, 1)
         monkeypatch.setenv("AWS_CA_BUNDLE", certificate)
         with pytest.raises(Unanswered, match="may have taken effect") as caught:
-            S3Store("b", way(url), clock=HurriedClock()).put("k", b"x")
+            S3Store("b", once(url), clock=HurriedClock()).put("k", b"x")
         assert caught.value.sent
 
 
@@ -218,7 +179,7 @@ def test_no_credentials_sent_nothing(
     with pytest.raises(PermissionDenied, match="failed: not sent: ") as denied:
         nobody.put("k", b"x")
     with pytest.raises(InvalidRequest, match="failed: not sent: ") as refused:
-        S3Store("b", way(server.url)).put("k", b"", metadata={"n": "é"})
+        S3Store("b", once(server.url)).put("k", b"", metadata={"n": "é"})
     assert (denied.value.sent, refused.value.sent, server.asked) == (False, False, [])
 
 
@@ -230,7 +191,7 @@ def test_what_was_sent_and_not_answered_may_have_taken_effect(
 ) -> None:
     """A connection that broke, a time-out, a 5xx: ``sent`` stays True."""
     server.said(reply)
-    options = replace(way(server.url, attempts=2), read_seconds_max=0.1)
+    options = way(server.url, retry_attempts_max=2, read_seconds_max=0.1)
     with pytest.raises(Unanswered, match="may have taken effect") as caught:
         S3Store("b", options, clock=HurriedClock()).put("k", b"x")
     assert caught.value.sent
@@ -272,9 +233,9 @@ def test_an_error_around_another_proves_nothing(server: ScriptedServer) -> None:
     server.said(LOST)
     with pytest.raises(StoreError) as caught:
         try:
-            S3Store("b", way(REFUSED_CONNECTION)).put("k", b"x")
+            S3Store("b", once(REFUSED_CONNECTION)).put("k", b"x")
         except Unanswered:
-            S3Store("b", way(server.url)).put("k", b"x")
+            S3Store("b", once(server.url)).put("k", b"x")
     assert caught.value.sent
     assert len(server.asked) == 1
 

@@ -372,6 +372,18 @@ def test_what_is_completed_between_look_and_abort_is_told_as_visible() -> None:
 
 
 @pytest.mark.parametrize("answer", REFUSALS)
+def test_that_nobody_could_see_the_object_after_an_abort_is_told(answer: str) -> None:
+    """The parts are gone; whether the upload was completed before the abort is said to be unknown,
+    with the store's error."""
+    world = World(MemoryStore(clock=PatientClock().now))
+    world.before("abort_upload", 1, world.complete)
+    world.before("abort_upload", 1, lambda: world.refused.update(head=REFUSALS[answer]))
+    removed = UploadRemover(world.runtime).remove(world.upload)
+    assert (removed.removal, removed.error) == (Removal.ABORTED, REFUSALS[answer])
+    assert "whether it was completed just before cannot be told" in removed.why
+
+
+@pytest.mark.parametrize("answer", REFUSALS)
 @pytest.mark.parametrize("truth", ["open over another's", "overwritten"])
 def test_where_the_parts_cannot_be_listed_an_object_at_the_key_is_not_risked(
     truth: str, answer: str
