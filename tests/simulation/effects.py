@@ -27,7 +27,7 @@ class Effects(Judge):
         """
         truth, verb, key = self.truth, request.verb, request.key
         if verb in ("head", "get"):
-            truth.heads[actor.name, key] = truth.step
+            truth.note_head(key, actor)
         if verb in ("abort_upload", "list_parts") and request.upload_id in truth.uploads:
             self._met_completed(request)
         if isinstance(answer, StoreError):
@@ -47,11 +47,11 @@ class Effects(Judge):
         elif verb == "put":
             self._put(request, actor, sent)
         elif verb == "delete_one":
-            self._deleted(key, actor)
+            self._deleted(key, actor, sent)
         elif verb == "delete":
             for one in request.keys:
                 if one not in answer:
-                    self._deleted(one, actor)
+                    self._deleted(one, actor, sent)
         elif verb == "abort_upload":
             self._aborted(request.upload_id, actor)
         elif verb == "list" and actor.serves_all:
@@ -113,7 +113,7 @@ class Effects(Judge):
             self.broken("I6", f"{key} was overwritten by job {job.id} of mode fail")
         job.completed[upload] = truth.step
 
-    def _deleted(self, key: str, actor: Actor) -> None:
+    def _deleted(self, key: str, actor: Actor, sent: int) -> None:
         truth = self.truth
         mine = self._may_tidy(key, actor)
         if actor.kind == "task":
@@ -131,17 +131,17 @@ class Effects(Judge):
         if gone is None:
             return
         if object_of(key) in ("data", "_SUCCESS"):
-            self._data_deleted(key, gone, actor)
+            self._data_deleted(key, gone, actor, sent)
         elif not mine:
             self.broken("I6", f"{key} of job {gone.job} was deleted by {actor}, of {actor.job}")
 
-    def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor) -> None:
+    def _data_deleted(self, key: str, gone: ObjectTruth, actor: Actor, sent: int) -> None:
         own = self.truth.jobs.get(gone.job)
         serves = actor.serves_all or gone.job == actor.job
         if own is not None and own.decision == "reverted" and serves:
             self.met("undone")
             return  # undone, also where another job's plan would replace it
-        job = self._planned_by(key, gone, actor)
+        job = self._planned_by(key, gone, actor, sent)
         if job is not None:
             self._replaced(job, key, own)
             return
@@ -169,11 +169,11 @@ class Effects(Judge):
                 " was deleted by it"
             )  # fmt: skip
 
-    def _planned_by(self, key: str, gone: ObjectTruth, actor: Actor) -> JobTruth | None:
+    def _planned_by(self, key: str, gone: ObjectTruth, actor: Actor, sent: int) -> JobTruth | None:
         """The job that replaces this very object. One of the same bytes that came after the look
         at it, and before the DELETE by ETag, nobody on S3 could spare."""
         truth = self.truth
-        looked = truth.heads.get((actor.name, key), 0)
+        looked = truth.looked_at(key, actor, sent)
         for job in truth.jobs.values():
             if not (actor.serves_all or job.uuid == actor.job) or not self._may_go(job, key):
                 continue
@@ -221,7 +221,7 @@ class Effects(Judge):
         elif what == "plan":
             truth.note_plan_stored(key)
         elif what == "_SUCCESS":
-            self._marked(key, before, truth.objects[key].job, actor)
+            self._marked(key, before, truth.objects[key].job, actor, sent)
         elif what in ("pending", "pendingset"):
             truth.note_named(key)
             self._stored(actor)
@@ -291,7 +291,9 @@ class Effects(Judge):
                     f" by {actor} as one dead for {actor.dead_seconds:.0f} s"
                 )  # fmt: skip
 
-    def _marked(self, key: str, before: ObjectTruth | None, uuid: str, actor: Actor) -> None:
+    def _marked(
+        self, key: str, before: ObjectTruth | None, uuid: str, actor: Actor, sent: int
+    ) -> None:
         truth = self.truth
         job = truth.jobs.get(uuid)
         if job is None:
@@ -302,7 +304,7 @@ class Effects(Judge):
         if before is None or job.completed_time is None or before.job == job.uuid:
             return
         self.met("marked over")
-        if before.step >= truth.heads.get((actor.name, key), 0):
+        if before.step >= truth.looked_at(key, actor, sent):
             return  # the same bytes, written between the look and the PUT by ETag
         other = truth.jobs.get(before.job)
         time = other.completed_time if other is not None else float(int(before.time))

@@ -167,8 +167,8 @@ class Truth:
         """Open uploads that a listing did not show."""
         self.versions: dict[str, list[tuple[str, float, int]]] = {}
         """Of each key: ETag, Last-Modified and step of all that was ever there."""
-        self.heads: dict[tuple[str, str], int] = {}
-        """When a process last looked at an object; by the process and the key."""
+        self._heads: dict[tuple[str, str], list[int]] = {}
+        """When a process looked at an object; by the process and the key."""
         self.calls: dict[str, int] = {}
         """When the call on a job began that a process is in."""
         self.plans: dict[str, tuple[int, int]] = {}
@@ -244,6 +244,15 @@ class Truth:
     def note_taken_back(self, key: str) -> None:
         """A task has deleted a `.pending` or `.pendingset` of its own."""
         self.named = {upload: by for upload, by in self.named.items() if by != key}
+
+    def note_head(self, key: str, actor: Actor) -> None:
+        """A process looked at an object."""
+        self._heads.setdefault((actor.name, key), []).append(self.step)
+
+    def looked_at(self, key: str, actor: Actor, sent: int) -> int:
+        """When a process last looked at an object before it sent a request; 0: never."""
+        looks = self._heads.get((actor.name, key), [])
+        return max((step for step in looks if step <= sent), default=0)
 
     def note_look(self, directory: str, actor: Actor) -> None:
         """An operator listed a directory, as it does for its age."""
