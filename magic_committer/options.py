@@ -17,6 +17,19 @@ from magic_committer.errors import OptionError
 from magic_committer.pool import THREADS_MAX
 from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
 
+__all__ = [
+    "Accept",
+    "ChecksumAlgorithm",
+    "ChecksumOption",
+    "ConditionalWrites",
+    "Encryption",
+    "EtagForm",
+    "Mode",
+    "Options",
+    "S3Options",
+    "Track",
+]
+
 MiB = 1024**2
 
 Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]

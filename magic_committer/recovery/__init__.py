@@ -34,6 +34,7 @@ from magic_committer.recovery.values import (
     Age,
     CleanupReport,
     FoundJob,
+    JobKind,
     Recovery,
     seconds,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "CleanupReport",
     "FoundJob",
     "GivenUp",
+    "JobKind",
     "Recovery",
     "abort",
     "adopt",

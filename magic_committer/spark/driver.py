@@ -46,7 +46,7 @@ CANCEL_SECONDS = 10.0
 
 IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
-AnyMode = Mode | SparkMode | IgnoreMode
+SaveMode = Mode | SparkMode | IgnoreMode
 """What Spark's calls take for a mode: both vocabularies (`modes`)."""
 
 
@@ -55,7 +55,7 @@ class Order:
     """What the user asked for, whichever face was used."""
 
     dest: str
-    mode: AnyMode
+    mode: SaveMode
     exclusive: bool
     mark_success: bool
     s3: S3Options | None

@@ -30,8 +30,8 @@ from magic_committer.options import Options, S3Options
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.spark.driver import (
     IDLE_KILL,
-    AnyMode,
     Order,
+    SaveMode,
     run_action,
     warn_of_idle_kill,
     write_job,
@@ -51,7 +51,7 @@ def write_dataframe(
     df: DataFrame,
     dest: str,
     format: str = "parquet",
-    mode: AnyMode = "error",
+    mode: SaveMode = "error",
     *,
     writer_options: Mapping[str, Any] | None = None,
     s3: S3Options | None = None,

@@ -17,8 +17,8 @@ from magic_committer.options import Options, S3Options
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.spark.driver import (
     IDLE_KILL,
-    AnyMode,
     Order,
+    SaveMode,
     run_action,
     warn_of_idle_kill,
     write_job,
@@ -36,7 +36,7 @@ def write_partitions(
     dest: str,
     fn: WriteRows[Row],
     *,
-    mode: AnyMode = "error",
+    mode: SaveMode = "error",
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
