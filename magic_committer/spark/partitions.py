@@ -111,9 +111,9 @@ class PartitionWriter:
 
 
 def _refuse_other_than_rdd(rdd: object) -> None:
-    if hasattr(rdd, "mapPartitions"):
-        return
     frame = isinstance(rdd, DataFrame)
+    if not frame and hasattr(rdd, "mapPartitions"):
+        return
     raise WrongType(
         f"write_partitions takes an RDD, not {'a' if frame else type(rdd).__name__}"
         + (" DataFrame" if frame else ""),

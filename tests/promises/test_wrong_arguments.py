@@ -188,9 +188,9 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
             text.write("b")
         with job.open("b.bin") as binary:
             binary.write(b"a")
-            for wrong in ("secret", 5, None, ["a"]):
+            for value in ("secret", 5, None, ["a"]):
                 with pytest.raises(TypeError, match=r"t/b\.bin is a file of bytes") as raised:
-                    binary.write(wrong)  # type: ignore[arg-type]
+                    binary.write(value)  # type: ignore[arg-type]
                 assert "secret" not in str(raised.value)
             with pytest.raises(TypeError, match=r"takes no str.*'w'"):
                 binary.writelines(["secret"])  # type: ignore[list-item]
@@ -245,7 +245,7 @@ def test_a_mode_that_is_none_is_told_the_nearest(s3: MemoryStore, word: str, nea
     """A misspelt word costs no request."""
     for begin in (mc.start, mc.write):
         with pytest.raises(mc.OptionError, match=f"Did you mean '{nearest}'"):
-            begin(DEST, mode=word)  # type: ignore[operator]
+            begin(DEST, mode=word)  # type: ignore[arg-type]
     assert not s3.requests
 
 

@@ -48,7 +48,7 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield f"{name}.{member}", function
 
 
-def annotations() -> Iterator[tuple[str, str, ModuleType]]:
+def signatures() -> Iterator[tuple[str, str, ModuleType]]:
     """Place, text and module of each annotation of a public signature, overloads and fields too."""
     for place, function in public_functions():
         module = sys.modules[function.__module__]
@@ -99,7 +99,7 @@ def unknown(modules: tuple[str, ...], found: Iterator[tuple[str, str, ModuleType
 def test_what_public_signatures_name_is_public() -> None:
     """Every type of ours in an argument, a result or a field is in a public module, as itself."""
     ignored = {"Buffer"}  # of type checkers, and of Python from 3.12 on
-    found = {one for one in unknown(PUBLIC, annotations()) if one.split(": ")[1] not in ignored}
+    found = {one for one in unknown(PUBLIC, signatures()) if one.split(": ")[1] not in ignored}
     assert found == set()
 
 
@@ -119,7 +119,7 @@ def test_no_public_signature_says_any() -> None:
     """`Any` turns a type checker off: only values of JSON have it."""
     found = {
         f"{place}: {text}"
-        for place, text, _ in annotations()
+        for place, text, _ in signatures()
         if "Any" in names_in(text) and not any(one in text for one in JSON)
     }
     assert found == set()
