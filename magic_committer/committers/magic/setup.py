@@ -36,7 +36,10 @@ from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
 from magic_committer.store import KEY_BYTES_MAX
 
-JOB_ID_USED = "A job id is used once: give another, or none and one is drawn"
+JOB_ID_USED = (
+    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
+    " the job that it started before, takes exist_ok=True"
+)
 
 logger = logging.getLogger("magic_committer")
 
