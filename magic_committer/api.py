@@ -90,7 +90,8 @@ def start(
             (``mode``, ``accept``, ``track``, ``exclusive``, ``mark_success``, and of ``options``
             ``checksum``, ``etag_form``, ``conditional_writes``). Of two calls at once one starts
             the job, the other takes it. All checks of a start are made again; one that says no
-            leaves the job as it is. False: a job that exists is `JobExists`.
+            leaves the job as it is. If the call that started it takes it back, it is aborted for
+            both. False: a job that exists is `JobExists`.
         exclusive: nobody else writes under ``dest``: sweep every open upload there.
         mark_success: write `_SUCCESS`.
         s3: the way to the store; None: the environment.
@@ -112,9 +113,12 @@ def start(
         OutcomeUnknown: the store gave no clear answer. With ``exist_ok`` call it again.
         StoreError: the store refused a request, or cannot be reached.
 
-        After an error nothing of the job will become visible. Unless the job was there before, it
-        is taken back: a given id stays ``closed`` then, and cannot be used again; but for the last
-        two errors, where no record may have come about.
+        FormatError: with ``exist_ok``: the job's record cannot be read.
+
+        After an error nothing of the job will become visible, unless it was there before, or
+        another call with ``exist_ok`` has taken it: then its record tells. A job that this call
+        began is taken back; its given id stays ``closed``, and cannot be used again. Only where no
+        record came about (JobExists, most StoreErrors, OutcomeUnknown) can the id still be used.
     """
     options, s3 = options_of(options), s3_of(s3)
     job_id = name_of("job_id", job_id)

@@ -454,5 +454,5 @@ def _flat(data: Buffer, name: str) -> memoryview:
 def _kind(data: object) -> str:
     """What was to be written, without its content: that may not be for logs."""
     if isinstance(data, str | bytes | bytearray):
-        return f"{type(data).__name__} (of {len(data):,})"
+        return f"{type(data).__name__} of length {len(data):,}"
     return type(data).__name__

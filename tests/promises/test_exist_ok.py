@@ -127,6 +127,24 @@ def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -
     assert jobs[1].commit([result]).outcome == "committed"
 
 
+def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> None:
+    """I3: the second takes the job before the first has looked around; the first finds data and
+    takes the job back: the second's tasks and commit are told, and nothing is published."""
+    jobs: list[mc.Job] = []
+
+    def take() -> None:
+        jobs.append(begin(mode="fail"))
+        s3.put_object("t/a.csv", b"theirs")
+
+    At(s3, record_put("running"), take, after=True)
+    with pytest.raises(mc.DestinationExists):
+        begin(mode="fail")
+    with pytest.raises(mc.JobNotRunning) as raised:
+        jobs[0].commit([committed_task(jobs[0], "1", {"b.csv": b"1"})])
+    assert raised.value.outcome == "aborted"
+    assert (visible(s3), s3.open_uploads()) == ({"t/a.csv": b"theirs"}, ())
+
+
 def test_a_start_whose_record_landed_without_an_answer_is_taken(s3: MemoryStore) -> None:
     """The create was never answered, and landed: the retry has the job that it made."""
 
