@@ -79,9 +79,13 @@ def refuse_completes(s3: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("caught", [False, True])
-def test_a_commit_that_is_incomplete_is_never_aborted(s3: MemoryStore, caught: bool) -> None:
-    """I5: `CommitIncomplete` leaves the job decided, whether the block sees the error or not."""
+def test_a_commit_that_is_incomplete_is_never_aborted(
+    s3: MemoryStore, caught: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I5: after `CommitIncomplete` no abort is tried, whether the block sees the error or not."""
     result = None
+    aborts: list[mc.Job] = []
+    monkeypatch.setattr(mc.Job, "abort", aborts.append)
 
     def block() -> mc.Job:
         nonlocal result
@@ -101,7 +105,7 @@ def test_a_commit_that_is_incomplete_is_never_aborted(s3: MemoryStore, caught: b
         with pytest.raises(mc.CommitIncomplete) as raised:
             block()
         job = mc.attach(DEST, raised.value.job_id)
-    assert job.outcome == "committed"
+    assert (job.outcome, aborts) == ("committed", [])
     s3.before = None
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
