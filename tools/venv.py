@@ -1,6 +1,6 @@
 """Make `.venv`, add to it, or repair it: whatever it takes until it holds what a profile needs.
 
-    python3 -m tools.venv demo | test | bench
+    python3 -m tools.venv demo | test | bench | docs
 
 One `.venv` serves all profiles: the first `make demo` installs little, `make test` adds to it.
 
@@ -46,6 +46,7 @@ PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "demo": (["demo"], []),
     "test": (["demo", "crt"], ["dev"]),
     "bench": (["crt"], ["bench"]),
+    "docs": ([], ["docs"]),
 }
 """Profile: extras and dependency groups of pyproject.toml."""
 

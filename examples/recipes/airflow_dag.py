@@ -1,0 +1,40 @@
+"""Airflow: the DAG. The steps are those of airflow_steps.py, in the same folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import airflow_steps as steps
+from airflow.sdk import dag, get_current_context, task
+
+DEST = "s3://bucket/sales"
+
+
+@task(retries=3)
+def start() -> dict[str, str]:
+    return steps.start(DEST, get_current_context()["run_id"])
+
+
+@task(retries=3)
+def write_part(job: dict[str, str], part: str) -> dict[str, Any]:
+    return steps.write_part(job, part)
+
+
+@task(retries=3)
+def commit(job: dict[str, str], results: Any) -> int:
+    return steps.commit(job, results)
+
+
+@task(retries=3, trigger_rule="one_failed")
+def abort(job: dict[str, str]) -> None:
+    steps.abort(job)
+
+
+@dag(schedule=None)
+def sales() -> None:
+    job = start()
+    results = write_part.partial(job=job).expand(part=["2026-11-21", "2026-11-22"])
+    commit(job, results) >> abort(job)
+
+
+sales()
