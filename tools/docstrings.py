@@ -36,7 +36,8 @@ NAMES_RAISED = re.compile(
     r"(?P<names>[A-Z]\w*(?:, ?[A-Z]\w*)*)(?P<note> \([^)]*\))?(?P<stop>[:.])\s*(?P<text>.*)", re.S
 )
 SECTION = re.compile(r"^(\s*)Raises:\s*$")
-NAMED = re.compile(r"^(\s*)(?:Args|Attributes):\s*$")
+NAMED = re.compile(r"^(\s*)(?P<kind>Args|Attributes):\s*$")
+SECOND = re.compile(r"(?<=\.) (?=[a-z_]+: )")
 SEVERAL = re.compile(r"(?P<names>\w+(?:, \w+)+): (?P<text>.*)", re.S)
 
 
@@ -63,7 +64,8 @@ def blocks(text: str) -> str:
 
 
 def parameters(text: str) -> str:
-    """Give each argument or attribute a row of its own, where a line names several."""
+    """Give each argument or attribute a row of its own, where a line names several: ``a, b: text``,
+    and, of attributes, ``a: text. b: text``."""
     lines: list[str] = []
     rest = text.splitlines()
     while rest:
@@ -75,17 +77,17 @@ def parameters(text: str) -> str:
             line = rest.pop(0)
             if items and (not line.strip() or _margin(line) > _margin(items[0][0])):
                 items[-1].append(line)
-            else:
-                items.append([line])
+                continue
+            indent = " " * _margin(line)
+            said = line.strip()
+            told = SECOND.split(said) if found["kind"] == "Attributes" else [said]
+            items += [[f"{indent}{one}"] for one in told]
         for first, *more in items:
             several = SEVERAL.match(first.strip())
+            names = several["names"].split(", ") if several else []
             indent = " " * _margin(first)
-            told = (
-                [f"{indent}{name}: {several['text']}" for name in several["names"].split(", ")]
-                if several
-                else [first]
-            )
-            for row in told:
+            rows = [f"{indent}{name}: {several['text']}" for name in names] if several else [first]
+            for row in rows:
                 lines += [row, *more]
     return "\n".join(lines)
 

@@ -90,6 +90,9 @@ def _relinked(found: re.Match[str], src: str) -> str:
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(stored), path))
     page = page_of(reached)
     if page is None:
+        said = found["text"].strip("`")
+        if said == reached or reached.endswith(f"/{said.rstrip('/')}"):
+            return f"`{reached}`"
         return f"{found['text']} (`{reached}` in the repository)"
     way = posixpath.relpath(page, posixpath.dirname(src) or ".")
     return f"{found['picture']}[{found['text']}]({way}{mark}{heading})"

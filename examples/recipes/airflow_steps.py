@@ -33,7 +33,7 @@ def start(dest: str, run_id: str) -> dict[str, str]:
 
 def write_part(job: dict[str, str], part: str) -> dict[str, Any]:
     """Write one part. Airflow may run it again, or twice: one attempt of each part counts."""
-    with mc.attach(**job).task(part) as task:
+    with mc.attach(job["dest"], job["job_id"]).task(part) as task:
         with task.open(f"day={part}/sales.csv", "w", unique=True) as f:
             for amount in range(3):
                 f.write(f"{part},{amount}\n")
@@ -43,17 +43,17 @@ def write_part(job: dict[str, str], part: str) -> dict[str, Any]:
 def commit(job: dict[str, str], results: Iterable[dict[str, Any]]) -> int:
     """Make all parts visible. It may be repeated: a committed job stays committed."""
     accepted = [mc.TaskCommit.from_dict(result) for result in results]
-    report = mc.attach(**job).commit(accepted)
+    report = mc.attach(job["dest"], job["job_id"]).commit(accepted)
     return report.files
 
 
 def abort(job: dict[str, str]) -> None:
     """For a run that failed. What is committed stays; a job that is gone is no error."""
     try:
-        mc.abort(**job)
+        mc.abort(job["dest"], job["job_id"])
     except mc.JobNotFound:
         return
     except mc.JobNotRunning as decided:
         if decided.outcome != "committed":
             raise
-        mc.recover(**job)
+        mc.recover(job["dest"], job["job_id"])

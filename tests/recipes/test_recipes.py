@@ -50,6 +50,15 @@ def only(store: MemoryStore, part: str) -> bytes:
     return store.body(key)
 
 
+def test_the_first_program_prints_what_its_page_says() -> None:
+    """examples/recipes/first.py prints the text that "Start in five minutes" shows."""
+    ran = subprocess.run(
+        [sys.executable, str(RECIPES / "first.py")],
+        capture_output=True, text=True, timeout=60, check=True, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ran.stdout == (RECIPES / "first.txt").read_text(encoding="utf-8")
+
+
 def test_pandas_replaces_the_days_that_it_writes(memory_s3: MemoryStore) -> None:
     """Two days are written; a second export of one day replaces that day and leaves the other."""
     sales = pd.DataFrame({"day": ["2026-11-21", "2026-11-21", "2026-11-22"], "amount": [1, 2, 3]})

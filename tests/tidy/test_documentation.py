@@ -122,6 +122,7 @@ def text_of(page: str) -> str:
         ("project/tests.md", "[a](../docs/cli.md)", "[a](../cli.md)"),
         ("spark.md", "[a](../magic_committer/options.py)",
          "a (`magic_committer/options.py` in the repository)"),
+        ("cli.md", "[cron](../examples/cron)", "`examples/cron`"),
         ("spark.md", "[a](https://spark.apache.org)", "[a](https://spark.apache.org)"),
         ("start.md", "```\n[a](../b.md)\n```", "```\n[a](../b.md)\n```"),
     ],
@@ -286,6 +287,14 @@ def test_each_argument_gets_a_row() -> None:
         "Args:\n    a: as of `x`,\n        and more.\n    b: as of `x`,\n        and more.\n"
         "    c: one, two."
     )
+
+
+def test_an_attribute_in_the_middle_of_a_line_gets_a_row() -> None:
+    """``a: text. b: text`` becomes two rows of attributes; among arguments it stays one."""
+    made = docstrings.parameters("Attributes:\n    a: one. b: two,\n        and more.")
+    assert made == "Attributes:\n    a: one.\n    b: two,\n        and more."
+    stays = "Args:\n    a: one. b: two."
+    assert docstrings.parameters(stays) == stays
 
 
 def test_a_name_becomes_a_link_outside_of_code() -> None:
