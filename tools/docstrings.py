@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from griffe import Extension, Object
+    from griffe import Extension
 else:
     try:
         from griffe import Extension
@@ -181,7 +181,7 @@ class Docstrings(Extension):
         if pkg.path == PACKAGE:
             self._walk(pkg, pkg)
 
-    def _walk(self, obj: Object, package: Any) -> None:
+    def _walk(self, obj: Any, package: Any) -> None:
         if obj.docstring is not None:
             text = raises(parameters(blocks(obj.docstring.value)))
             obj.docstring.value = links(text, lambda name: self._target(name, obj, package))

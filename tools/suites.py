@@ -47,9 +47,6 @@ SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "2")
 """Jobs under kills; `make soak MINUTES=60` is the same for longer."""
 
 
-SITE_NEEDS = (sys.executable, "-m", "tools.venv", "docs")
-"""Adds MkDocs to `.venv`, where it is not there yet."""
-
 SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
 """What `make docs` runs: a warning is an error."""
 
@@ -108,7 +105,7 @@ SUITES = (
     Suite("real", 480, ("real_servers",), (SERVERS,), slow=True),
     Suite("soak", 210, ("soak",), (SOAK,), slow=True),
     Suite("interop", 280, ("interop",), (HADOOP,), slow=True),
-    Suite("site", 150, ("site",), (SITE_NEEDS, SITE), slow=True),
+    Suite("site", 60, ("site",), (SITE,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 
