@@ -7,6 +7,7 @@ from magic_committer.api import attach, open_magic, start, write
 from magic_committer.errors import (
     AbortIncomplete,
     AlreadyVisible,
+    BucketNotFound,
     CommitIncomplete,
     CommitRefused,
     ConditionsNotSupported,
@@ -30,15 +31,19 @@ from magic_committer.errors import (
     TaskFailed,
     UploadFailed,
     WrongProcess,
+    WrongType,
 )
-from magic_committer.handles import Job, Task
-from magic_committer.job import JobReport, TaskCommit
-from magic_committer.options import Options, S3Options
+from magic_committer.handles import Job
+from magic_committer.job import State, TaskCommit
+from magic_committer.modes import SparkMode
+from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.recovery import (
     Adoption,
+    Age,
     CleanupReport,
     FoundJob,
     GivenUp,
+    JobKind,
     Recovery,
     abort,
     adopt,
@@ -47,22 +52,31 @@ from magic_committer.recovery import (
     inspect,
     recover,
 )
-from magic_committer.runtime import Progress
+from magic_committer.report import Decider, JobReport
+from magic_committer.runtime import Progress, ProgressFunction
 from magic_committer.store import Attributes
+from magic_committer.task import BinaryMode, Task, TextMode
+from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.version import __version__
 from magic_committer.writing import Writing
 
 __all__ = [
     "AbortIncomplete",
+    "Accept",
     "Adoption",
+    "Age",
     "AlreadyVisible",
     "Attributes",
+    "BinaryMode",
+    "BucketNotFound",
     "CleanupReport",
     "CommitIncomplete",
     "CommitRefused",
     "ConditionsNotSupported",
     "ConflictingJob",
+    "Decider",
     "DestinationExists",
+    "FileState",
     "FileStillOpen",
     "FormatError",
     "FoundJob",
@@ -71,11 +85,13 @@ __all__ = [
     "Job",
     "JobError",
     "JobExists",
+    "JobKind",
     "JobNotFound",
     "JobNotRunning",
     "JobReport",
     "JobTooYoung",
     "MagicError",
+    "Mode",
     "NotFound",
     "OptionError",
     "Options",
@@ -83,15 +99,23 @@ __all__ = [
     "PathError",
     "PermissionDenied",
     "Progress",
+    "ProgressFunction",
     "Recovery",
     "S3Options",
+    "SparkMode",
+    "State",
     "StoreError",
     "Task",
     "TaskCommit",
     "TaskFailed",
+    "TextMode",
+    "TextUpload",
+    "Track",
     "UploadFailed",
+    "UploadStream",
     "Writing",
     "WrongProcess",
+    "WrongType",
     "__version__",
     "abort",
     "adopt",

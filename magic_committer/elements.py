@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from os import PathLike
+from pathlib import PurePath
 
-from magic_committer.errors import PathError
+from magic_committer.errors import PathError, WrongType
 
 # Names (org.apache.hadoop.fs.s3a.commit.CommitConstants, Hadoop 3.5.0)
 MAGIC = "__magic"
@@ -25,6 +27,50 @@ SHOWN_CHARS_MAX = 200
 
 # Control characters, lone surrogates and the two characters that XML cannot hold.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+_SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
+
+
+def url_text(url: object) -> str:
+    """A URL that a caller passed, which must be text.
+
+    Raises:
+        WrongType: it is something else. A `Path` above all: it has made one slash of two.
+    """
+    if isinstance(url, str):
+        return url
+    if not isinstance(url, PathLike):
+        raise WrongType(f"a URL is text, not {type(url).__name__}", hint="Write 's3://bucket/path'")
+    got = f"a {type(url).__name__}"
+    text = url.as_posix() if isinstance(url, PurePath) else str(url)
+    if "@" in text:  # what stands before it may be a secret
+        raise WrongType(f"a URL is text, not {got}", hint="Write 's3://bucket/path'")
+    right = _SLASHES_EATEN.sub(r"\1://", text)
+    if not isinstance(url, PurePath):
+        raise WrongType(f"a URL is text, not {got}", hint=f"Pass {right!r}")
+    raise WrongType(
+        f"a URL is text, not {got}: {text!r}: it makes one slash of two",
+        hint=f"Pass {right!r}" if right != text else "Write 's3://bucket/path'",
+    )
+
+
+def name_text(name: object) -> str:
+    """The name of a file that a caller passed, which must be text.
+
+    Raises:
+        WrongType: it is something else.
+    """
+    if isinstance(name, str):
+        return name
+    if isinstance(name, PurePath):
+        raise WrongType(
+            f"a file's name is text, not a {type(name).__name__}", hint=f"Pass {name.as_posix()!r}"
+        )
+    raise WrongType(
+        f"a file's name is text, not {type(name).__name__}",
+        hint="Write it relative to the destination: 'a/b.csv'",
+    )
 
 
 def split_key(key: str) -> list[str]:

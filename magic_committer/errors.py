@@ -14,6 +14,8 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
+from magic_committer.report import JobReport
+
 # Limits -----------------------------------------------------------------------------------------
 
 KEYS_NAMED_MAX = 20
@@ -175,6 +177,12 @@ class OptionError(MagicError, ValueError):
     """An option that is unknown, out of range, or does not go with another."""
 
 
+class WrongType(OptionError, TypeError):
+    """An argument of a type that the call does not take: a dict for `S3Options`, a `Path` for a
+    URL, text for a binary file. The message shows what it got, the hint what to pass. The call has
+    done nothing: make it again with the right argument. It is a TypeError too, as Python's own."""
+
+
 # The job ------------------------------------------------------------------------------------------
 
 
@@ -189,7 +197,7 @@ class JobError(MagicError):
     def __init__(self, message: str, *, job_id: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.job_id = job_id
-        self.report: object = None
+        self.report: JobReport | None = None
 
 
 class JobExists(JobError):

@@ -1,4 +1,4 @@
-"""The handles that users hold: `Job` and `Task`; ``writing.py`` has `Writing`, which is both.
+"""`Job`, the handle that users hold; ``task.py`` has `Task`, ``writing.py`` has `Writing`.
 
 A `Job` is a value: it pickles, holds no client, no lock and no secret, and finds its store again in
 every process that it reaches, through that process's environment. A `Task` is one attempt of one
@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import Any
 
-from magic_committer import wiring
+from magic_committer import leaving, wiring
+from magic_committer.arguments import (
+    expected_of,
+    name_of,
+    options_of,
+    results_of,
+    s3_of,
+    task_id_of,
+)
 from magic_committer.commit.outcome import ended
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.committers.magic.alive import ALIVE_SECONDS, SignOfLife
@@ -27,189 +35,21 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.job import JobReport, StartedJob, State, TaskCommit
-from magic_committer.options import Options, S3Options
+from magic_committer.job_json import TravellingJob, from_values, to_values
+from magic_committer.options import Options, S3Options, Track
 from magic_committer.paths import Destination
-from magic_committer.patience import cleaning_up
 from magic_committer.runtime import ProgressFunction, no_progress
-from magic_committer.store import Attributes
-from magic_committer.upload import TextUpload, UploadStream
-
-
-class Task:
-    """One attempt of one task. Use it as a context manager: leaving normally commits the attempt,
-    leaving by exception aborts it.
-
-    With ``track="s3"`` it pickles: it may be written in one process and committed in another. The
-    handle itself belongs to the process that made it: in a forked child `open`, `commit` and
-    `abort` raise, and leaving ``with`` sends nothing.
-    """
-
-    def __init__(self, job: Job, attempt: Attempt) -> None:
-        self._job = job
-        self._attempt = attempt
-
-    def __repr__(self) -> str:
-        return f"<Task {self._attempt!r}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._attempt.result is not None:
-            return _committed_task, (self._job, self._attempt.result)
-        if self._attempt.has_files and self._job.track == "memory":
-            raise pickle.PicklingError(
-                "a task that has opened files keeps them in this process: commit it here, or start"
-                " the job with track='s3'"
-            )
-        if self._job.track == "memory":
-            return _new_task, (self._job, self.task_id, None)
-        self._attempt.share()
-        return _new_task, (self._job, self.task_id, self.attempt_id)
-
-    @property
-    def task_id(self) -> str:
-        """The task's id."""
-        return self._attempt.task
-
-    @property
-    def attempt_id(self) -> str:
-        """The attempt's name, unique in the job. For logs: to let others commit the attempt pickle
-        the task, or give `Job.task` a name, so that its files look whether somebody has."""
-        return self._attempt.attempt
-
-    @property
-    def committed(self) -> bool:
-        """Whether the attempt is committed. That alone makes nothing visible."""
-        return self._attempt.result is not None
-
-    @property
-    def result(self) -> TaskCommit:
-        """What `commit` returned: pass it to `Job.commit`. Small, picklable, JSON by ``to_dict``.
-
-        Raises:
-            MagicError: the attempt is not committed.
-        """
-        if self._attempt.result is None:
-            raise MagicError(
-                f"attempt {self.attempt_id!r} is not committed",
-                hint="Leave `with task:` normally first, or call task.commit()",
-            )
-        return self._attempt.result
-
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: Literal["wb", "xb"] = "wb",
-        *,
-        unique: bool = False,
-        attributes: Attributes | None = None,
-    ) -> UploadStream: ...
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: Literal["w", "x", "wt", "xt"],
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TextUpload: ...
-    def open(
-        self,
-        name: str,
-        mode: str = "wb",
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
-        """Open a file for writing; it becomes visible as ``<destination>/<name>`` when the job
-        commits, and only if this attempt is accepted.
-
-        Args:
-            name: relative path; Hive partitions like ``"dt=2026-11-21/a.csv"`` are fine.
-            mode: ``"wb"`` for bytes, ``"w"`` for text (UTF-8 unless ``encoding`` says otherwise).
-            unique: put the job's UUID into the name, before its first dot: two jobs never collide,
-                and uploads of killed tasks are recognised and swept. Tasks of one job still need
-                names of their own.
-            attributes: content type, user metadata, storage class and so on of the object.
-
-        Raises:
-            TaskFailed: the attempt has ended, is being committed or aborted by another thread, can
-                never be committed (its file's close failed, and another handle may know of it), or
-                this is a forked child of its process.
-            PathError, ValueError (mode). The upload's own failure shows at the next call on the
-            file; in a forked child that is `WrongProcess`.
-        """
-        text = text_options(mode, encoding, errors, newline)
-        stream = self._attempt.open(
-            name, unique=unique, attributes=attributes if attributes is not None else Attributes()
-        )
-        return stream if text is None else TextUpload(stream, **text)
-
-    def commit(self) -> TaskCommit:
-        """Save the attempt's uploads so that the job can accept them. Nothing becomes visible.
-        Repeatable.
-
-        Raises:
-            FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count. One
-                that was aborted, under any handle, never will: give the next one another name.
-                TaskFailed too where another thread commits or aborts it now: nothing was done.
-        """
-        return self._attempt.commit()
-
-    def abort(self) -> None:
-        """Abort the attempt's uploads. Repeatable; a missing attempt aborts well. Nobody can commit
-        an attempt of that name afterwards.
-
-        A job that has ended leaves nothing to abort, nor a trace of its attempts: this returns
-        well then, also where another handle had committed the attempt and the job has published
-        it. What is published stays: `Job.outcome` and the job's report tell.
-
-        Raises:
-            TaskFailed: it is committed, or may be, is being committed by another thread, or belongs
-                to another process: nothing was done.
-            StoreError, FormatError: not all could be undone; call it again. What stays is swept
-                when the job ends.
-        """
-        self._attempt.abort()
-
-    def __enter__(self) -> Task:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self._attempt.commit()
-            return
-        try:
-            with cleaning_up(error):
-                self._attempt.abort()
-        except MagicError as failure:
-            error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
-
-
-def _committed_task(job: Job, result: TaskCommit) -> Task:
-    return job.committed_task(result)
-
-
-def _new_task(job: Job, task: str, attempt: str | None) -> Task:
-    return job.task(task, attempt=attempt)
+from magic_committer.task import Task
 
 
 class Job:
-    """A started job, in any of its processes. Pickles; holds no secret, no client, no lock.
+    """A started job, in any of its processes. `start` and `attach` give it. It pickles, and is JSON
+    by `to_dict`; it holds no secret, no client and no lock.
+
+    ``with start(...) as job:`` makes sure that the job ends: what was not committed when the block
+    is left is aborted (`__enter__`).
 
     Attributes:
-        id: names the job's directory. uuid: names the job in tokens and unique names.
-        dest: the destination's URL.
         report: what `commit` or `abort` came to, also when it failed; None before.
     """
 
@@ -222,6 +62,7 @@ class Job:
         state: State = State.RUNNING,
         outcome: str = "",
         progress: ProgressFunction = no_progress,
+        starter: bool = False,
     ) -> None:
         self._started = started
         self._options = options
@@ -232,6 +73,9 @@ class Job:
         self._used: list[Iterator[TaskCommit]] = []
         self._pid = os.getpid()
         self._at_home = False
+        self._starter = starter
+        self._entered = False
+        self._end_life: Callable[[], None] = _nothing
         self.report: JobReport | None = None
 
     def __repr__(self) -> str:
@@ -239,13 +83,20 @@ class Job:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._at_home and self._state is State.RUNNING:
-            raise pickle.PicklingError(
-                f"job {self.id!r} is one of magic_committer.write(...), whose files are written in"
-                f" one process: it does not travel. {WrongProcess.hint}"
-            )
+            raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.hint}")
         # Progress stays behind, and the right to delete the record: the copy is another process.
         copy = replace(self._started, undisturbed=False)
         return _job, (copy, self._options, self._s3, self._state, self._outcome)
+
+    def _does_not_travel(self) -> str:
+        return (
+            f"job {self.id!r} is one of magic_committer.write(...), whose files are written in"
+            " one process: it does not travel"
+        )
+
+    def __del__(self) -> None:
+        end_life: Callable[[], None] = self.__dict__.get("_end_life", _nothing)
+        end_life()  # one that is entered and dropped is not alive for ever
 
     @property
     def id(self) -> str:
@@ -263,14 +114,15 @@ class Job:
         return self._started.dest
 
     @property
-    def track(self) -> str:
+    def track(self) -> Track:
         """``"s3"`` or ``"memory"``: where an attempt keeps what completes its files."""
         return self._started.terms.track
 
     @property
-    def state(self) -> str:
-        """The record's last state that this handle saw; ``"absent"`` once it is gone."""
-        return self._state.value
+    def state(self) -> State:
+        """The record's last state that this handle saw, a text like ``"running"``; ``"absent"``
+        once it is gone. Asks nobody."""
+        return self._state
 
     @property
     def outcome(self) -> str:
@@ -278,36 +130,50 @@ class Job:
         return self._outcome
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
-        """One attempt of a task, here. Each call without ``attempt`` is an attempt of its own.
+        """One attempt of a task, here. Each call without ``attempt`` is an attempt of its own. It
+        sends nothing::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task(7) as task:
+            ...     with task.open("part-7.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            >>> job.commit([task.result]).files
+            1
 
         Args:
-            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``.
+            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``. 7 is
+                ``"7"``.
             attempt: a name, unique in the job, for an attempt that several processes share; needs
-                ``track="s3"``. After an abort the name cannot be used again.
+                ``track="s3"``. After an abort the name cannot be used again. None: one is drawn.
 
         Raises:
             JobNotRunning: the job is decided.
             TaskFailed: the job is one of `write`, which commits what its own ``open`` gave.
+            PathError: an id that cannot be used. WrongType: one that is neither text nor a number.
+            OptionError: an attempt's name in a job with ``track="memory"``.
         """
         self._check_running()
-        return Task(self, self._committer().attempt(str(task), attempt))
+        name = name_of("attempt", attempt)
+        return Task(self, self._committer().attempt(task_id_of(task), name))
 
-    def sole_task(self, task: str, attempt: str) -> Task:
+    # For the library's own faces: `open_magic`, `write`, Spark, pickles ---------------------------
+
+    def _sole_task(self, task: str, attempt: str) -> Task:
         """An attempt that only this handle opens and commits, under a name that the caller knows to
         be unique in the job; with either ``track``: for engines that name their attempts."""
         self._check_running()
         return Task(self, self._committer().attempt(task, attempt, sole=True))
 
-    def attempt_by_path(self, attempt: str) -> Attempt:
+    def _attempt_by_path(self, attempt: str) -> Attempt:
         """An attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
-    def committed_task(self, result: TaskCommit) -> Task:
+    def _committed_task(self, result: TaskCommit) -> Task:
         """The handle of an attempt that is committed: for one that travelled."""
         return Task(self, self._committer().committed_attempt(result))
 
-    def keep_at_home(self) -> None:
+    def _keep_at_home(self) -> None:
         """From now on the job takes no task, does not pickle while it runs, and no other process
         ends it: it has all that its process will commit. For `Writing`, which hands it out."""
         self._at_home = True
@@ -332,23 +198,39 @@ class Job:
         if self._state is not State.RUNNING:
             raise ended(self.id, self._state, self._outcome, ", it takes no more tasks")
 
+    # Its end --------------------------------------------------------------------------------------
+
     def commit(
         self,
         results: Iterable[TaskCommit] | None = None,
         *,
-        expect: int | Iterable[str] | None = None,
+        expect: int | Iterable[str | int] | None = None,
     ) -> JobReport:
         """Make the job's files visible: all of one attempt of each task, or none. Repeatable: from
-        any process, as often as it takes.
+        any process, as often as it takes::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> results = []
+            >>> for number in range(2):
+            ...     with job.task(number) as task, task.open(f"{number}.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            ...     results.append(task.result)
+            >>> print(job.commit(results, expect=2))
+            job ... committed in s3://bucket/table/: 2 files of 2 tasks, 10 bytes, ... s
 
         Args:
-            results: exactly the attempts to accept. None: what the tasks left on the store.
-            expect: how many tasks there must be, or their ids.
+            results: exactly the attempts to accept: `Task.result` of each task. None: what the
+                tasks left on the store; only in a job with ``accept="listing"``.
+            expect: how many tasks there must be, or their ids; None: any number but none.
+
+        Returns:
+            What became of the job.
 
         Raises:
+            WrongType: one result instead of a list, ``expect="10"`` and the like. Nothing was done.
             IncompleteJob, OptionError: nothing was decided, the job is still running. A job without
                 any task is incomplete, unless ``expect=0`` says that this is right.
-            CommitRefused, DestinationExists: a check said no; the job is aborted.
+            CommitRefused, DestinationExists, ConflictingJob: a check said no; the job is aborted.
             CommitIncomplete: committed, but not all is visible yet; call it again.
             JobNotRunning: it was aborted.
             OutcomeUnknown: it cannot be told.
@@ -356,10 +238,12 @@ class Job:
                 its record tells: call it again.
             TaskFailed: the job is one of `write`, in another process. Nothing was done.
         """
+        tasks = expected_of(expect)
+        results = results_of(results)
         self._check_at_home("committed")
         wanted = self._whole(results) if isinstance(results, Iterator) else results
         return self._ended("committed") or self._reported(
-            lambda: self._committer().commit_job(wanted, expect)
+            lambda: self._committer().commit_job(wanted, tasks)
         )
 
     def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
@@ -381,7 +265,14 @@ class Job:
         return refuse()
 
     def abort(self) -> JobReport:
-        """Make sure that nothing of the job is visible, now or later. Repeatable.
+        """Make sure that nothing of the job is visible, now or later. Repeatable, by anyone::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> job.abort().outcome
+            'aborted'
+
+        Returns:
+            What became of the job.
 
         Raises:
             JobNotRunning: it is committed.
@@ -398,11 +289,137 @@ class Job:
         while nothing else of it changes. For the process that drives a job of `start` which may be
         silent for hours; `write` and the Spark faces do it themselves.
 
+        ``with start(...) as job:`` does it as well.
+
         Returns:
-            What ends it; call it when the job has ended. Never blocks.
+            A function that stops it; call it when the job has ended. Never blocks.
         """
         sign = SignOfLife(self._committer().runtime, self._started)
         return wiring.pool.every(ALIVE_SECONDS, sign.give)
+
+    def __enter__(self) -> Job:
+        """Begin a block at whose end the job is over, one way or the other::
+
+            >>> with mc.start("s3://bucket/table") as job:
+            ...     with job.task(1) as task, task.open("a.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            ...     report = job.commit([task.result])
+            >>> report.outcome
+            'committed'
+
+        The block commits the job itself, by `commit`. When it is left
+
+        * after a commit or an abort, nothing more is done. A commit that raised `CommitIncomplete`
+          is one: the job is decided, and is never aborted;
+        * by an exception, Ctrl-C included: the job is aborted, and the exception goes on. What the
+          abort has to say is a note on it;
+        * normally, with nothing committed: the job is aborted, with a warning in the log, and
+          nothing is raised. If the abort fails, its error is raised;
+        * and another process has committed the job: it stays committed, nothing is raised. Where
+          it cannot be told, `OutcomeUnknown` is;
+        * in a forked child: nothing is done, and `TaskFailed` is raised if the child leaves it
+          without an exception.
+
+        Inside the block the job is kept alive, as by `keep_alive`.
+
+        Raises:
+            MagicError: this handle did not start the job (`attach`, a pickle, `from_dict`): leaving
+                the block would abort what other processes are working on. Or it is entered a second
+                time, or is one of `write`.
+        """
+        if not self._starter or self._at_home or self._pid != os.getpid():
+            raise MagicError(
+                f"this handle has not started job {self.id!r}, and `with job:` would abort it when"
+                " the block is left",
+                hint="Use it without `with`, and call job.commit(...) or job.abort()",
+            )
+        if self._entered:
+            raise MagicError(
+                f"job {self.id!r} is used in one `with`, once",
+                hint="Start another: with magic_committer.start(...) as job:",
+            )
+        self._entered = True
+        self._end_life = self.keep_alive()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pid != os.getpid():
+            leaving.leave_alone(self, self._pid, error)
+            return
+        try:
+            if error is None:
+                leaving.abort_uncommitted(self)
+            elif not leaving.is_over(self) and not self._is_decided_by(error):
+                try:
+                    leaving.give_up(self, error)
+                except BaseException as interrupt:  # a second Ctrl-C
+                    interrupt.add_note(leaving.may_be_running(self))
+                    raise
+        finally:
+            self._end_life()
+
+    def _is_decided_by(self, error: BaseException) -> bool:
+        return isinstance(error, CommitIncomplete) and error.job_id == self.id
+
+    # Its way to other processes -------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as plain JSON values, for schedulers that pass those (Airflow's XCom)::
+
+            >>> import json
+            >>> text = json.dumps(mc.start("s3://bucket/table", job_id="nightly").to_dict())
+            >>> mc.Job.from_dict(json.loads(text))
+            <Job 'nightly' s3://bucket/table/ running>
+
+        It holds what a pickle holds, and no secret: keys, tokens and passwords in ``s3`` stay
+        behind; ``progress`` does, too. Asks nobody.
+
+        Raises:
+            MagicError: the job is one of `write`, and runs: it does not travel.
+        """
+        if self._at_home and self._state is State.RUNNING:
+            raise MagicError(self._does_not_travel(), hint=WrongProcess.hint)
+        return to_values(
+            TravellingJob(self._started, self._options, self._s3, self._state, self._outcome)
+        )
+
+    @classmethod
+    def from_dict(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        s3: S3Options | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
+    ) -> Job:
+        """The handle that `to_dict` described, in this process. Asks nobody, repeatable.
+
+        Args:
+            values: what `to_dict` gave, also after a way through JSON.
+            s3: the way to the store from here; None: as the dict says. Secrets are not in the dict:
+                they come from this process's environment, or from here.
+            options: sizes and numbers; None: as the dict says.
+            progress: told of long steps; called from this process's threads.
+
+        Raises:
+            WrongType: ``values`` is no dict; JSON text, say.
+            FormatError: a field is missing, unknown, of another type, or cannot be; or another
+                version of the library wrote it. The message names the field.
+        """
+        job = from_values(values)
+        return cls(
+            job.started,
+            options_of(options) if options is not None else job.options,
+            s3_of(s3) if s3 is not None else job.s3,
+            state=job.state,
+            outcome=job.outcome,
+            progress=progress,
+        )
 
     def _ended(self, *outcomes: str) -> JobReport | None:
         """The report of a job that this handle has seen to its end; raises if it was another end
@@ -432,7 +449,7 @@ class Job:
                 dest=self.dest,
                 mode=self._started.terms.mode,
                 outcome=self._outcome,
-                state=self.state,
+                state=self._state.value,
                 error=f"{type(error).__name__}: {error}",
             )
             raise
@@ -456,14 +473,5 @@ def _job(started: StartedJob, options: Options, s3: S3Options, state: State, out
     return Job(started, options, s3, state=state, outcome=outcome)
 
 
-def text_options(
-    mode: str, encoding: str | None, errors: str | None, newline: str | None
-) -> dict[str, str | None] | None:
-    """What a text file is made with; None for a binary one."""
-    if mode in ("wb", "xb"):
-        if encoding is not None or errors is not None or newline is not None:
-            raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")
-        return None
-    if mode in ("w", "x", "wt", "xt"):
-        return {"encoding": encoding, "errors": errors, "newline": newline}
-    raise ValueError(f"mode {mode!r}: a file of a job is written once, by 'wb' or 'w'")
+def _nothing() -> None:
+    """No sign of life is being given."""

@@ -26,7 +26,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, get_args
 
@@ -42,8 +42,10 @@ from magic_committer.options import (
     Track,
 )
 from magic_committer.paths import Destination, JobPaths
+from magic_committer.report import Decider as Decider
+from magic_committer.report import JobReport as JobReport
 from magic_committer.store import ChecksumAlgorithm, same_etag, same_time
-from magic_committer.strict import Reader, plain, read_document
+from magic_committer.strict import Reader, given_dict, plain, read_document
 
 # Limits and wire names ----------------------------------------------------------------------------
 
@@ -151,15 +153,6 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "conditional_writes": get_args(ConditionalWrites),
 }
 """What a job's terms may say."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decider:
-    """Who decided a job: for people who look, and for a driver that obeys another's decision."""
-
-    role: str
-    host: str
-    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +307,8 @@ class StartedJob:
         undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
             everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
         adopted: as of `JobRecord`.
+        said_mode: the mode as the caller of `start` wrote it ("overwrite"), for hints in his
+            words; "" where that is not known. Nothing goes by it.
     """
 
     id: str
@@ -324,6 +319,7 @@ class StartedJob:
     fence_etag: str
     undisturbed: bool
     adopted: str = ""
+    said_mode: str = ""
 
     @property
     def paths(self) -> JobPaths:
@@ -358,9 +354,11 @@ class TaskCommit:
     A task without files whose job takes results made no request: its ``key`` is "".
 
     Attributes:
+        job_uuid: the job that it belongs to.
+        task: the task's id. attempt: the attempt's name.
         key, etag: the attempt's `.pendingset`.
         pendingset_bytes: its size.
-        files, bytes: what the attempt wrote.
+        files: how many files the attempt wrote. bytes: how many bytes they have.
     """
 
     job_uuid: str
@@ -381,58 +379,12 @@ class TaskCommit:
         """The inverse of `to_dict`.
 
         Raises:
+            WrongType: ``values`` is no dict; JSON text, say.
             FormatError: a field is missing, unknown, or of another type.
         """
-        read = Reader(dict(values), "TaskCommit")
+        read = Reader(given_dict(values, "TaskCommit"), "TaskCommit")
         commit = cls(
             **{f.name: read.take(f.name, int if f.type == "int" else str) for f in fields(cls)}
         )
         read.nothing_left()
         return commit
-
-
-@dataclass(frozen=True, slots=True)
-class JobReport:
-    """What became of a job.
-
-    Attributes:
-        outcome: ``"committed"``, ``"aborted"``, or "" where it failed before its decision.
-        state: the record's last state that this process saw.
-        tasks, files, bytes: what the plan names.
-        filenames: the first 100 keys, in no order, each with a leading ``/`` as in `_SUCCESS`.
-        decider: set where another process decided the job and this one obeyed.
-        warnings: what did not succeed after the job was committed; its data is visible all
-            the same.
-        left_open: uploads of the job that could not be aborted, as ``key uploadId``.
-        unattributed: open uploads under the destination whose names tell no job: perhaps of killed
-            attempts with names that the user chose, perhaps another program's.
-        skipped: nothing was done, because the destination has data (Spark's mode ``ignore``).
-        statistics: Hadoop's ``iostatistics`` shape.
-        seconds: duration of the commit or abort.
-    """
-
-    job_id: str
-    uuid: str
-    dest: str
-    mode: str
-    outcome: str
-    state: str
-    tasks: int = 0
-    files: int = 0
-    bytes: int = 0
-    filenames: tuple[str, ...] = ()
-    decider: Decider | None = None
-    warnings: tuple[str, ...] = ()
-    left_open: tuple[str, ...] = ()
-    unattributed: int = 0
-    skipped: bool = False
-    error: str = ""
-    seconds: float = 0.0
-    statistics: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["decider"] = plain(self.decider) if self.decider else None
-        values["state"] = str(self.state)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

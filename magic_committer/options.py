@@ -17,9 +17,23 @@ from magic_committer.errors import OptionError
 from magic_committer.pool import THREADS_MAX
 from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
 
+__all__ = [
+    "Accept",
+    "ChecksumAlgorithm",
+    "ChecksumOption",
+    "ConditionalWrites",
+    "Encryption",
+    "EtagForm",
+    "Mode",
+    "Options",
+    "S3Options",
+    "Track",
+]
+
 MiB = 1024**2
 
 Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]
+"""The modes, in the library's own words; `modes` knows Spark's."""
 EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
 """Modes that exclude each other."""
 BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
@@ -266,14 +280,15 @@ class S3Options:
         _in_range("connections_max", self.connections_max, 1, 4096)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self._travelling().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.travelling().items())
         return f"S3Options({shown})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Secrets stay behind (also for copy and for every library that pickles jobs to workers).
-        return (_s3_options, (self._travelling(),))
+        return (_s3_options, (self.travelling(),))
 
-    def _travelling(self) -> dict[str, Any]:
+    def travelling(self) -> dict[str, Any]:
+        """Its fields without the secrets: what other processes are told."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         url = self.endpoint_url
         if url and "@" in url:

@@ -47,6 +47,7 @@ from magic_committer.elements import (
     magic_element_index,
     shown,
     split_key,
+    url_text,
 )
 from magic_committer.errors import PathError
 from magic_committer.store import KEY_BYTES_MAX
@@ -94,10 +95,9 @@ def parse_url(url: str) -> Location:
     """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL; nothing in it is percent-decoded.
 
     Raises:
-        PathError: another scheme, no bucket, a bucket name that cannot be one, or a key with
-            characters that S3's listings cannot carry.
+        WrongType: no text. PathError: another scheme, no bucket, or characters that cannot be.
     """
-    match = _URL.match(url) if isinstance(url, str) else None
+    match = _URL.match(url_text(url))
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
         raise PathError(f"not an S3 URL: {scheme}", hint="Write s3://bucket/path")

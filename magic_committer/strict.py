@@ -4,14 +4,14 @@ known is refused, for it may be one that must not be dropped.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import orjson
 
-from magic_committer.errors import FormatError
+from magic_committer.errors import FormatError, WrongType
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -27,6 +27,23 @@ def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise FormatError(source, "", "is not a JSON object")
     return document
+
+
+def given_dict(values: object, what: str) -> dict[str, Any]:
+    """What a caller passed to ``from_dict``.
+
+    Raises:
+        WrongType: it is no dict. What it is, is not shown: it is long.
+    """
+    if isinstance(values, Mapping):
+        return dict(values)
+    text = isinstance(values, str | bytes)
+    raise WrongType(
+        f"{what}.from_dict takes a dict, not {type(values).__name__}",
+        hint=f"Read the JSON first: {what}.from_dict(json.loads(text))"
+        if text
+        else f"Pass what {what}.to_dict() gave",
+    )
 
 
 class Reader:

@@ -12,20 +12,17 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn, overload
 
-from magic_committer.errors import (
-    CommitIncomplete,
-    JobNotRunning,
-    MagicError,
-    TaskFailed,
-    WrongProcess,
-)
-from magic_committer.handles import Job, Task
+from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
+from magic_committer.handles import Job
 from magic_committer.job import JobReport
+from magic_committer.leaving import give_up, leave_alone, may_be_running
 from magic_committer.patience import cleaning_up
+from magic_committer.store import Attributes
+from magic_committer.task import BinaryMode, Task, TextMode
+from magic_committer.upload import TextUpload, UploadStream
 
 
 class Writing:
@@ -72,12 +69,52 @@ class Writing:
         """What the job came to, also when it failed; None inside ``with``."""
         return self.job.report
 
-    def open(self, name: str, mode: str = "wb", **options: Any) -> Any:
-        """As `Task.open`."""
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: BinaryMode = "wb",
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> UploadStream: ...
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: TextMode,
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> TextUpload: ...
+    def open(
+        self,
+        name: str,
+        mode: str = "wb",
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> UploadStream | TextUpload:
+        r"""Open a file for writing; it becomes visible when the block is left normally::
+
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
+            ...         _ = file.write("1,2,3\n")
+
+        Arguments, result and errors are those of `Task.open`.
+
+        Raises:
+            MagicError: outside of ``with``.
+        """
         if self._task is None:
             raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
-        opener: Callable[..., Any] = self._task.open
-        return opener(name, mode, **options)
+        return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
 
     def __enter__(self) -> Writing:
         if self._job is not None:
@@ -86,7 +123,7 @@ class Writing:
         self._job = self._start()
         self._task = self._job.task("0")
         self._end_life = self._job.keep_alive()
-        self._job.keep_at_home()
+        self._job._keep_at_home()
         return self
 
     def __exit__(
@@ -96,22 +133,12 @@ class Writing:
         trace: TracebackType | None,
     ) -> None:
         if self._pid != os.getpid():
-            self._leave_alone(error)
+            leave_alone(self.job, self._pid, error)
             return
         try:
             self._end(error)
         finally:
             self._end_life()
-
-    def _leave_alone(self, error: BaseException | None) -> None:
-        """A forked child has left ``with``: the job is its parent's."""
-        message = (
-            f"job {self.id!r} belongs to process {self._pid}, this is process {os.getpid()}: it was"
-            " neither committed nor aborted here"
-        )
-        if error is None:
-            raise TaskFailed(message, job_id=self.id, hint=WrongProcess.hint)
-        error.add_note(message)
 
     def _end(self, error: BaseException | None) -> None:
         assert self._task is not None
@@ -134,7 +161,7 @@ class Writing:
             with cleaning_up(error):
                 self._undo(error)
         except BaseException as interrupt:  # a second Ctrl-C
-            interrupt.add_note(_may_be_running(self.job))
+            interrupt.add_note(may_be_running(self.job))
             raise
 
     def _undo(self, error: BaseException) -> None:
@@ -145,44 +172,6 @@ class Writing:
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
-
-
-def give_up(job: Job, error: BaseException) -> None:
-    """Abort a job because of ``error``; what the abort has to say becomes a note on it. Not for
-    `CommitIncomplete`, which must never be aborted."""
-    if job.outcome in ("aborted", "reverted"):
-        return
-    if job.outcome == "committed" and not isinstance(error, Exception):
-        return  # Ctrl-C after the decision: it has been told how to finish it
-    with cleaning_up(error):
-        _abort(job, error)
-
-
-def _abort(job: Job, error: BaseException) -> None:
-    failed = job.report
-    try:
-        job.abort()
-        if not isinstance(error, Exception):
-            error.add_note(f"job {job.id!r} is aborted: nothing of it is visible")
-    except JobNotRunning as decided:
-        if decided.outcome == "committed":
-            error.add_note(
-                f"job {job.id!r} is committed all the same. Finish it:"
-                f" magic_committer.recover({job.dest!r}, {job.id!r})"
-            )
-    except MagicError as failure:
-        error.add_note(f"aborting job {job.id!r} failed too: {failure}")
-        error.add_note(_may_be_running(job))
-    if job.report is not None:
-        reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
-        job.report = replace(job.report, error=reason)
-
-
-def _may_be_running(job: Job) -> str:
-    return (
-        f"job {job.id!r} may be running still. This ends it, or says that it is committed:"
-        f" magic_committer.abort({job.dest!r}, {job.id!r})"
-    )
 
 
 def _nothing() -> None:

@@ -88,7 +88,7 @@ class Suite:
 
 
 SUITES = (
-    Suite("check", 80, ("tidy",), CHECK),
+    Suite("check", 90, ("tidy", "typing"), CHECK),
     Suite("unit", 130, ("unit", "tools", "recipes")),
     Suite("contract", 60, ("contract",)),
     Suite("fuzz", 110, ("fuzz",)),

@@ -21,7 +21,6 @@ from magic_committer.commit.upload_state import UploadName, UploadState, upload_
 from magic_committer.errors import (
     IncompleteJob,
     NotSupported,
-    OptionError,
     PathError,
     name_some,
 )
@@ -73,13 +72,7 @@ def expected(
 
     Raises:
         IncompleteJob: some are missing or surplus, or there is none. Nothing was decided.
-        OptionError: ``expect`` is neither a number nor a collection of ids.
     """
-    if isinstance(expect, bool | str | bytes):
-        raise OptionError(
-            f"expect={expect!r} is neither a number of tasks nor a list of their ids",
-            hint=f"Pass expect=[{expect!r}] for one task of that id, or a number",
-        )
     if expect is None:
         if tasks:
             return

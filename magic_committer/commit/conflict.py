@@ -52,6 +52,7 @@ from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
 from magic_committer.errors import ConflictingJob, DestinationExists, FormatError, NotFound
 from magic_committer.job import ObjectRef, StartedJob, State
+from magic_committer.modes import in_words_of
 from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.paths import Destination, JobPaths, is_hidden
 from magic_committer.pool import Outcome
@@ -281,10 +282,12 @@ def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:
 
 def destination_exists(job: StartedJob, key: str) -> DestinationExists:
     """The error of mode ``fail`` for data that is in the way."""
+    said = job.said_mode or job.terms.mode
+    replace = in_words_of(said, "replace")
     return DestinationExists(
-        f"mode {job.terms.mode!r}: {job.dest} holds data, e.g. {key}",
+        f"mode {said!r}: {job.dest} holds data, e.g. {key}",
         job_id=job.id,
-        hint="Use mode 'append' or 'replace', or another destination",
+        hint=f"Use mode 'append' or {replace!r}, or another destination",
     )
 
 

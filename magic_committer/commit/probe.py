@@ -36,6 +36,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.job import JOB_METADATA, TOKEN_METADATA, ObjectRef
+from magic_committer.modes import in_both
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.paths import JobPaths
 from magic_committer.runtime import Runtime
@@ -284,8 +285,8 @@ def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
             hint="Nothing was started. Let the proxy pass x-amz-meta- headers on as they are;"
             " magic-committer doctor PATH asks again",
         )
-    lost = [repr(mode) for mode in get_args(Mode) if mode in FAILING]
-    left = [repr(mode) for mode in get_args(Mode) if mode not in FAILING]
+    lost = [in_both(mode) for mode in get_args(Mode) if mode in FAILING]
+    left = [in_both(mode) for mode in get_args(Mode) if mode not in FAILING]
     return ConditionsNotSupported(
         f"the store of bucket {runtime.store.bucket!r} does not keep If-None-Match on"
         f" CompleteMultipartUpload: it {how}",

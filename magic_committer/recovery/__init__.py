@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from magic_committer import wiring
+from magic_committer.arguments import options_of, s3_of
 from magic_committer.commit import records
 from magic_committer.errors import JobNotFound
 from magic_committer.job import JobReport
@@ -33,6 +34,7 @@ from magic_committer.recovery.values import (
     Age,
     CleanupReport,
     FoundJob,
+    JobKind,
     Recovery,
     seconds,
 )
@@ -40,9 +42,11 @@ from magic_committer.runtime import ProgressFunction, Runtime, no_progress
 
 __all__ = [
     "Adoption",
+    "Age",
     "CleanupReport",
     "FoundJob",
     "GivenUp",
+    "JobKind",
     "Recovery",
     "abort",
     "adopt",
@@ -290,7 +294,7 @@ def cleanup(
         forget_given=forget_given,
         finish=finish,
     )
-    options = options if options is not None else Options()
+    options = options_of(options)
     return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
 
 
@@ -298,5 +302,4 @@ def _reach(
     dest: str, s3: S3Options | None, progress: ProgressFunction
 ) -> tuple[Runtime, Destination]:
     destination = Destination.parse(dest)
-    s3 = s3 if s3 is not None else S3Options()
-    return wiring.runtime_for(destination.bucket, s3, progress), destination
+    return wiring.runtime_for(destination.bucket, s3_of(s3), progress), destination

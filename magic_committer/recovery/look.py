@@ -55,7 +55,7 @@ from magic_committer.paths import (
     Destination,
     JobPaths,
 )
-from magic_committer.recovery.values import NAMED_MAX, FoundJob, Kind, age_of, words
+from magic_committer.recovery.values import NAMED_MAX, FoundJob, JobKind, age_of, words
 from magic_committer.runtime import Runtime
 from magic_committer.store import ObjectInfo
 
@@ -326,7 +326,7 @@ def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJ
     listing = Listing(runtime, directory)
     measured = measure(runtime, listing)
     ours = measured.ours or with_token(runtime, directory)
-    kind: Kind = "litter" if ours else "hadoop"
+    kind: JobKind = "litter" if ours else "hadoop"
     would = (
         "nothing: its job is over; cleanup takes what it left"
         if ours

@@ -23,7 +23,7 @@ __all__ = [
     "Age",
     "CleanupReport",
     "FoundJob",
-    "Kind",
+    "JobKind",
     "Recovery",
     "age_of",
     "seconds",
@@ -38,7 +38,7 @@ so long. A request that is late executes within 15 minutes (Signature V4)."""
 NAMED_MAX = 100
 """Keys that a report names of each kind."""
 
-Kind = Literal["ours", "hadoop", "litter", "unreadable"]
+JobKind = Literal["ours", "hadoop", "litter", "unreadable"]
 """Of a job's directory: with a record; of Hadoop's committer (no record, no token of ours); without
 a record but with tokens of ours; with a record that this version cannot read."""
 
@@ -91,7 +91,7 @@ class FoundJob:
 
     id: str
     dest: str
-    kind: Kind
+    kind: JobKind
     uuid: str = ""
     state: str = "absent"
     outcome: str = ""

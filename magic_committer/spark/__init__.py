@@ -31,7 +31,8 @@ except ImportError as error:
         name="pyspark",
     ) from error
 
+from magic_committer.spark.driver import SaveMode
 from magic_committer.spark.frame import write_dataframe
-from magic_committer.spark.partitions import write_partitions
+from magic_committer.spark.partitions import WriteRows, write_partitions
 
-__all__ = ["write_dataframe", "write_partitions"]
+__all__ = ["SaveMode", "WriteRows", "write_dataframe", "write_partitions"]

@@ -18,20 +18,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pyspark import InheritableThread, SparkContext
 
 from magic_committer import wiring
 from magic_committer.api import start
+from magic_committer.arguments import options_of, s3_of
 from magic_committer.commit.conflict import existing
-from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
+from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.handles import Job
 from magic_committer.job import JobReport, State, TaskCommit
+from magic_committer.leaving import give_up
+from magic_committer.modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer.options import Mode, Options, S3Options
 from magic_committer.paths import Destination
 from magic_committer.runtime import ProgressFunction
-from magic_committer.writing import give_up
 
 logger = logging.getLogger("magic_committer")
 
@@ -44,15 +46,8 @@ CANCEL_SECONDS = 10.0
 
 IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
-MODES: dict[str, Mode] = {
-    "append": "append",
-    "error": "fail",
-    "errorifexists": "fail",
-    "ignore": "fail",
-    "overwrite": "replace",
-    "overwrite_partitions": "replace_partitions",
-}
-"""Spark's words, and the mode of the job. With ``ignore``, finding data is not an error."""
+SaveMode = Mode | SparkMode | IgnoreMode
+"""What Spark's calls take for a mode: both vocabularies (`modes`)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ class Order:
     """What the user asked for, whichever face was used."""
 
     dest: str
-    mode: str
+    mode: SaveMode
     exclusive: bool
     mark_success: bool
     s3: S3Options | None
@@ -68,15 +63,21 @@ class Order:
     progress: ProgressFunction
 
     def __post_init__(self) -> None:
-        if self.mode in MODES:
-            return
-        raise OptionError(f"mode {self.mode!r} is unknown; there are {', '.join(MODES)}")
+        mode_of(self.mode, ignore=True)
+        s3_of(self.s3)
+        options_of(self.options)
+        Destination.parse(self.dest)
+
+    @property
+    def ignores(self) -> bool:
+        """Whether finding data is no error: then nothing is done."""
+        return is_ignore(self.mode)
 
     def start(self) -> Job:
         """Start the job."""
         return start(
             self.dest,
-            mode=MODES[self.mode],
+            mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
             accept="results",
             track="memory",
             exclusive=self.exclusive,
@@ -89,7 +90,7 @@ class Order:
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
-        runtime = wiring.runtime_for(dest.bucket, self.s3 or S3Options(), self.progress)
+        runtime = wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
 
@@ -104,7 +105,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
     Raises:
         What ``run_tasks`` raises, and what `start` and `Job.commit` raise.
     """
-    if order.mode == "ignore" and order.finds_data():
+    if order.ignores and order.finds_data():
         return _skipped(order)
     try:
         job = order.start()
@@ -120,7 +121,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
         finally:
             end_life()
     except DestinationExists:
-        if order.mode == "ignore":  # the data came after our first look
+        if order.ignores:  # the data came after our first look
             return _skipped(order)
         raise
 
@@ -132,7 +133,7 @@ def _skipped(order: Order) -> JobReport:
         job_id="",
         uuid="",
         dest=dest,
-        mode=MODES[order.mode],
+        mode=mode_of(order.mode, ignore=True),
         outcome="",
         state=str(State.ABSENT),
         skipped=True,

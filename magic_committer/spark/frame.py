@@ -19,22 +19,25 @@ from io import BytesIO
 from itertools import chain
 from typing import Any
 
+from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
-from magic_committer.errors import OptionError
-from magic_committer.handles import Job, Task
+from magic_committer.errors import OptionError, WrongType
+from magic_committer.handles import Job
 from magic_committer.job import JobReport, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
+    SaveMode,
     run_action,
     warn_of_idle_kill,
     write_job,
 )
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
+from magic_committer.task import Task
 
 FORMATS_BUILT = ("parquet",)
 """Formats that this release has; the others raise and name these."""
@@ -48,7 +51,7 @@ def write_dataframe(
     df: DataFrame,
     dest: str,
     format: str = "parquet",
-    mode: str = "error",
+    mode: SaveMode = "error",
     *,
     writer_options: Mapping[str, Any] | None = None,
     s3: S3Options | None = None,
@@ -69,8 +72,11 @@ def write_dataframe(
         df: any DataFrame, of classic Spark or of Spark Connect, but not a stream.
         dest: ``s3://bucket/prefix``.
         format: ``"parquet"``.
-        mode: ``"error"``: raise if the destination has data. ``"append"``: write beside it.
-            ``"ignore"``: then do nothing, and say so in ``report.skipped``.
+        mode: what is done where there is data. ``"error"`` or ``"errorifexists"``: raise.
+            ``"append"``: write beside it. ``"overwrite"``: replace all of it.
+            ``"overwrite_partitions"``: replace the partitions that are written. ``"ignore"``: do
+            nothing, and say so in ``report.skipped``. The words of `magic_committer.start` are
+            understood too; all in any case.
         writer_options: for `pyarrow.parquet.ParquetWriter`, e.g. ``{"compression": "zstd"}``.
         s3: the way to the store. Its secrets do not travel to executors: there the environment,
             a profile or an instance role supplies them.
@@ -81,12 +87,15 @@ def write_dataframe(
         What became of the job.
 
     Raises:
+        WrongType: ``df`` is an RDD, which `write_partitions` takes, or no DataFrame of Spark's;
+            ``dest`` is a `Path`, and the like. Nothing was started.
         OptionError: a format or mode that is not built, a stream, columns that a file cannot hold.
         What PySpark or pyarrow raises for a type that Arrow or the format does not have, or for
             wrong ``writer_options``: nothing was started.
         What Spark raises if a partition fails for good: the job is aborted.
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
+    _refuse_other_than_frame(df)
     if format not in FORMATS_BUILT:
         raise OptionError(
             f"format {format!r} is not built yet; there is {', '.join(FORMATS_BUILT)}"
@@ -113,6 +122,19 @@ def write_dataframe(
         return results, tasks
 
     return write_job(order, run_tasks)
+
+
+def _refuse_other_than_frame(df: object) -> None:
+    if isinstance(df, DataFrame) or hasattr(df, "mapInArrow"):
+        return
+    rdd = isinstance(df, RDD)
+    raise WrongType(
+        f"write_dataframe takes a DataFrame of Spark's, not {'an RDD' if rdd else type(df)!s}",
+        hint="Call write_partitions(rdd, dest, fn), whose fn writes the files; or make a DataFrame:"
+        " rdd.toDF()"
+        if rdd
+        else "Make one: spark.createDataFrame(rows)",
+    )
 
 
 def _refuse_unwritable(df: DataFrame) -> None:

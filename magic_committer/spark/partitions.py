@@ -5,33 +5,38 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pyspark import RDD
+from pyspark.sql import DataFrame
 
-from magic_committer.handles import Job, Task
+from magic_committer.errors import WrongType
+from magic_committer.handles import Job
 from magic_committer.job import JobReport, TaskCommit
 from magic_committer.options import Options, S3Options
 from magic_committer.runtime import ProgressFunction, no_progress
 from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
+    SaveMode,
     run_action,
     warn_of_idle_kill,
     write_job,
 )
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
+from magic_committer.task import Task
 
-WriteRows = Callable[[Task, Iterable[Any]], object]
+Row = TypeVar("Row")
+WriteRows = Callable[[Task, Iterable[Row]], object]
 """The user's function: writes the rows of one partition into files of a task."""
 
 
 def write_partitions(
-    rdd: RDD[Any],
+    rdd: RDD[Row],
     dest: str,
-    fn: WriteRows,
+    fn: WriteRows[Row],
     *,
-    mode: str = "error",
+    mode: SaveMode = "error",
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
@@ -55,8 +60,11 @@ def write_partitions(
             apart. ``unique=True`` puts the job's UUID in: then jobs do not meet either, and what a
             killed task leaves is swept. What ``fn`` returns is ignored; if it raises, Spark runs
             the partition again.
-        mode: ``"error"``: raise if the destination has data. ``"append"``: write beside it.
-            ``"ignore"``: then do nothing, and say so in ``report.skipped``.
+        mode: what is done where there is data. ``"error"`` or ``"errorifexists"``: raise.
+            ``"append"``: write beside it. ``"overwrite"``: replace all of it.
+            ``"overwrite_partitions"``: replace the partitions that are written. ``"ignore"``: do
+            nothing, and say so in ``report.skipped``. The words of `magic_committer.start` are
+            understood too; all in any case.
         s3: the way to the store. Its secrets do not travel to executors: there the environment,
             a profile or an instance role supplies them.
         options, progress, exclusive, mark_success: as for `magic_committer.start`. ``progress`` is
@@ -66,10 +74,13 @@ def write_partitions(
         What became of the job.
 
     Raises:
-        TypeError: ``fn`` is a generator or a coroutine, whose body would never run.
+        WrongType: ``rdd`` is a DataFrame, which `write_dataframe` takes; ``dest`` is a `Path`, and
+            the like. TypeError: ``fn`` is a generator or a coroutine, whose body would never run.
+            Nothing was started.
         Whatever Spark raises if a partition fails for good: the job is aborted.
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
+    _refuse_other_than_rdd(rdd)
     _refuse_lazy_function(fn)
     order = Order(dest, mode, exclusive, mark_success, s3, options, progress)
     warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
@@ -88,7 +99,7 @@ class PartitionWriter:
     """Runs in a Spark task. A class, so that what travels is its two fields and nothing else."""
 
     job: Job
-    fn: WriteRows
+    fn: WriteRows[Any]
 
     def __call__(self, rows: Iterable[Any]) -> list[str]:
         task = spark_attempt(self.job)
@@ -99,7 +110,20 @@ class PartitionWriter:
         return [to_message(task)]
 
 
-def _refuse_lazy_function(fn: WriteRows) -> None:
+def _refuse_other_than_rdd(rdd: object) -> None:
+    frame = isinstance(rdd, DataFrame)
+    if not frame and hasattr(rdd, "mapPartitions"):
+        return
+    raise WrongType(
+        f"write_partitions takes an RDD, not {'a' if frame else type(rdd).__name__}"
+        + (" DataFrame" if frame else ""),
+        hint="Call write_dataframe(df, dest), which is some four times as fast; or pass df.rdd"
+        if frame
+        else "Make one: spark.sparkContext.parallelize(rows)",
+    )
+
+
+def _refuse_lazy_function(fn: WriteRows[Any]) -> None:
     """Say at once what a task would say later."""
     lazy = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_lazy(fn) for is_lazy in lazy):

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pyspark import TaskContext
 
 from magic_committer.errors import MagicError
-from magic_committer.handles import Job, Task
+from magic_committer.handles import Job
 from magic_committer.job import TaskCommit
+from magic_committer.task import Task
 
 
 def spark_attempt(job: Job) -> Task:
@@ -24,7 +25,7 @@ def spark_attempt(job: Job) -> Task:
     context = TaskContext.get()
     if context is None:
         raise MagicError("this is not a Spark task")
-    return job.sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
+    return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
 
 
 def to_message(task: Task) -> str:

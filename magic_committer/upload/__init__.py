@@ -36,15 +36,15 @@ pool and store, ``stream`` is the file.
 
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
-from magic_committer.upload.sender import State
+from magic_committer.upload.sender import FileState
 from magic_committer.upload.stream import TextUpload, UploadStream
 
 __all__ = [
     "Block",
     "BlockSource",
+    "FileState",
     "FinishedUpload",
     "PartLedger",
-    "State",
     "TextUpload",
     "UploadStream",
     "capacity",

@@ -61,7 +61,7 @@ it is broken off. Uploads are aborted after that, as long as the store answers."
 _log = logging.getLogger("magic_committer")
 
 
-class State(StrEnum):
+class FileState(StrEnum):
     """Where a file that is being written stands."""
 
     OPEN = "open"
@@ -71,12 +71,12 @@ class State(StrEnum):
     ABORTED = "aborted"
 
 
-MOVES: dict[State, frozenset[State]] = {
-    State.OPEN: frozenset({State.CLOSING, State.FAILED, State.ABORTED}),
-    State.CLOSING: frozenset({State.PENDING, State.FAILED, State.ABORTED}),
-    State.PENDING: frozenset(),
-    State.FAILED: frozenset(),
-    State.ABORTED: frozenset(),
+MOVES: dict[FileState, frozenset[FileState]] = {
+    FileState.OPEN: frozenset({FileState.CLOSING, FileState.FAILED, FileState.ABORTED}),
+    FileState.CLOSING: frozenset({FileState.PENDING, FileState.FAILED, FileState.ABORTED}),
+    FileState.PENDING: frozenset(),
+    FileState.FAILED: frozenset(),
+    FileState.ABORTED: frozenset(),
 }
 """From which state to which. The last three are ends, and only ``PENDING`` publishes anything."""
 
@@ -96,7 +96,7 @@ class PartSender:
         statistics: Statistics | None = None,
     ) -> None:
         self.key = key
-        self.state = State.OPEN
+        self.state = FileState.OPEN
         self.told = False  # others may know of the upload: it is aborted by `abort_told`
         self._abort_told = abort_told
         self._runtime = runtime
@@ -144,7 +144,7 @@ class PartSender:
         """Parts handed to the pool and not yet collected."""
         return len(self._flying)
 
-    def move(self, to: State) -> None:
+    def move(self, to: FileState) -> None:
         """Go on to ``to``; ValueError where `MOVES` does not say so."""
         if to not in MOVES[self.state]:
             raise ValueError(f"{self.url} is {self.state}: it cannot become {to}")
@@ -194,7 +194,7 @@ class PartSender:
 
     def finish(self) -> None:
         """The file is pending: from here on the upload is its attempt's."""
-        self.move(State.PENDING)
+        self.move(FileState.PENDING)
         self._settle()
 
     def abort(self) -> None:
@@ -235,11 +235,11 @@ class PartSender:
         Args:
             seconds: how long to wait for what is in flight.
         """
-        if not self.ours or self.state is State.PENDING:  # interrupted as `finish` ended
+        if not self.ours or self.state is FileState.PENDING:  # interrupted as `finish` ended
             return
-        if self.state in (State.OPEN, State.CLOSING):
+        if self.state in (FileState.OPEN, FileState.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
-            self.state = State.ABORTED
+            self.state = FileState.ABORTED
         self._stopped = True
         self._break_off(seconds)
         try:

@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magic_committer import checksum as checksums
-from magic_committer.errors import UploadFailed
+from magic_committer.errors import UploadFailed, WrongType
 from magic_committer.options import Options
 from magic_committer.patience import cleaning_up
 from magic_committer.runtime import Runtime
@@ -23,7 +23,12 @@ from magic_committer.stats import Statistics
 from magic_committer.store import Attributes, CreatedUpload
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
-from magic_committer.upload.sender import PartSender, State
+from magic_committer.upload.sender import FileState, PartSender
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
+else:
+    Buffer = object
 
 
 def _nothing(*_: object) -> None:
@@ -115,7 +120,7 @@ class UploadStream(io.BufferedIOBase):
         return self._sender.url
 
     @property
-    def state(self) -> State:
+    def state(self) -> FileState:
         """Where the file stands. In a forked child that is what it was at the fork."""
         return self._sender.state
 
@@ -126,9 +131,9 @@ class UploadStream(io.BufferedIOBase):
         the finalizers of foreign wrappers leave it alone."""
         if not self._sender.ours:
             return True
-        if self.state is State.FAILED:
+        if self.state is FileState.FAILED:
             return self._failure_told_by_close
-        return self.state is not State.OPEN
+        return self.state is not FileState.OPEN
 
     def readable(self) -> bool:
         return False
@@ -148,7 +153,7 @@ class UploadStream(io.BufferedIOBase):
         """Nothing: only closing makes anything last. Raises what `write` would."""
         self._check_open()
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: Buffer, /) -> int:
         """Copy any buffer's bytes, in C order; the buffer may be used again at once.
 
         Waits while ``parts_in_flight`` parts are being sent and a block is full.
@@ -161,11 +166,11 @@ class UploadStream(io.BufferedIOBase):
                 The upload was aborted; so say all later calls, `close` included.
             WrongProcess: this is a forked child of the process that opened it. Nothing was sent.
             ValueError: the file is closed.
-            TypeError: ``data`` has no buffer.
+            WrongType: ``data`` is text, or has no buffer. Nothing was written; go on.
             Exception: what ``before_block`` raised.
         """
         self._check_open()
-        view = _flat(data)
+        view = _flat(data, self.name)
         try:
             self._ledger.require(len(view))
             taken = 0
@@ -176,7 +181,7 @@ class UploadStream(io.BufferedIOBase):
             raise
         return len(view)
 
-    def writelines(self, lines: Iterable[Any], /) -> None:
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
         """`write` each."""
         self._sender.check_process()
         super().writelines(lines)
@@ -190,12 +195,12 @@ class UploadStream(io.BufferedIOBase):
             Exception: what ``before_block`` or ``on_close`` raised.
         """
         self._sender.check_process()
-        if self.state is State.FAILED and self._failure is not None:
+        if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise self._failure
         if self.closed:
             return
-        self._sender.move(State.CLOSING)
+        self._sender.move(FileState.CLOSING)
         try:
             if self._ledger.owes_a_part:
                 self._hand_over()
@@ -220,11 +225,11 @@ class UploadStream(io.BufferedIOBase):
             WrongProcess: as `write`.
         """
         self._sender.check_process()
-        if self.state is State.PENDING:
+        if self.state is FileState.PENDING:
             return
         self._failure_told_by_close = True
-        if self.state in (State.OPEN, State.CLOSING):
-            self._sender.move(State.ABORTED)
+        if self.state in (FileState.OPEN, FileState.CLOSING):
+            self._sender.move(FileState.ABORTED)
         self._end()
 
     def __enter__(self) -> UploadStream:
@@ -251,9 +256,9 @@ class UploadStream(io.BufferedIOBase):
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
         # instructions: no lock, no I/O, no thread started.
         sender: PartSender | None = self.__dict__.get("_sender")
-        if sender is None or self.closed or sender.state is State.FAILED:
+        if sender is None or self.closed or sender.state is FileState.FAILED:
             return
-        sender.move(State.ABORTED)
+        sender.move(FileState.ABORTED)
         self._pool.later(partial(_abort_dropped, sender, self._on_abort))
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
@@ -320,8 +325,11 @@ class UploadStream(io.BufferedIOBase):
     def _fail(self, error: BaseException) -> None:
         """End the file by ``error``, which the caller raises. Whatever it was, bytes may be missing
         in the middle, so that the file can never be closed well."""
-        if self.state in (State.OPEN, State.CLOSING):  # a hook may have aborted, then raised
-            self._sender.move(State.FAILED)
+        if self.state in (
+            FileState.OPEN,
+            FileState.CLOSING,
+        ):  # a hook may have aborted, then raised
+            self._sender.move(FileState.FAILED)
         if isinstance(error, Exception):
             self._failure = error
         else:  # KeyboardInterrupt and the like are raised once; later calls tell of it
@@ -368,11 +376,18 @@ class TextUpload(io.TextIOWrapper):
     # of its mistake late (`write`), or never (`close`: its file counts as closed there).
 
     def write(self, text: str, /) -> int:
-        """As every text file's. Raises what `UploadStream.write` would."""
+        """As every text file's. Raises what `UploadStream.write` would; WrongType for bytes."""
         self._stream.check_process()
+        if not isinstance(text, str):
+            raise WrongType(
+                f"{self._stream.name} is a file of text, and takes no {_kind(text)}",
+                hint="Open it with mode 'wb' for bytes; or write text.decode()"
+                if isinstance(text, bytes | bytearray)
+                else "Write str(...) of it; or open the file with mode 'wb' for bytes",
+            )
         return super().write(text)
 
-    def writelines(self, lines: Iterable[Any], /) -> None:
+    def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
         """`write` each."""
         self._stream.check_process()
         super().writelines(lines)
@@ -418,11 +433,26 @@ def _abort_dropped(sender: PartSender, on_abort: Callable[[], None]) -> None:
         on_abort()
 
 
-def _flat(data: Any) -> memoryview:
+def _flat(data: Buffer, name: str) -> memoryview:
     """The bytes of any buffer as one row; copies only what does not lie in C order."""
-    view = memoryview(data)
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise WrongType(
+            f"{name} is a file of bytes, and takes no {_kind(data)}",
+            hint="Open it with mode 'w' for text; or write text.encode()"
+            if isinstance(data, str)
+            else "Write bytes, or what has a buffer: bytearray, memoryview, array, numpy, pyarrow",
+        ) from None
     if view.nbytes == 0:
         return memoryview(b"")
     if not view.c_contiguous:
         return memoryview(view.tobytes())
     return pickle.PickleBuffer(view).raw()
+
+
+def _kind(data: object) -> str:
+    """What was to be written, without its content: that may not be for logs."""
+    if isinstance(data, str | bytes | bytearray):
+        return f"{type(data).__name__} (of {len(data):,})"
+    return type(data).__name__

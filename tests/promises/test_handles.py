@@ -139,7 +139,7 @@ def test_two_fail_jobs_exclude_each_other(s3: MemoryStore) -> None:
     assert mc.start(DEST, mode="fail").state == "running"
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "overwrite"}, {"accept": "result"}, {"track": "S3"}])
+@pytest.mark.parametrize("wrong", [{"mode": "overwrit"}, {"accept": "result"}, {"track": "S3"}])
 def test_a_misspelt_term_is_refused_before_any_request(
     s3: MemoryStore, wrong: dict[str, str]
 ) -> None:
@@ -235,9 +235,9 @@ def test_text_binary_and_wrong_modes(s3: MemoryStore) -> None:
             text.write("x")
         for mode in ("r", "a", "wb+", "rb", "q"):
             with pytest.raises(ValueError, match="written once"):
-                job.open("d", mode)
+                job.open("d", mode)  # type: ignore[call-overload]
         with pytest.raises(ValueError, match="encoding"):
-            job.open("d", "wb", encoding="utf-8")
+            job.open("d", "wb", encoding="utf-8")  # type: ignore[call-overload]
     assert visible(s3) == {"t/a.txt": "grün\n".encode(), "t/b.txt": b"gr\xfcn\n", "t/c.bin": b"x"}
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import TaskFailed, WrongProcess
+from magic_committer.leaving import give_up
 from magic_committer.memory import MemoryStore, Request
-from magic_committer.writing import give_up
 from tests.promises.hands import DEST, control, visible
 
 

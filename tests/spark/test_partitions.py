@@ -91,7 +91,7 @@ def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("mode", ["error", "errorifexists"])
-def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: str) -> None:
+def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: Any) -> None:
     """Where there is data, mode `error` raises before any task runs, and leaves all as it was."""
     lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old.csv", Body=b"old")
     with pytest.raises(mc.DestinationExists, match=r"old\.csv"):
@@ -110,11 +110,11 @@ def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) 
     assert lake.data() == found == {"part-0.csv": lines(range(4))}
 
 
-@pytest.mark.parametrize("mode", ["replace", "fail", "Append"])
-def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: str) -> None:
-    """A mode that Spark does not know is an error that names those that there are; nothing is
-    written."""
-    with pytest.raises(ValueError, match="append, error, errorifexists, ignore, overwrite"):
+@pytest.mark.parametrize("mode", ["overwrit", "update", ""])
+def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: Any) -> None:
+    """A mode that nobody knows is an error that names those that there are; nothing is written."""
+    known = "append, error, errorifexists, overwrite, overwrite_partitions, ignore, fail"
+    with pytest.raises(ValueError, match=known):
         write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
     assert lake.is_untouched()
 

@@ -11,7 +11,8 @@ from tools.suites import SUITES
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
-"""Beyond these hides a second idea."""
+"""Beyond these hides a second idea. A function's docstring is not counted: what its users must be
+told is as long as it is."""
 
 FOREIGN = ("tests/golden/", "LICENSE")
 """Not our words: what other programs wrote, kept to the byte."""
@@ -36,7 +37,8 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def test_files_and_functions_hold_one_idea() -> None:
-    """No module of the library is longer than 500 lines, no function longer than 70."""
+    """No module of the library is longer than 500 lines, no function longer than 70,
+    without its docstring."""
     long = []
     for file in package_files():
         name = file.relative_to(ROOT)
@@ -45,12 +47,19 @@ def test_files_and_functions_hold_one_idea() -> None:
             long.append(f"{name}: {lines} lines")
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, FUNCTIONS):
-                lines = (node.end_lineno or 0) - node.lineno + 1
+                lines = (node.end_lineno or 0) - node.lineno + 1 - docstring_lines(node)
                 if lines > FUNCTION_LINES_MAX:
                     long.append(
                         f"{file.relative_to(ROOT)}:{node.lineno}: {node.name}: {lines} lines"
                     )
     assert not long, "\n".join(long)
+
+
+def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How many lines a function's docstring has."""
+    if not ast.get_docstring(node):
+        return 0
+    return (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
 
 
 def test_every_test_says_what_it_claims() -> None:

@@ -10,17 +10,21 @@ import pytest
 from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 
 LAYERS = (
+    ("report",),  # below the errors, which carry it
     ("errors", "version", "patience"),
     # ports: what is asked of the world
     ("store", "pool"),
     # vocabulary: values; `runtime` bundles the ports into one
-    ("checksum documents elements fields formats job options paths runtime stats strict",),
+    (
+        "arguments checksum documents elements fields formats job job_json modes options paths"
+        " runtime stats strict",
+    ),
     # mechanisms, which do not know of each other, and adapters, which stand behind the ports
     ("upload", "commit", "s3", "memory memory_bucket"),
     ("committers",),
     # composition
     ("wiring",),
-    ("handles writing",),
+    ("handles leaving task writing",),
     ("api recovery",),
     # edges
     ("spark", "cli", "testing"),

@@ -531,8 +531,8 @@ def test_mode_fail_is_refused_where_complete_ignores_its_condition(served: Serve
     with pytest.raises(mc.ConditionsNotSupported) as caught:
         mc.start(DEST, mode="fail")
     assert "If-None-Match on CompleteMultipartUpload: it ignores it" in str(caught.value)
-    assert "Modes 'fail', 'fail_partitions' do not work there" in str(caught.value)
-    assert "'append', 'replace', 'replace_partitions' do" in str(caught.value)
+    assert "Modes 'fail' (Spark: 'error'), 'fail_partitions' do not work there" in str(caught.value)
+    assert "'append', 'replace' (Spark: 'overwrite'), 'replace_partitions'" in str(caught.value)
     assert served.keys() == ()
     assert served.open_uploads() == ()
     assert mc.start(DEST, mode="append").state == State.RUNNING

@@ -16,7 +16,7 @@ import pytest
 
 from magic_committer.errors import WrongProcess
 from magic_committer.pool import ThreadPool
-from magic_committer.upload import State, TextUpload, UploadStream
+from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
 from tests.unit.uploading import BLOCK, LazyPool, World, failing
 
@@ -299,7 +299,7 @@ def test_nothing_is_remembered_of_ended_files() -> None:
     stream.close()
     other.abort()
     assert set(_unsettled) == before
-    assert (stream.state, other.state) == (State.PENDING, State.ABORTED)
+    assert (stream.state, other.state) == (FileState.PENDING, FileState.ABORTED)
 
 
 def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
@@ -325,6 +325,6 @@ def test_an_interruption_in_a_thread_of_the_pool_is_raised_once() -> None:
         stream.write(bytes(3 * BLOCK))
         stream.close()
     stream.abort()
-    assert stream.state is State.FAILED
+    assert stream.state is FileState.FAILED
     assert world.store.open_uploads() == ()
     assert stream._sender not in _unsettled

@@ -16,7 +16,7 @@ from magic_committer.store import (
     Part,
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
-from magic_committer.upload.sender import MOVES, State
+from magic_committer.upload.sender import MOVES, FileState
 
 TiB = 1024**4
 
@@ -161,7 +161,9 @@ def test_the_whole_checksum_is_that_of_all_bytes() -> None:
 def test_the_ends_are_ends() -> None:
     """The table of states has every state, and nothing leads out of an end or to pending but
     closing."""
-    assert set(MOVES) == set(State)
-    ends = {State.PENDING, State.FAILED, State.ABORTED}
+    assert set(MOVES) == set(FileState)
+    ends = {FileState.PENDING, FileState.FAILED, FileState.ABORTED}
     assert {state for state, targets in MOVES.items() if not targets} == ends
-    assert [s for s, targets in MOVES.items() if State.PENDING in targets] == [State.CLOSING]
+    assert [s for s, targets in MOVES.items() if FileState.PENDING in targets] == [
+        FileState.CLOSING
+    ]

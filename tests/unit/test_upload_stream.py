@@ -20,7 +20,7 @@ from magic_committer.memory import MemoryStore, Request
 from magic_committer.pool import Pool, ThreadPool
 from magic_committer.stats import PUT_PART
 from magic_committer.store import FileSlice, Part, PartBody, objects
-from magic_committer.upload import State, UploadStream, blocks
+from magic_committer.upload import FileState, UploadStream, blocks
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, options
 
@@ -141,7 +141,7 @@ def test_text_is_refused_and_harms_nothing(world: World) -> None:
     """``write("text")`` is a TypeError, as for every binary file, and the file goes on."""
     with world.open() as stream:
         with pytest.raises(TypeError):
-            stream.write("text")
+            stream.write("text")  # type: ignore[arg-type]
         stream.write(b"bytes")
     assert world.published() == b"bytes"
 
@@ -251,7 +251,7 @@ def test_a_failed_part_surfaces_and_leaves_nothing(
     with pytest.raises(UploadFailed, match=f"part {part} of s3://bucket/table/file") as caught:
         write_and_close()
     assert caught.value.__cause__ is error
-    assert stream.state is State.FAILED
+    assert stream.state is FileState.FAILED
     for _ in range(2):
         with pytest.raises(UploadFailed):
             stream.close()
@@ -341,7 +341,7 @@ def test_a_hook_may_abort_the_file_itself(world: World) -> None:
     stream = world.open(before_block=fence)
     with pytest.raises(RuntimeError, match="fenced"):
         stream.write(bytes(BLOCK))
-    assert stream.state is State.ABORTED
+    assert stream.state is FileState.ABORTED
     stream.close()
     world.assert_nothing_left()
 
@@ -397,7 +397,7 @@ def test_abort_leaves_nothing_at_every_stage(world: World, length: int) -> None:
     stream.abort()
     stream.abort()
     stream.close()
-    assert stream.state is State.ABORTED
+    assert stream.state is FileState.ABORTED
     assert world.store.requests["abort_upload"] == 1
     world.assert_nothing_left()
     with pytest.raises(ValueError, match="closed"):

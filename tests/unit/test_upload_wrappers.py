@@ -16,7 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from magic_committer.pool import ThreadPool
-from magic_committer.upload import State, TextUpload
+from magic_committer.upload import FileState, TextUpload
 from tests.unit.uploading import World
 
 
@@ -134,7 +134,7 @@ def _arrow(world: World) -> Callable[[bytes], int]:
     file = pyarrow.PythonFile(stream, mode="w")
     parquet.write_table(table, file)
     file.close()
-    assert stream.state is State.PENDING
+    assert stream.state is FileState.PENDING
     return lambda data: int(parquet.read_table(pyarrow.BufferReader(data)).num_rows)
 
 

@@ -16,8 +16,8 @@ from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.decide import Deciding, Prospect
 from magic_committer.committers.magic.follow import Follower
 from magic_committer.committers.magic.plain import open_plain
-from magic_committer.committers.magic.setup import setup_job
-from magic_committer.errors import OptionError
+from magic_committer.committers.magic.setup import join_job, setup_job
+from magic_committer.errors import JobExists, OptionError
 from magic_committer.job import JobReport, StartedJob, TaskCommit, Terms
 from magic_committer.options import Options
 from magic_committer.paths import Destination
@@ -52,9 +52,23 @@ class MagicCommitter:
         options: Options,
         blocks: BlockSource,
         job_id: str | None = None,
+        *,
+        said_mode: str = "",
+        join: bool = False,
     ) -> MagicCommitter:
-        """Start a job: see `setup.setup_job`."""
-        job = setup_job(_as_agreed(runtime, terms), dest, terms, job_id, options.commit_threads)
+        """Start a job: see `setup.setup_job`.
+
+        Args:
+            said_mode: the mode as the caller wrote it: see `StartedJob`.
+            join: take the job of that id that is there already: see `setup.join_job`.
+        """
+        agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
+        try:
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode)
+        except JobExists:
+            if not join or job_id is None:
+                raise
+            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode)
         return cls(runtime, job, options, blocks)
 
     def attempt(

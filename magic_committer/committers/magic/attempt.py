@@ -75,8 +75,7 @@ from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
 from magic_committer.stats import Statistics
 from magic_committer.store import Attributes, CreatedUpload
-from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
-from magic_committer.upload import State as FileState
+from magic_committer.upload import BlockSource, FileState, FinishedUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
 

@@ -16,6 +16,7 @@ from shlex import quote
 from typing import Any
 
 from magic_committer import stats
+from magic_committer.arguments import check_result
 from magic_committer.commit import records
 from magic_committer.commit.check import (
     PROBLEMS_MAX,
@@ -177,19 +178,10 @@ class Deciding:
                     hint="What lies on the store may hold attempts whose input was cut",
                 )
             return None
-        if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
-            raise OptionError(
-                f"commit takes a list of results, not {type(results).__name__}: {results!r:.200}",
-                hint="Pass [task.result]",
-            )
         wanted = list(results)
         tasks: set[str] = set()
         for result in wanted:
-            if not isinstance(result, TaskCommit):
-                raise OptionError(
-                    f"commit takes TaskCommits, not {type(result).__name__}",
-                    hint="Pass task.result, or TaskCommit.from_dict(...)",
-                )
+            check_result(result)
             if result.job_uuid != self._job.uuid:
                 raise OptionError(f"the result of task {result.task!r} is of another job")
             if not result.key and (result.files or result.bytes):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from magic_committer.commit import probe, records
 from magic_committer.commit.conflict import (
@@ -21,6 +21,7 @@ from magic_committer.commit.conflict import (
     refuse_other_jobs,
 )
 from magic_committer.commit.execute import finish
+from magic_committer.commit.outcome import ended, outcome_of
 from magic_committer.commit.sweep import nothing_spared, sweep
 from magic_committer.errors import (
     JobExists,
@@ -35,14 +36,24 @@ from magic_committer.patience import cleaning_up, patient
 from magic_committer.runtime import Runtime
 from magic_committer.store import KEY_BYTES_MAX
 
+JOB_ID_USED = (
+    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
+    " the job that it started before, takes exist_ok=True"
+)
+
 logger = logging.getLogger("magic_committer")
 
 
 @patient()
 def setup_job(
-    runtime: Runtime, dest: Destination, terms: Terms, job_id: str | None, in_flight: int
+    runtime: Runtime,
+    dest: Destination,
+    terms: Terms,
+    job_id: str | None,
+    in_flight: int,
+    said_mode: str = "",
 ) -> StartedJob:
-    """Start a job. Not repeatable with a given id: an id is used once.
+    """Start a job. Not repeatable with a given id: an id is used once; see `join_job`.
 
     Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 more the first time
     for a mode that needs more of it (`probe.need`); 1 LIST for a given id; in mode ``fail`` a
@@ -78,6 +89,7 @@ def setup_job(
         given_id=given,
         fence_etag="",
         undisturbed=False,
+        said_mode=said_mode,
     )
     try:
         created = records.create(runtime, paths.record, record)
@@ -105,6 +117,78 @@ def setup_job(
     return job
 
 
+@patient()
+def join_job(
+    runtime: Runtime,
+    dest: Destination,
+    terms: Terms,
+    job_id: str,
+    in_flight: int,
+    said_mode: str = "",
+) -> StartedJob:
+    """The job of a given id that is there already, for whoever would have started it with the same
+    terms. Repeatable; changes nothing.
+
+    Whoever wrote the record may have died before he looked around, and one who looked first would
+    let two excluding jobs in: so all of setup's looks are done again here. A look that says no
+    leaves the job as it is: its tasks may be at work, and its commit looks once more.
+
+    Raises:
+        JobExists: it has other terms, or its directory holds something and no record.
+        JobNotRunning: it is decided.
+        DestinationExists, ConflictingJob, ConditionsNotSupported: as `setup_job`.
+    """
+    paths = JobPaths(dest, job_id)
+    seen = records.read(runtime, paths.record)
+    if seen is None:
+        _refuse_used_directory(runtime, paths)
+        raise JobExists(
+            f"the record of job {job_id!r} was there, and is gone",
+            job_id=job_id,
+            hint="Another process has ended it at this moment: start it again",
+        )
+    _refuse_other_terms(seen.record, terms, dest)
+    if seen.record.state is not State.RUNNING:
+        decided = ended(job_id, seen.record.state, outcome_of(seen.record))
+        if decided.outcome != "committed":
+            decided.hint = f"{decided.hint}, under another job_id: an id is used once"
+        raise decided
+    job = replace(StartedJob.attached(seen.record, dest.url, seen.etag), said_mode=said_mode)
+    if terms.conditional_writes == "on":
+        # Not what would write the record again: others may be deciding.
+        probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
+    if terms.mode in EXCLUDING:
+        refuse_other_jobs(runtime, job, dest)
+    if terms.mode == "fail":
+        refuse_existing_data(runtime, job, dest, in_flight)
+    logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
+    return job
+
+
+_WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
+"""What `probe` asks by writing the record once more, as its creator wrote it."""
+
+
+def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> None:
+    if record.adopted:
+        raise JobExists(
+            f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
+        )
+    there = {f.name: getattr(record.terms, f.name) for f in fields(Terms)}
+    other = {name: value for name, value in there.items() if value != getattr(terms, name)}
+    if not other:
+        return
+    differ = "; ".join(
+        f"{name}={value!r}, not {getattr(terms, name)!r}" for name, value in other.items()
+    )
+    same = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    raise JobExists(
+        f"job {record.id!r} under {dest.url} was started with other terms: it has {differ}",
+        job_id=record.id,
+        hint=f"Give another job_id, or the terms that it has: {same}",
+    )
+
+
 def _may_have_sent(error: BaseException) -> bool:
     """Whether what ended a setup may have left a request under way. Pure."""
     if isinstance(error, StoreError):
@@ -127,7 +211,7 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
             raise JobExists(
                 f"the directory of job {paths.job_id!r} is not empty: {page.objects[0].key}",
                 job_id=paths.job_id,
-                hint="A job id is used once: give another, or none and one is drawn",
+                hint=JOB_ID_USED,
             )
         return
 

@@ -1,0 +1,110 @@
+"""The words for modes: this library's and Spark's, understood alike everywhere, in any case.
+
+=====================  ===================================  ====================================
+this library           Spark                                where there is data
+=====================  ===================================  ====================================
+``append``             ``append``                           writes beside it
+``fail``               ``error``, ``errorifexists``         raises
+``fail_partitions``                                         raises if it is in the same partitions
+``replace``            ``overwrite``                        replaces all of it
+``replace_partitions`` ``overwrite_partitions``             replaces the same partitions
+                       ``ignore``                           does nothing (Spark's calls only)
+=====================  ===================================  ====================================
+
+A record holds the library's word. `StartedJob.said_mode` keeps the caller's, so that hints speak as
+he does. Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from magic_committer.errors import OptionError, WrongType
+from magic_committer.options import Mode
+
+SparkMode = Literal["error", "errorifexists", "overwrite", "overwrite_partitions"]
+"""Spark's words for the modes; those that both have are in `Mode`."""
+IgnoreMode = Literal["ignore"]
+"""Do nothing where there is data: for `magic_committer.spark` alone."""
+
+IGNORE = "ignore"
+_OF_SPARK: Mapping[str, Mode] = {
+    "error": "fail",
+    "errorifexists": "fail",
+    "overwrite": "replace",
+    "overwrite_partitions": "replace_partitions",
+}
+_TO_SPARK: Mapping[str, str] = {
+    "fail": "error",
+    "replace": "overwrite",
+    "replace_partitions": "overwrite_partitions",
+}
+
+
+def mode_of(said: str, *, ignore: bool = False) -> Mode:
+    """The mode that a caller's word means.
+
+    Args:
+        said: a word of either vocabulary, in any case.
+        ignore: ``"ignore"`` is understood too, as ``"fail"``: the caller does nothing then instead
+            of raising.
+
+    Raises:
+        WrongType: it is no text.
+        OptionError: it is no mode, or ``"ignore"`` where nothing can be left undone. The hint names
+            what is nearest, in the caller's vocabulary.
+    """
+    if not isinstance(said, str):
+        raise WrongType(
+            f"mode is text, not {type(said).__name__}: {said!r:.80}",
+            hint=f"Pass one of {', '.join(_known(ignore))}",
+        )
+    word = said.casefold()
+    for mode in get_args(Mode):
+        if word == mode:
+            known: Mode = mode
+            return known
+    if word in _OF_SPARK:
+        return _OF_SPARK[word]
+    if word == IGNORE and ignore:
+        return "fail"
+    if word == IGNORE:
+        raise OptionError(
+            "mode='ignore' is for magic_committer.spark: it leaves the work undone where there is"
+            " data, and this call cannot skip what you do with the job that it starts",
+            hint="Pass mode='error', and pass over it: except magic_committer.DestinationExists",
+        )
+    nearest = difflib.get_close_matches(word, _known(ignore), n=1)
+    raise OptionError(
+        f"mode={said!r} is unknown",
+        hint=(f"Did you mean {nearest[0]!r}? " if nearest else "")
+        + f"There are {', '.join(_known(ignore))}",
+    )
+
+
+def in_words_of(said: str, mode: Mode) -> str:
+    """A mode, in the vocabulary of a caller who said another; the library's where both have the
+    word, or the caller said none ("")."""
+    return _TO_SPARK.get(mode, mode) if _is_sparks(said) else mode
+
+
+def in_both(mode: Mode) -> str:
+    """A mode for a message whose reader is not known: ``'fail' (Spark: 'error')``."""
+    return f"{mode!r} (Spark: {_TO_SPARK[mode]!r})" if mode in _TO_SPARK else repr(mode)
+
+
+def is_ignore(said: str) -> bool:
+    """Whether a caller said ``ignore``, in any case."""
+    return said.casefold() == IGNORE
+
+
+def _is_sparks(said: str) -> bool:
+    return said.casefold() in _OF_SPARK or is_ignore(said)
+
+
+def _known(ignore: bool) -> list[str]:
+    """All words, those of Spark first where Spark's calls ask."""
+    ours, sparks = list(get_args(Mode)), list(_OF_SPARK)
+    return ["append", *sparks, IGNORE, *ours[1:]] if ignore else [*ours, *sparks]

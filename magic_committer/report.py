@@ -1,0 +1,115 @@
+"""What became of a job, as a value: `JobReport`, and the `Decider` that it may name.
+
+Below everything else, so that an error can carry a report (`errors.JobError.report`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Who decided a job: for people who look, and for a driver that obeys another's decision.
+
+    Attributes:
+        role: ``"driver"`` or ``"recovery"``.
+        host: the name of its machine.
+        pid: its process id there.
+    """
+
+    role: str
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """What became of a job. ``str(report)`` is one line for people.
+
+    Attributes:
+        job_id: names the job's directory; "" if no job was started (``skipped``).
+        uuid: names the job in tokens and unique names.
+        dest: the destination's URL.
+        mode: the job's mode, in the library's own words: ``"replace"``, also where the caller wrote
+            ``"overwrite"``.
+        outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" where it failed before its
+            decision.
+        state: the record's last state that this process saw.
+        tasks, files, bytes: what the plan names.
+        filenames: the first 100 keys, in no order, each with a leading ``/`` as in `_SUCCESS`.
+        decider: set where another process decided the job and this one obeyed.
+        warnings: what did not succeed after the job was committed; its data is visible all
+            the same.
+        left_open: uploads of the job that could not be aborted, as ``key uploadId``.
+        unattributed: open uploads under the destination whose names tell no job: perhaps of killed
+            attempts with names that the user chose, perhaps another program's.
+        skipped: nothing was done, because the destination has data (Spark's mode ``ignore``).
+        error: why it failed, as ``"Class: message"``; "" if it did not.
+        seconds: duration of the commit or abort.
+        statistics: Hadoop's ``iostatistics`` shape.
+    """
+
+    job_id: str
+    uuid: str
+    dest: str
+    mode: str
+    outcome: str
+    state: str
+    tasks: int = 0
+    files: int = 0
+    bytes: int = 0
+    filenames: tuple[str, ...] = ()
+    decider: Decider | None = None
+    warnings: tuple[str, ...] = ()
+    left_open: tuple[str, ...] = ()
+    unattributed: int = 0
+    skipped: bool = False
+    error: str = ""
+    seconds: float = 0.0
+    statistics: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """One line for people: for a log, or a cell of a notebook."""
+        if self.skipped:
+            return f"nothing was written to {self.dest}: it holds data"
+        said = [f"job {self.job_id} {self._what_happened()}"]
+        if self.error:
+            said.append(self.error)
+        said += self._what_is_left()
+        return " ".join("; ".join(said).split())
+
+    def _what_happened(self) -> str:
+        if not self.outcome:
+            return f"in {self.dest}: not decided (its record: {self.state})"
+        by = f" by {self.decider.role} on {self.decider.host}" if self.decider else ""
+        told = f"{self.outcome}{by} in {self.dest}"
+        if self.outcome == "committed" and (self.tasks or self.files):
+            told += (
+                f": {_counted(self.files, 'file')} of {_counted(self.tasks, 'task')},"
+                f" {_counted(self.bytes, 'byte')}"
+            )
+        return f"{told}, {self.seconds:.1f} s" if self.seconds else told
+
+    def _what_is_left(self) -> list[str]:
+        left = []
+        if self.outcome and self.state not in ("absent", "closed"):
+            left.append(f"not finished (its record: {self.state})")
+        if self.left_open:
+            left.append(f"{_counted(len(self.left_open), 'upload')} left open")
+        if self.warnings:
+            left.append(f"{_counted(len(self.warnings), 'warning')}: {self.warnings[0]}")
+        return left
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain JSON values, field by field."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["decider"] = asdict(self.decider) if self.decider else None
+        values["state"] = str(self.state)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,0 +1,208 @@
+"""``start(..., exist_ok=True)``: a start that is made again takes the job that is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import Unanswered
+from magic_committer.job import JobRecord
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, At, committed_task, control, record_put, visible
+
+RECORD = "t/__magic_job-1/job.json"
+
+
+def begin(**terms: Any) -> mc.Job:
+    """The start task, at each of its tries."""
+    return mc.start(DEST, job_id="1", exist_ok=True, **terms)
+
+
+def test_a_second_start_gives_the_same_job(s3: MemoryStore) -> None:
+    """Same id, same terms: the same job, whose tasks and commit are those of the first."""
+    first = begin(mode="replace")
+    result = committed_task(first, "1", {"a.csv": b"1"})
+    before = s3.body(RECORD)
+    again = begin(mode="overwrite")
+    assert (again.uuid, again.state, s3.body(RECORD)) == (first.uuid, "running", before)
+    assert again.commit([result]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        ({"mode": "replace"}, "mode='append', not 'replace'"),
+        ({"track": "memory"}, "track='s3', not 'memory'"),
+        ({"accept": "results"}, "accept='listing', not 'results'"),
+        ({"mark_success": False}, "mark_success=True, not False"),
+        ({"options": mc.Options(checksum="off")}, "checksum='CRC32', not 'off'"),
+    ],
+)
+def test_other_terms_are_an_error_that_shows_both(
+    s3: MemoryStore, terms: dict[str, Any], told: str
+) -> None:
+    """The job that is there stays as it is; the message has its term and the caller's."""
+    begin()
+    before = s3.body(RECORD)
+    with pytest.raises(mc.JobExists, match="other terms") as raised:
+        begin(**terms)
+    assert told in str(raised.value)
+    assert (s3.body(RECORD), mc.attach(DEST, "1").state) == (before, "running")
+
+
+def test_all_terms_that_differ_are_told_at_once(s3: MemoryStore) -> None:
+    """Nobody mends one to be told of the next; the hint can be pasted."""
+    begin()
+    with pytest.raises(mc.JobExists) as raised:
+        begin(track="memory", mark_success=False)
+    assert "track='s3', mark_success=True" in raised.value.hint
+
+
+def test_without_the_word_a_job_that_is_there_is_an_error(s3: MemoryStore) -> None:
+    """The default stays: an id is used once."""
+    begin()
+    with pytest.raises(mc.JobExists):
+        mc.start(DEST, job_id="1")
+
+
+def test_it_needs_an_id(s3: MemoryStore) -> None:
+    """Without an id each call would start another job: refused before any request."""
+    with pytest.raises(mc.OptionError, match="job_id"):
+        mc.start(DEST, exist_ok=True)
+    assert not s3.requests
+
+
+@pytest.mark.parametrize("outcome", ["committed", "aborted"])
+def test_a_job_that_is_over_is_not_started_again(s3: MemoryStore, outcome: str) -> None:
+    """I10: decided meanwhile: the error says how, and nothing is written twice."""
+    job = begin()
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    if outcome == "committed":
+        job.commit([result])
+    else:
+        job.abort()
+    before = (visible(s3), control(s3))
+    with pytest.raises(mc.JobNotRunning) as raised:
+        begin()
+    assert (raised.value.outcome, raised.value.state) == (outcome, "closed")
+    assert ("another job_id" in raised.value.hint) == (outcome == "aborted")
+    assert (visible(s3), control(s3)) == before
+
+
+def test_a_job_that_is_being_committed_is_not_started_again(s3: MemoryStore) -> None:
+    """I10: between its decision and its end the error says "committed" too."""
+    job = begin()
+    result = committed_task(job, "1", {"a.csv": b"1"})
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise Unanswered("no answer")
+
+    s3.before = refuse
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit([result])
+    with pytest.raises(mc.JobNotRunning) as raised:
+        begin()
+    assert (raised.value.outcome, raised.value.state) == ("committed", "committing")
+
+
+def test_litter_without_a_record_is_no_job(s3: MemoryStore) -> None:
+    """What another run's zombie left under that id is no job to be taken."""
+    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
+    with pytest.raises(mc.JobExists, match="not empty"):
+        begin()
+
+
+def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -> None:
+    """The second lands between the first's look and its PUT: both have the one job."""
+    jobs: list[mc.Job] = []
+    At(s3, record_put("running"), lambda: jobs.append(begin()))
+    jobs.append(begin())
+    assert len(jobs) == 2
+    assert jobs[0].uuid == jobs[1].uuid == JobRecord.decode(s3.body(RECORD), RECORD).uuid
+    result = committed_task(jobs[0], "1", {"a.csv": b"1"})
+    assert jobs[1].commit([result]).outcome == "committed"
+
+
+def test_a_start_whose_record_landed_without_an_answer_is_taken(s3: MemoryStore) -> None:
+    """The create was never answered, and landed: the retry has the job that it made."""
+
+    def lose(request: Request, reply: object) -> None:
+        if request.key == RECORD:
+            s3.before = silent
+            raise Unanswered("no answer")
+
+    def silent(request: Request) -> None:
+        raise Unanswered("no answer")
+
+    s3.after = lose
+    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
+        begin()
+    s3.before = s3.after = None
+    stored = JobRecord.decode(s3.body(RECORD), RECORD)
+    assert begin().uuid == stored.uuid
+
+
+def test_a_start_that_never_landed_is_made_anew(s3: MemoryStore) -> None:
+    """The create was never answered, and did not land: the retry starts the job."""
+
+    def silent(request: Request) -> None:
+        raise Unanswered("no answer")
+
+    s3.before = silent
+    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
+        begin()
+    s3.before = None
+    assert begin().state == "running"
+
+
+def stop_after_record(s3: MemoryStore) -> None:
+    """A starter dies as its record is stored: nothing else of it reaches the store."""
+
+    def die(request: Request) -> None:
+        raise SystemExit
+
+    def look(request: Request, reply: object) -> None:
+        if request.key == RECORD and request.verb == "put":
+            s3.after, s3.before = None, die
+
+    s3.after = look
+
+
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Any) -> None:
+    """I6: the retry looks itself: a live job of an excluding mode is a conflict, and the job that
+    is there is not touched."""
+    mc.start(DEST, mode="replace")
+    stop_after_record(s3)
+    with pytest.raises(SystemExit):
+        begin(mode=mode)
+    s3.before = s3.after = None
+    before = s3.body(RECORD)
+    with pytest.raises(mc.ConflictingJob):
+        begin(mode=mode)
+    assert s3.body(RECORD) == before
+
+
+def test_a_retry_in_mode_fail_looks_for_data(s3: MemoryStore) -> None:
+    """I6: the starter died before its look; what is there is found by the retry, in its words."""
+    stop_after_record(s3)
+    with pytest.raises(SystemExit):
+        begin(mode="fail")
+    s3.before = s3.after = None
+    s3.put_object("t/a.csv", b"theirs")
+    with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
+        begin(mode="error")
+    assert visible(s3) == {"t/a.csv": b"theirs"}
+
+
+def test_the_record_is_not_written_by_a_retry(s3: MemoryStore) -> None:
+    """Others may be deciding: a retry sends no PUT to the record but the one that is refused."""
+    begin()
+    puts: list[Request] = []
+    s3.before = lambda r: puts.append(r) if r.verb == "put" and r.key == RECORD else None
+    begin()
+    assert puts == []

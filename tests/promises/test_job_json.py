@@ -1,0 +1,139 @@
+"""A job travels as JSON as it does as a pickle: whole, and without a secret."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from tests.promises.hands import DEST, committed_task, visible
+
+SECRETS = mc.S3Options(
+    endpoint_url="http://user:hunter1@minio:9000",
+    region="eu-west-1",
+    access_key="AKIAHUNTER2",
+    secret_key="hunter3",
+    session_token="hunter4",
+    encryption="SSE-C",
+    sse_customer_key=b"hunter5!" * 4,
+    tags=(("team", "data"),),
+)
+
+
+def sent(job: mc.Job) -> dict[str, Any]:
+    """A job's dict, after a way through JSON."""
+    values: dict[str, Any] = json.loads(json.dumps(job.to_dict()))
+    return values
+
+
+def test_tasks_and_commit_run_on_copies(s3: MemoryStore) -> None:
+    """Start here, task there, commit elsewhere: as with the job itself."""
+    values = sent(mc.start(DEST, mode="overwrite", job_id="1"))
+    result = committed_task(mc.Job.from_dict(values), "1", {"a.csv": b"1"})
+    again = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
+    assert mc.Job.from_dict(values).commit([again], expect=["1"]).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
+    """Names, terms, options, state and outcome arrive; and a second way changes nothing."""
+    options = mc.Options(block_bytes=6 * 1024**2, checksum="CRC32C")
+    job = mc.start(DEST, track="memory", accept="results", options=options, s3=SECRETS)
+    copy = mc.Job.from_dict(sent(job))
+    assert (copy.id, copy.uuid, copy.dest, copy.track) == (job.id, job.uuid, job.dest, "memory")
+    assert (copy.state, copy.outcome) == ("running", "")
+    assert (copy._options, copy._started.terms) == (options, job._started.terms)
+    assert (copy._s3.region, copy._s3.tags) == ("eu-west-1", (("team", "data"),))
+    assert copy.to_dict() == job.to_dict()
+    job.abort()
+    assert mc.Job.from_dict(sent(job)).outcome == "aborted"
+
+
+def test_no_secret_is_in_it(s3: MemoryStore) -> None:
+    """Keys, tokens, passwords in URLs and customer keys stay behind."""
+    text = json.dumps(mc.start(DEST, s3=SECRETS).to_dict())
+    assert "hunter" not in text.lower()
+    assert "http://minio:9000" in text
+
+
+def test_secrets_may_be_given_where_it_arrives(s3: MemoryStore) -> None:
+    """``from_dict(..., s3=...)`` is the way to the store from here; it is not in the dict."""
+    copy = mc.Job.from_dict(sent(mc.start(DEST)), s3=SECRETS)
+    assert copy._s3 is SECRETS
+    assert "hunter" not in json.dumps(copy.to_dict()).lower()
+
+
+def test_a_copy_may_not_delete_the_record(s3: MemoryStore) -> None:
+    """I10: only the process that wrote the record by one request may: a copy leaves it closed."""
+    copy = mc.Job.from_dict(sent(mc.start(DEST)))
+    assert copy.commit(expect=0).state == "closed"
+
+
+def test_a_job_of_write_does_not_travel(s3: MemoryStore) -> None:
+    """Its files are in one process: the error says what to do instead."""
+    with mc.write(DEST) as writing, pytest.raises(mc.MagicError, match="does not travel"):
+        writing.job.to_dict()
+    assert mc.Job.from_dict(sent(writing.job)).outcome == "committed"
+
+
+DROP = object()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("version", 2, "is 2, this library knows 1"),
+        ("version", "1", "wrong type"),
+        ("uuid", DROP, "is missing"),
+        ("uuid", "x", "32 hexadecimal digits"),
+        ("id", "a/b", "cannot be part of a key"),
+        ("dest", "s3://bucket/t", "not as a job writes it"),
+        ("dest", "file:///t", "not an S3 URL"),
+        ("state", "walking", "none of"),
+        ("outcome", "done", "none of"),
+        ("given_id", 1, "wrong type"),
+        ("adopted", "elsewhere", "adopted"),
+        ("newer", 1, "unknown"),
+        ("terms.mode", "overwrite", "terms.mode"),
+        ("terms.exclusive", "no", "wrong type"),
+        ("terms.track", DROP, "is missing"),
+        ("options.block_bytes", 1, "not between"),
+        ("options.commit_threads", True, "wrong type"),
+        ("options.newer", 1, "unknown"),
+        ("options.buffer_dir", DROP, "is missing"),
+        ("s3.region", 5, "wrong type"),
+        ("s3.connections_max", 0, "not between"),
+        ("s3.tags", "team", "pairs"),
+        ("s3.secret_key", "hunter3", "a secret does not travel"),
+    ],
+)
+def test_a_bad_dict_is_refused_and_the_field_is_named(
+    s3: MemoryStore, path: str, value: object, told: str
+) -> None:
+    """Nothing is guessed, nothing is sent, and no value of a secret is shown."""
+    values = sent(mc.start(DEST))
+    s3.requests.clear()
+    where = values
+    *above, last = path.split(".")
+    for name in above:
+        where = where[name]
+    if value is DROP:
+        del where[last]
+    else:
+        where[last] = value
+    with pytest.raises(mc.FormatError, match=told) as raised:
+        mc.Job.from_dict(values)
+    assert path.split(".")[0] in raised.value.field
+    assert "hunter" not in str(raised.value)
+    assert not s3.requests
+
+
+@pytest.mark.parametrize("wrong", ["{}", b"{}", None, [], 1])
+def test_what_is_no_dict_is_a_type_error(s3: MemoryStore, wrong: Any) -> None:
+    """JSON that was not read, or another value: the message says what it got."""
+    for cls in (mc.Job, mc.TaskCommit):
+        with pytest.raises(TypeError, match=f"takes a dict, not {type(wrong).__name__}"):
+            cls.from_dict(wrong)

@@ -1,0 +1,267 @@
+"""``with mc.start(...) as job:`` ends the job, whichever way the block is left."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import Unanswered
+from magic_committer.memory import MemoryStore, Request
+from tests.promises.hands import DEST, committed_task, control, visible
+
+
+def test_a_block_that_commits_is_left_alone(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I2: what was committed stays, nothing more is sent, and nothing is warned of."""
+    with caplog.at_level(logging.WARNING), mc.start(DEST) as job:
+        report = job.commit([committed_task(job, "1", {"a.csv": b"1"})])
+        s3.requests.clear()
+    assert (job.report, sum(s3.requests.values())) == (report, 0)
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert caplog.text == ""
+
+
+def test_a_block_without_a_commit_aborts(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+    """I3: the job is aborted, nothing stays open, nothing is raised, and the log warns."""
+    with caplog.at_level(logging.WARNING), mc.start(DEST) as job:
+        committed_task(job, "1", {"a.csv": b"1"})
+    assert (job.outcome, visible(s3), control(s3), s3.open_uploads()) == ("aborted", {}, [], ())
+    assert "left without a commit" in caplog.text
+
+
+def test_a_block_that_aborts_is_left_without_a_word(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who aborts on purpose is not warned."""
+    with caplog.at_level(logging.WARNING), mc.start(DEST) as job:
+        job.abort()
+    assert (job.outcome, caplog.text) == ("aborted", "")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_aborts_and_goes_on(s3: MemoryStore, error: type[BaseException]) -> None:
+    """I3: the caller gets the exception, the job is aborted, its report says why."""
+    with pytest.raises(error) as raised, mc.start(DEST) as job:
+        committed_task(job, "1", {"a.csv": b"1"})
+        raise error("boom")
+    assert (job.outcome, visible(s3), s3.open_uploads()) == ("aborted", {}, ())
+    assert job.report is not None
+    assert job.report.error == f"{error.__name__}: boom"
+    told = getattr(raised.value, "__notes__", [])
+    assert len(told) == (0 if error is ValueError else 1)
+
+
+def test_an_exception_after_the_commit_changes_nothing(s3: MemoryStore) -> None:
+    """I2: a committed job stays so, and the exception carries no note about it."""
+    with pytest.raises(ValueError, match="later") as raised, mc.start(DEST) as job:
+        job.commit([committed_task(job, "1", {"a.csv": b"1"})])
+        s3.requests.clear()
+        raise ValueError("later")
+    assert (job.outcome, sum(s3.requests.values())) == ("committed", 0)
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert not hasattr(raised.value, "__notes__")
+
+
+def refuse_completes(s3: MemoryStore) -> None:
+    """From now on no upload can be completed."""
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise Unanswered("no answer")
+
+    s3.before = refuse
+
+
+@pytest.mark.parametrize("caught", [False, True])
+def test_a_commit_that_is_incomplete_is_never_aborted(s3: MemoryStore, caught: bool) -> None:
+    """I5: `CommitIncomplete` leaves the job decided, whether the block sees the error or not."""
+    result = None
+
+    def block() -> mc.Job:
+        nonlocal result
+        with mc.start(DEST) as job:
+            result = committed_task(job, "1", {"a.csv": b"1"})
+            refuse_completes(s3)
+            try:
+                job.commit([result])
+            except mc.CommitIncomplete:
+                if not caught:
+                    raise
+        return job
+
+    if caught:
+        job = block()
+    else:
+        with pytest.raises(mc.CommitIncomplete) as raised:
+            block()
+        job = mc.attach(DEST, raised.value.job_id)
+    assert job.outcome == "committed"
+    s3.before = None
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_the_incomplete_commit_of_another_job_aborts_this_one(s3: MemoryStore) -> None:
+    """I3: the exception of a job inside the block says nothing of the block's own."""
+    with pytest.raises(mc.CommitIncomplete), mc.start(DEST) as job:
+        other = mc.start(DEST)
+        result = committed_task(other, "1", {"a.csv": b"1"})
+        refuse_completes(s3)
+        other.commit([result])
+    assert (job.outcome, mc.attach(DEST, other.id).outcome) == ("aborted", "committed")
+
+
+def test_a_job_that_another_process_committed_stays_committed(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """I2, I10: leaving normally raises nothing, warns of nothing, and tells that it committed."""
+    with caplog.at_level(logging.WARNING), mc.start(DEST, job_id="1") as job:
+        committed_task(job, "1", {"a.csv": b"1"})
+        mc.attach(DEST, "1").commit()
+    assert (job.outcome, job.state, caplog.text) == ("committed", "closed", "")
+    assert job.report is not None
+    assert job.report.error == ""
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_an_exception_beside_anothers_commit_is_told_of_it(s3: MemoryStore) -> None:
+    """I10: the job is committed by another process: a note on the exception says so."""
+    with pytest.raises(ValueError, match="boom") as raised, mc.start(DEST, job_id="1") as job:
+        committed_task(job, "1", {"a.csv": b"1"})
+        mc.attach(DEST, "1").commit()
+        raise ValueError("boom")
+    assert "committed all the same" in raised.value.__notes__[0]
+    assert visible(s3) == {"t/a.csv": b"1"}
+    assert job.outcome == "committed"
+
+
+def test_a_job_that_another_process_aborted_is_aborted(s3: MemoryStore) -> None:
+    """I5: leaving normally finds it so, and raises nothing."""
+    with mc.start(DEST, job_id="1") as job:
+        mc.abort(DEST, "1")
+    assert job.outcome == "aborted"
+
+
+def test_a_job_of_which_nothing_is_left_to_tell_is_unknown(s3: MemoryStore) -> None:
+    """I10: its record is gone, no marker tells: leaving normally says that it cannot be told."""
+    with pytest.raises(mc.OutcomeUnknown), mc.start(DEST, mark_success=False) as job:
+        s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    assert job.outcome == ""
+
+
+def test_an_abort_that_fails_is_raised_where_nothing_else_is(s3: MemoryStore) -> None:
+    """I10: leaving normally with a store that is silent raises; nobody is told "aborted"."""
+
+    def silent(request: Request) -> None:
+        raise Unanswered("no answer")
+
+    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)), mc.start(DEST, job_id="1") as job:
+        s3.before = silent
+    s3.before = None
+    assert (job.outcome, mc.attach(DEST, "1").state) == ("", "running")
+
+
+def test_an_abort_that_fails_is_a_note_on_the_exception(s3: MemoryStore) -> None:
+    """I10: the caller's exception goes on, and says how the job is ended."""
+
+    def silent(request: Request) -> None:
+        raise Unanswered("no answer")
+
+    with pytest.raises(ValueError, match="boom") as raised, mc.start(DEST, job_id="1"):
+        s3.before = silent
+        raise ValueError("boom")
+    assert "magic_committer.abort('s3://bucket/t/', '1')" in " ".join(raised.value.__notes__)
+
+
+def attached(job: mc.Job) -> mc.Job:
+    """A handle by names."""
+    return mc.attach(DEST, job.id)
+
+
+def pickled(job: mc.Job) -> mc.Job:
+    """A copy, as a worker gets it."""
+    copy: mc.Job = pickle.loads(pickle.dumps(job))
+    return copy
+
+
+def by_json(job: mc.Job) -> mc.Job:
+    """A copy, as a scheduler passes it."""
+    return mc.Job.from_dict(job.to_dict())
+
+
+@pytest.mark.parametrize("other", [attached, pickled, by_json])
+def test_a_handle_that_did_not_start_the_job_has_no_block(
+    s3: MemoryStore, other: Callable[[mc.Job], mc.Job]
+) -> None:
+    """A worker that writes ``with job:`` does not abort what the others do: it is told at once."""
+    job = mc.start(DEST)
+    with pytest.raises(mc.MagicError, match="has not started"):
+        other(job).__enter__()
+    assert mc.attach(DEST, job.id).state == "running"
+
+
+def test_a_block_is_entered_once(s3: MemoryStore) -> None:
+    """A second ``with`` of one handle is refused, inside the first and after it."""
+    with mc.start(DEST) as job:
+        with pytest.raises(mc.MagicError, match="once"):
+            job.__enter__()
+        job.commit(expect=0)
+    with pytest.raises(mc.MagicError, match="once"):
+        job.__enter__()
+
+
+def test_the_job_of_write_has_no_block_of_its_own(s3: MemoryStore) -> None:
+    """``with write(...).job`` is refused: its own ``with`` ends it."""
+    with mc.write(DEST) as writing:
+        with pytest.raises(mc.MagicError, match="has not started"):
+            writing.job.__enter__()
+        with writing.open("a.csv", "w") as file:
+            file.write("1")
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("boom", [False, True])
+def test_a_forked_child_that_leaves_the_block_does_nothing(s3: MemoryStore, boom: bool) -> None:
+    """The job is the parent's: the child neither aborts nor commits, and is told so."""
+    job = mc.start(DEST)
+    job.__enter__()
+    s3.requests.clear()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            error = ValueError("boom") if boom else None
+            job.__exit__(type(error) if error else None, error, None)
+            code = 0 if boom and error is not None and "neither" in error.__notes__[0] else 2
+        except mc.TaskFailed as told:
+            code = 0 if not boom and "neither committed nor aborted" in str(told) else 3
+        finally:
+            os._exit(code if not s3.requests else 4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert mc.attach(DEST, job.id).state == "running"
+    job.__exit__(None, None, None)
+    assert job.outcome == "aborted"
+
+
+def test_a_job_in_its_block_is_kept_alive_until_it_is_left(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that is silent for a day inside its block is not taken for dead."""
+    ends: list[str] = []
+
+    def keep_alive(job: mc.Job) -> Callable[[], None]:
+        ends.append("begun")
+        return lambda: ends.append("ended")
+
+    monkeypatch.setattr(mc.Job, "keep_alive", keep_alive)
+    with mc.start(DEST) as job:
+        assert ends == ["begun"]
+        job.commit(expect=0)
+        assert ends == ["begun"]
+    assert ends == ["begun", "ended"]

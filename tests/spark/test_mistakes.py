@@ -1,0 +1,140 @@
+"""Plain mistakes in Spark's calls are told before anything is started. No session is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import RDD
+from pyspark.sql import DataFrame
+
+import magic_committer as mc
+from magic_committer.memory import MemoryStore
+from magic_committer.spark import write_dataframe, write_partitions
+from magic_committer.spark.driver import Order, write_job
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, visible
+
+
+class Frame(DataFrame):
+    """A DataFrame without a Spark."""
+
+    def __new__(cls) -> Frame:
+        return object.__new__(cls)
+
+    def __init__(self) -> None: ...
+
+    def __repr__(self) -> str:
+        return "Frame"
+
+
+def rdd() -> RDD[int]:
+    """An RDD without a Spark."""
+    bare: RDD[int] = object.__new__(RDD)
+    return bare
+
+
+def write_rows(task: mc.Task, rows: Any) -> None:
+    """What is never called."""
+
+
+def test_an_rdd_for_a_dataframe_names_the_other_call() -> None:
+    """``write_dataframe(rdd)`` says `write_partitions`."""
+    with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
+        write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
+
+
+def test_a_dataframe_for_an_rdd_names_the_other_call() -> None:
+    """``write_partitions(df)`` says `write_dataframe`."""
+    with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
+        write_partitions(Frame(), DEST, write_rows)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [[1, 2], None, {"a": 1}])
+def test_what_is_neither_is_told_how_to_make_one(rows: Any) -> None:
+    """Lists and the like: the hint is Spark's call that makes a DataFrame or an RDD of them."""
+    with pytest.raises(TypeError, match=r"createDataFrame\(rows\)"):
+        write_dataframe(rows, DEST)
+    with pytest.raises(TypeError, match=r"parallelize\(rows\)"):
+        write_partitions(rows, DEST, write_rows)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"dest": Path(DEST)}, f"Pass '{DEST}'"),
+        ({"s3": {"secret_key": "hunter2"}}, r"S3Options\(secret_key=…\)"),
+        ({"options": {}}, "an empty dict"),
+        ({"mode": None}, "mode is text"),
+    ],
+)
+def test_arguments_of_another_type_are_told_by_both_calls(wrong: dict[str, Any], told: str) -> None:
+    """The same words as elsewhere, before Spark is asked anything."""
+    arguments = {"dest": DEST, **wrong}
+    with pytest.raises(TypeError, match=told):
+        write_dataframe(Frame(), **arguments)
+    with pytest.raises(TypeError, match=told):
+        write_partitions(rdd(), fn=write_rows, **arguments)
+
+
+def order(mode: Any) -> Order:
+    """What a user of Spark asked for."""
+    return Order(DEST, mode, False, True, None, None, lambda step: None)
+
+
+def fill(store: MemoryStore, mode: Any) -> mc.JobReport:
+    """A job whose only task writes one file."""
+
+    def run_tasks(job: mc.Job) -> tuple[list[mc.TaskCommit], list[str]]:
+        with job.task("0") as task, task.open("new.csv", "w") as file:
+            file.write("1")
+        return [task.result], ["0"]
+
+    return write_job(order(mode), run_tasks)
+
+
+@pytest.mark.parametrize(
+    ("mode", "means", "stays"),
+    [
+        ("Append", "append", True),
+        ("OVERWRITE", "replace", False),
+        ("replace", "replace", False),
+        ("Overwrite_Partitions", "replace_partitions", False),
+        ("replace_partitions", "replace_partitions", False),
+    ],
+)
+def test_both_vocabularies_write_in_any_case(mode: str, means: str, stays: bool) -> None:
+    """Spark's words and the library's mean the same to Spark's calls."""
+    with memory_store() as store:
+        store.put_object("t/old.csv", b"old")
+        assert fill(store, mode).mode == means
+        assert ("t/old.csv" in visible(store)) == stays
+
+
+@pytest.mark.parametrize("mode", ["error", "ErrorIfExists", "fail", "FAIL", "fail_partitions"])
+def test_both_vocabularies_refuse_data_in_the_callers_words(mode: str) -> None:
+    """What is there stays, and the error has the caller's word."""
+    with memory_store() as store:
+        store.put_object("t/old.csv", b"old")
+        with pytest.raises(mc.DestinationExists, match=f"mode {mode!r}"):
+            fill(store, mode)
+        assert visible(store) == {"t/old.csv": b"old"}
+
+
+@pytest.mark.parametrize("mode", ["ignore", "Ignore"])
+def test_ignore_does_nothing_in_any_case(mode: str) -> None:
+    """Where there is data it is skipped, and the report says so in one line."""
+    with memory_store() as store:
+        assert fill(store, mode).outcome == "committed"
+        report = fill(store, mode)
+    assert (report.skipped, str(report)) == (
+        True,
+        "nothing was written to s3://bucket/t/: it holds data",
+    )
+
+
+def test_a_mode_that_is_none_is_told_in_sparks_words() -> None:
+    """The list begins with Spark's words, ``ignore`` among them."""
+    with pytest.raises(mc.OptionError, match=r"Did you mean 'ignore'\? There are append, error,"):
+        order("ignor")
