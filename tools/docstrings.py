@@ -59,7 +59,8 @@ def blocks(text: str) -> str:
         least = min((_margin(one) for one in block if one.strip()), default=0)
         code = "\n".join(one[least:] for one in block).strip("\n").splitlines()
         indent = " " * margin
-        lines += [f"{indent}{one}".rstrip() for one in ("```python", *code, "```", "")]
+        language = "pycon" if code and code[0].startswith(">>>") else "python"
+        lines += [f"{indent}{one}".rstrip() for one in (f"```{language}", *code, "```", "")]
     return "\n".join(lines).rstrip("\n")
 
 

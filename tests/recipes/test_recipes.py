@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,7 +214,10 @@ def test_the_nightly_job_ends_what_a_killed_run_left(memory_s3: MemoryStore) -> 
     task = dead.task("0")
     file = task.open("day=2026-11-21/rows.csv", unique=True)
     file.write(b"half a row")
-    file.flush()
+    end = time.monotonic() + 30
+    while not memory_s3.open_uploads():  # Create is sent beside the writer
+        assert time.monotonic() < end
+        time.sleep(0.01)
     nightly.main(TABLE, "2026-11-21")
     assert not memory_s3.open_uploads()
     file.abort()

@@ -265,6 +265,7 @@ def test_a_block_becomes_python() -> None:
     """``text::`` and an indented block become ``text:`` and a fence; what follows stays."""
     made = docstrings.blocks("Write::\n\n    with x:\n        y\n\nAfter.")
     assert made == "Write:\n\n```python\nwith x:\n    y\n```\n\nAfter."
+    assert docstrings.blocks("Ask::\n\n    >>> 1\n    1") == "Ask:\n\n```pycon\n>>> 1\n1\n```"
 
 
 def test_each_error_gets_a_row() -> None:
