@@ -11,22 +11,22 @@ DEST = "s3://bucket/sales"
 
 
 @task(retries=3)
-def start() -> dict[str, str]:
+def start() -> dict[str, Any]:
     return steps.start(DEST, get_current_context()["run_id"])
 
 
 @task(retries=3)
-def write_part(job: dict[str, str], part: str) -> dict[str, Any]:
+def write_part(job: dict[str, Any], part: str) -> dict[str, Any]:
     return steps.write_part(job, part)
 
 
 @task(retries=3)
-def commit(job: dict[str, str], results: Any) -> int:
+def commit(job: dict[str, Any], results: Any) -> int:
     return steps.commit(job, results)
 
 
 @task(retries=3)
-def abort(job: dict[str, str]) -> None:
+def abort(job: dict[str, Any]) -> None:
     steps.abort(job)
 
 
