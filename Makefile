@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench simulate search mutants servers interop soak venv format clean
+.PHONY: help demo test check bench docs simulate search mutants servers interop soak venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -27,6 +27,11 @@ check: venv  ## Lint, formatting, types and the house rules
 bench:  ## Measure streaming uploads side by side with other libraries
 	@$(PYTHON) -m tools.venv bench
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks
+
+docs:  ## Build the documentation site into site/, with every link checked
+	@$(PYTHON) -m tools.venv docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m tools.lifeline $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open site/index.html; for its search: python3 -m http.server --directory site"
 
 simulate: venv  ## Run seeded schedules of the production code: RUNS=3000, or one: SEED=7
 	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS))
@@ -53,4 +58,4 @@ format: venv  ## Format the sources, and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 clean:  ## Remove .venv and what the tools left
-	@rm -rf .venv .mutants .mypy_cache .ruff_cache .pytest_cache dist
+	@rm -rf .venv .mutants .mypy_cache .ruff_cache .pytest_cache dist site

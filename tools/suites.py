@@ -47,6 +47,10 @@ SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "2")
 """Jobs under kills; `make soak MINUTES=60` is the same for longer."""
 
 
+SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
+"""What `make docs` runs: a warning is an error."""
+
+
 SCHEDULES = (
     *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
     *("--seconds", "120"),
@@ -85,7 +89,7 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 130, ("unit", "tools")),
+    Suite("unit", 130, ("unit", "tools", "recipes")),
     Suite("contract", 60, ("contract",)),
     Suite("fuzz", 110, ("fuzz",)),
     Suite("promises", 150, ("promises",)),
@@ -101,6 +105,7 @@ SUITES = (
     Suite("real", 480, ("real_servers",), (SERVERS,), slow=True),
     Suite("soak", 210, ("soak",), (SOAK,), slow=True),
     Suite("interop", 280, ("interop",), (HADOOP,), slow=True),
+    Suite("site", 60, ("site",), (SITE,), slow=True),
     Suite("demo", 420, ("demo",), slow=True),
 )
 

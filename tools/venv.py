@@ -1,6 +1,6 @@
 """Make `.venv`, add to it, or repair it: whatever it takes until it holds what a profile needs.
 
-    python3 -m tools.venv demo | test | bench
+    python3 -m tools.venv demo | test | bench | docs
 
 One `.venv` serves all profiles: the first `make demo` installs little, `make test` adds to it.
 
@@ -44,8 +44,9 @@ from tools import lifeline
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "demo": (["demo"], []),
-    "test": (["demo", "crt"], ["dev"]),
+    "test": (["demo", "crt"], ["dev", "docs"]),
     "bench": (["crt"], ["bench"]),
+    "docs": ([], ["docs"]),
 }
 """Profile: extras and dependency groups of pyproject.toml."""
 
@@ -118,9 +119,10 @@ class Venv:
         pyproject = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
         # Read here, as the pip that comes with Python 3.11 knows no dependency groups.
         grouped = [line for group in groups for line in pyproject["dependency-groups"][group]]
+        wanted = f"{self.root}[{','.join(extras)}]" if extras else str(self.root)
         self._step(
             *("pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"),
-            *("--editable", f"{self.root}[{','.join(extras)}]", *grouped),
+            *("--editable", wanted, *grouped),
             python=self.python,
         )
 

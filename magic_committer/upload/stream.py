@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed, WrongType
@@ -35,7 +35,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class UploadStream(io.BufferedIOBase):
+class UploadStream(io.BufferedIOBase, BinaryIO):
     """A file that becomes a pending upload when it is closed. Write-only, sequential.
 
     It belongs to one thread at a time; streams are independent of each other. Memory: see

@@ -27,7 +27,7 @@ false success      the server is killed inside a Complete (versitygw): the uploa
                    an operator repairs the server, at the end. The first sender hears nothing, or
                    its second try's 200. In half of the schedules the jobs know that the store
                    answers so. In the others nothing is stuck by a Complete of who did not decide
-                   while he lives who did: he believes such a store (protocol.md, "What cannot be
+                   while he lives who did: he believes such a store (protocol.md, "What is not
                    promised")
 stale listing      a listing of uploads does not show some that are open, or shows some that are not
 pause              the actor stands still for hours: no late request of anybody's is left then

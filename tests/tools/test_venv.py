@@ -28,6 +28,7 @@ class PlayedVenv(Venv):
     def __init__(self, root: Path, die_at: int = 0) -> None:
         super().__init__(root)
         self.steps: list[str] = []
+        self.asked: tuple[str, ...] = ()
         self.die_at = die_at
 
     def _step(self, *module_and_arguments: str, python: Path) -> None:
@@ -40,7 +41,10 @@ class PlayedVenv(Venv):
             raise Killed
         if step == "pip":
             assert self.python.exists()
-            (self.path / module_and_arguments[-1]).touch()
+            self.asked = module_and_arguments
+            for argument in module_and_arguments:
+                if argument.startswith("needed-"):
+                    (self.path / argument).touch()
 
     def installed(self) -> set[str]:
         """What was installed to the end."""
@@ -50,7 +54,7 @@ class PlayedVenv(Venv):
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project whose profiles need a thing each."""
-    groups = "\n".join(f'{name} = ["needed-{name}"]' for name in ("dev", "bench"))
+    groups = "\n".join(f'{name} = ["needed-{name}"]' for name in ("dev", "bench", "docs"))
     (tmp_path / "pyproject.toml").write_text(f"[dependency-groups]\n{groups}\n")
     return tmp_path
 
@@ -75,7 +79,16 @@ def test_another_profile_is_added(project: Path) -> None:
     steps(project, "bench")
     assert steps(project, "test") == ["pip"]
     assert steps(project, "bench") == []
-    assert PlayedVenv(project).installed() == {"needed-dev", "needed-bench"}
+    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs", "needed-bench"}
+
+
+def test_a_profile_without_extras_asks_for_none(project: Path) -> None:
+    """pip refuses empty brackets: the project is named by its path alone, else with its extras."""
+    venv = PlayedVenv(project)
+    venv.ensure("docs")
+    assert str(project) in venv.asked
+    venv.ensure("test")
+    assert f"{project}[demo,crt]" in venv.asked
 
 
 @pytest.mark.parametrize("die_at", [1, 2])

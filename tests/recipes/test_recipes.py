@@ -1,0 +1,284 @@
+"""Each recipe of the documentation runs, and does what its page says; when it fails, too."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import runpy
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import magic_committer as mc
+from examples.recipes import airflow_steps, nightly, with_pandas, with_polars, with_pyarrow
+from magic_committer.testing import MemoryStore, memory_store
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = ROOT / "examples" / "recipes"
+TABLE = "s3://bucket/table"
+
+
+class Broken(Exception):
+    """The source of the data gave up."""
+
+
+@pytest.fixture
+def memory_s3() -> Iterator[MemoryStore]:
+    """An empty store in memory for the bucket ``"bucket"``."""
+    with memory_store() as store:
+        yield store
+
+
+def data(store: MemoryStore, prefix: str = "table/") -> list[str]:
+    """What readers see below a prefix: the names without the job's UUID."""
+    keys = [key.removeprefix(prefix) for key in store.keys(prefix)]
+    shown = [key for key in keys if not key.startswith(("_", "."))]
+    return sorted(re.sub(r"-mcj[0-9a-f]{32}", "", key) for key in shown)
+
+
+def only(store: MemoryStore, part: str) -> bytes:
+    """The bytes of the one object whose key contains a text."""
+    (key,) = (key for key in store.keys() if part in key)
+    return store.body(key)
+
+
+def test_the_first_program_prints_what_its_page_says() -> None:
+    """examples/recipes/first.py prints the text that "Start in five minutes" shows."""
+    ran = subprocess.run(
+        [sys.executable, str(RECIPES / "first.py")],
+        capture_output=True, text=True, timeout=60, check=True, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ran.stdout == (RECIPES / "first.txt").read_text(encoding="utf-8")
+
+
+def test_pandas_replaces_the_days_that_it_writes(memory_s3: MemoryStore) -> None:
+    """Two days are written; a second export of one day replaces that day and leaves the other."""
+    sales = pd.DataFrame({"day": ["2026-11-21", "2026-11-21", "2026-11-22"], "amount": [1, 2, 3]})
+    with_pandas.export(sales, TABLE)
+    with_pandas.export(pd.DataFrame({"day": ["2026-11-22"], "amount": [9]}), TABLE)
+    assert data(memory_s3) == [
+        f"day={day}/part-0.{kind}" for day in ("2026-11-21", "2026-11-22") for kind in
+        ("csv", "parquet")
+    ]  # fmt: skip
+    read = {
+        key.split("/")[1]: pd.read_parquet(io.BytesIO(memory_s3.body(key)))["amount"].tolist()
+        for key in memory_s3.keys("table/")
+        if key.endswith(".parquet")
+    }
+    assert read == {"day=2026-11-21": [1, 2], "day=2026-11-22": [9]}
+
+
+def test_pandas_publishes_nothing_when_a_file_fails(memory_s3: MemoryStore) -> None:
+    """A column that Parquet cannot hold stops the export: nothing is visible, no upload is left."""
+    sales = pd.DataFrame({"day": ["2026-11-21", "2026-11-22"], "amount": [1, object()]})
+    with pytest.raises(pa.ArrowInvalid):
+        with_pandas.export(sales, TABLE)
+    assert memory_s3.keys() == ()
+    assert not memory_s3.open_uploads()
+
+
+def test_polars_writes_a_query_in_slices(memory_s3: MemoryStore) -> None:
+    """Ten rows, four to a file, are three files with all rows in their order."""
+    report = with_polars.export(pl.LazyFrame({"n": range(10)}), TABLE, rows_a_file=4)
+    assert report is not None
+    assert data(memory_s3) == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
+    keys = sorted(key for key in memory_s3.keys("table/") if key.endswith(".parquet"))
+    read = pl.concat(pl.read_parquet(io.BytesIO(memory_s3.body(key))) for key in keys)
+    assert read["n"].to_list() == list(range(10))
+
+
+def test_polars_publishes_nothing_when_the_query_fails(memory_s3: MemoryStore) -> None:
+    """A query that cannot be computed publishes nothing and leaves no upload."""
+    query = pl.LazyFrame({"n": ["1", "x"]}).select(pl.col("n").cast(pl.Int64))
+    with pytest.raises(pl.exceptions.InvalidOperationError):
+        with_polars.export(query, TABLE)
+    assert memory_s3.keys() == ()
+    assert not memory_s3.open_uploads()
+
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def batches(count: int, broken_after: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Record batches of one row, from a source that may break."""
+    for number in range(count):
+        if number == broken_after:
+            raise Broken
+        yield pa.record_batch([pa.array([number])], schema=SCHEMA)
+
+
+def test_pyarrow_writes_a_stream_of_batches(memory_s3: MemoryStore) -> None:
+    """All batches are in the one file."""
+    with_pyarrow.export(SCHEMA, batches(5), TABLE)
+    assert data(memory_s3) == ["events.parquet"]
+    read = pq.read_table(io.BytesIO(memory_s3.body("table/events.parquet")))
+    assert read["n"].to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_pyarrow_publishes_nothing_when_the_source_breaks(memory_s3: MemoryStore) -> None:
+    """pyarrow closes its file also when an exception leaves it; nothing appears all the same."""
+    with pytest.raises(Broken):
+        with_pyarrow.export(SCHEMA, batches(5, broken_after=3), TABLE)
+    assert memory_s3.keys() == ()
+    assert not memory_s3.open_uploads()
+
+
+def through_json(value: dict[str, object]) -> dict[str, object]:
+    """A value as Airflow's database gives it back."""
+    passed: dict[str, object] = json.loads(json.dumps(value))
+    return passed
+
+
+DAYS = ["2026-11-21", "2026-11-22"]
+
+
+def airflow_run(run_id: str) -> tuple[dict[str, object], int]:
+    """One run of the DAG: the job, and how many files were published."""
+    job = through_json(airflow_steps.start(TABLE, run_id))
+    results = [through_json(airflow_steps.write_part(job, day)) for day in DAYS]
+    return job, airflow_steps.commit(job, results)
+
+
+def test_airflow_steps_publish_all_parts(memory_s3: MemoryStore) -> None:
+    """Start, two parts, commit, all through JSON: both parts are visible after the commit."""
+    assert airflow_run("scheduled__2026-11-22T00:00:00+00:00")[1] == 2
+    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
+    assert not memory_s3.open_uploads()
+
+
+def test_airflow_tries_each_step_again(memory_s3: MemoryStore) -> None:
+    """Each step is run twice, as Airflow does when a worker is lost; each part is there once."""
+    job = airflow_steps.start(TABLE, "manual__1")
+    again = mc.Job.from_dict(airflow_steps.start(TABLE, "manual__1"))
+    assert again.uuid == mc.Job.from_dict(job).uuid
+    airflow_steps.write_part(job, DAYS[0])
+    results = [airflow_steps.write_part(job, day) for day in DAYS]
+    assert airflow_steps.commit(job, results) == 2
+    airflow_steps.commit(job, results)
+    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
+    assert not memory_s3.open_uploads()
+
+
+def test_airflow_clears_a_run(memory_s3: MemoryStore) -> None:
+    """A run that is cleared after its commit runs again under the next id and replaces its days."""
+    first, _ = airflow_run("manual__1")
+    second, _ = airflow_run("manual__1")
+    assert [mc.Job.from_dict(job).id for job in (first, second)] == ["manual__1-0", "manual__1-1"]
+    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
+
+
+def test_airflow_aborts_a_failed_run(memory_s3: MemoryStore) -> None:
+    """The step for failed runs, run twice, leaves nothing visible and no upload."""
+    job = airflow_steps.start(TABLE, "manual__1")
+    airflow_steps.write_part(job, DAYS[0])
+    airflow_steps.abort(job)
+    airflow_steps.abort(job)
+    assert data(memory_s3) == []
+    assert not memory_s3.open_uploads()
+
+
+def test_airflow_never_undoes_a_committed_run(memory_s3: MemoryStore) -> None:
+    """The step for failed runs, after a commit, leaves all files where they are."""
+    job, _ = airflow_run("manual__1")
+    airflow_steps.abort(job)
+    assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
+
+
+def test_the_airflow_dag_has_the_steps_that_are_tested() -> None:
+    """The DAG's file, which Airflow alone can run, calls each step, and no other."""
+    dag = (RECIPES / "airflow_dag.py").read_text(encoding="utf-8")
+    compile(dag, "airflow_dag.py", "exec")
+    called = set(re.findall(r"\bsteps\.(\w+)\(", dag))
+    assert called == {"start", "write_part", "commit", "abort"}
+
+
+def test_the_nightly_job_runs_again(memory_s3: MemoryStore) -> None:
+    """A second run of a day replaces the first; another day stays."""
+    for day in ("2026-11-20", "2026-11-21", "2026-11-21"):
+        nightly.main(TABLE, day)
+    assert data(memory_s3) == ["day=2026-11-20/rows.csv", "day=2026-11-21/rows.csv"]
+    assert only(memory_s3, "2026-11-21").count(b"\r\n") == 1000
+
+
+def test_the_nightly_job_ends_what_a_killed_run_left(memory_s3: MemoryStore) -> None:
+    """A run that was killed in the middle of its file is undone by the next one."""
+    dead = mc.start(TABLE, mode="replace_partitions")
+    task = dead.task("0")
+    file = task.open("day=2026-11-21/rows.csv", unique=True)
+    file.write(b"half a row")
+    end = time.monotonic() + 30
+    while not memory_s3.open_uploads():  # Create is sent beside the writer
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    nightly.main(TABLE, "2026-11-21")
+    assert not memory_s3.open_uploads()
+    file.abort()
+    states = {found.id: found.state for found in mc.inspect(TABLE)}
+    assert states.get(dead.id, "absent") in ("closed", "absent")
+    assert data(memory_s3) == ["day=2026-11-21/rows.csv"]
+
+
+def test_the_nightly_job_is_a_program() -> None:
+    """Without a day it ends by an error, not by writing somewhere."""
+    ran = subprocess.run(
+        [sys.executable, str(RECIPES / "nightly.py"), TABLE],
+        capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ran.returncode != 0
+    assert "day" in ran.stderr
+
+
+def cells() -> list[str]:
+    """The cells of the notebook."""
+    text = (RECIPES / "notebook.py").read_text(encoding="utf-8")
+    return re.split(r"^# %%.*$", text, flags=re.MULTILINE)
+
+
+def test_the_notebook_runs_from_top_to_bottom(
+    memory_s3: MemoryStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each cell runs, and all files are there afterwards."""
+    runpy.run_path(str(RECIPES / "notebook.py"))
+    assert data(memory_s3, "experiments/") == ["curve.csv", "run-1.csv", "run-2.csv"]
+    assert "committed 1" in capsys.readouterr().out
+
+
+def test_a_cell_of_the_notebook_runs_twice(memory_s3: MemoryStore) -> None:
+    """The cell of a task, run again before the decision, leaves one file: that of the last run."""
+    space: dict[str, object] = {}
+    _, imports, _, start, task, decide, _ = cells()
+    for cell in (imports, start, task, task, decide):
+        exec(cell, space)
+    assert data(memory_s3, "experiments/") == ["curve.csv"]
+    assert not memory_s3.open_uploads()
+
+
+def test_an_interrupted_cell_leaves_nothing(memory_s3: MemoryStore) -> None:
+    """Ctrl-C in the middle of the writing cell leaves nothing visible and no upload; run again, it
+    writes each file once."""
+    space: dict[str, object] = {}
+    _, imports, write, *_ = cells()
+    exec(imports, space)
+    interrupted = iter([KeyboardInterrupt])
+
+    def before(request: object) -> None:
+        if getattr(request, "verb", "") == "put_part":
+            for signal in interrupted:
+                raise signal
+
+    memory_s3.before = before
+    with pytest.raises((KeyboardInterrupt, mc.UploadFailed)):
+        exec(write, space)
+    assert data(memory_s3, "experiments/") == []
+    assert not memory_s3.open_uploads()
+    exec(write, space)
+    assert data(memory_s3, "experiments/") == ["run-1.csv", "run-2.csv"]

@@ -1,0 +1,325 @@
+"""The documentation holds together: the site's pages, links and anchors, what code comments cite,
+what the reference shows, and the figures of the README. Builds nothing; `tests/site` does."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import magic_committer
+import magic_committer.errors
+from tests.tidy.sources import ROOT, project_files
+from tests.tidy.test_house import headings
+from tools import docstrings, site_hooks
+
+DOCS = ROOT / "docs"
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
+
+
+# The site -----------------------------------------------------------------------------------------
+
+
+def pages(nav: Any) -> list[str]:
+    """The pages of a navigation, from top to bottom."""
+    if isinstance(nav, str):
+        return [nav]
+    if isinstance(nav, dict):
+        return [page for part in nav.values() for page in pages(part)]
+    return [page for part in nav for page in pages(part)]
+
+
+def settings() -> dict[str, Any]:
+    """What mkdocs.yml says."""
+    read: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    return read
+
+
+def test_every_document_has_one_place_in_the_navigation() -> None:
+    """mkdocs.yml names each file of docs/ once, the pages made of files of the root once, and
+    nothing else."""
+    written = {str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md")}
+    assert sorted(pages(settings()["nav"])) == sorted(written | site_hooks.ROOT_PAGES.keys())
+
+
+def test_every_page_that_is_made_of_a_file_has_its_file() -> None:
+    """The files at the root that become pages are there."""
+    missing = [source for source in site_hooks.ROOT_PAGES.values() if not (ROOT / source).is_file()]
+    assert missing == []
+
+
+def test_the_site_loads_nothing_from_elsewhere() -> None:
+    """No font, script, style or plugin of mkdocs.yml comes from a network."""
+    read = settings()
+    assert read["theme"]["font"] is False
+    assert "extra_javascript" not in read
+    named = [*read["extra_css"], *read["hooks"], read["theme"]["favicon"]]
+    assert not [name for name in named if "//" in name]
+
+
+def test_every_snippet_is_a_file() -> None:
+    """A page that shows a file names one that is there."""
+    shown = [
+        (page, name)
+        for page in DOCS.rglob("*.md")
+        for name in SNIPPET.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert len(shown) >= 8
+    assert [f"{page}: {name}" for page, name in shown if not (ROOT / name).is_file()] == []
+
+
+def test_every_recipe_is_shown() -> None:
+    """Each program of examples/recipes stands on a page, and its page links to it."""
+    told = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
+    recipes = [f.name for f in (ROOT / "examples" / "recipes").glob("*.py") if f.stem != "__init__"]
+    shown = [name for name in recipes if f'--8<-- "examples/recipes/{name}"' in told]
+    linked = [name for name in recipes if f"examples/recipes/{name})" in told]
+    assert sorted(recipes) == sorted(shown) == sorted(linked)
+
+
+def test_links_work_on_the_site_too() -> None:
+    """Every link of every page, as the site has it, leads to a page, a heading of it, or a file."""
+    nav = set(pages(settings()["nav"]))
+    dead = []
+    for page in sorted(nav):
+        for target in LINK.findall(site_hooks.relink(text_of(page), page)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, heading = target.partition("#")
+            reached = (
+                posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page
+            )
+            if reached not in nav and not (DOCS / reached).is_file():
+                dead.append(f"{page}: {target}")
+            elif heading and heading not in headings(file_of(reached)):
+                dead.append(f"{page}: {target}: no such heading")
+    assert not dead, "\n".join(dead)
+
+
+def file_of(page: str) -> Path:
+    """The file that a page is made of."""
+    return ROOT / site_hooks.ROOT_PAGES.get(page, f"docs/{page}")
+
+
+def text_of(page: str) -> str:
+    """The text of a page, as it stands in the repository."""
+    return file_of(page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "made"),
+    [
+        ("recovery.md", "[a](protocol.md#words)", "[a](protocol.md#words)"),
+        ("recipes/cron.md", "[a](../cli.md)", "[a](../cli.md)"),
+        ("recovery.md", "[a](../README.md)", "[a](index.md)"),
+        ("releases.md", "[a](../CHANGELOG.md#new)", "[a](project/changelog.md#new)"),
+        ("project/changelog.md", "[a](docs/cli.md)", "[a](../cli.md)"),
+        ("project/tests.md", "[a](../docs/cli.md)", "[a](../cli.md)"),
+        ("spark.md", "[a](../magic_committer/options.py)",
+         "a (`magic_committer/options.py` in the repository)"),
+        ("cli.md", "[cron](../examples/cron)", "`examples/cron`"),
+        ("spark.md", "[a](https://spark.apache.org)", "[a](https://spark.apache.org)"),
+        ("start.md", "```\n[a](../b.md)\n```", "```\n[a](../b.md)\n```"),
+    ],
+)  # fmt: skip
+def test_a_link_is_made_the_sites(page: str, link: str, made: str) -> None:
+    """A link leads to the page that a file became; a file that is no page is named in words; code
+    and other sites stay as they are."""
+    assert site_hooks.relink(link, page) == made
+
+
+def test_the_picture_of_the_states_has_the_diagrams_arrows() -> None:
+    """The site shows a picture where a forge draws the diagram of docs/protocol.md: same arrows,
+    same words."""
+    (diagram,) = site_hooks.DIAGRAM.findall(text_of("protocol.md"))
+    drawn = re.findall(r"^ +(\S+) --> (\w+|\[\*\]): (\w+)$", diagram, re.MULTILINE)
+    told = {(a.replace("[*]", "start"), b.replace("[*]", "end"), verb) for a, b, verb in drawn}
+    picture = (DOCS / site_hooks.DIAGRAM_PICTURE).read_text(encoding="utf-8")
+    shown = re.findall(r'id="(\w+)-(\w+)".*?class="verb"[^>]*>(\w+)<', picture)
+    assert set(shown) == told
+    assert len(shown) == len(drawn)
+
+
+# What code cites ----------------------------------------------------------------------------------
+
+PLACES = ("docs", "docs/design", ".")
+"""Where a file is looked for that a comment names without its folder."""
+CITED = re.compile(
+    r"(?<![\w/.-])(?P<file>(?:docs/)?(?:design/)?[a-z-]+\.md)(?!\w)"
+    r'(?P<spots>(?:, (?:"[^"]+"|#\d+[a-z]?|[A-Z]\d|\d+)(?![\w.]))*)(?:: (?P<lead>[A-Z][a-z]+)")?'
+)
+SPOT = re.compile(r', (?:"(?P<heading>[^"]+)"|#?(?P<number>[A-Z]?\d+[a-z]?))')
+
+
+def citations(source: str) -> list[tuple[str, list[str]]]:
+    """The documents that a Python file names, each with the headings and numbers that it names.
+
+    A line of a comment that goes on in the next is one line here.
+    """
+    text = re.sub(r"\s*\n\s*(?:# ?)?", " ", source)
+    found = []
+    for match in CITED.finditer(text):
+        spots = [spot["heading"] or spot["number"] for spot in SPOT.finditer(match["spots"])]
+        found.append((match["file"], [*spots, *([match["lead"]] if match["lead"] else [])]))
+    return found
+
+
+def has_spot(file: Path, spot: str) -> bool:
+    """Whether a document has a heading, a bold beginning or a number."""
+    text = file.read_text(encoding="utf-8")
+    word = re.escape(spot)
+    titles = rf"^#+ #?{word}(?: *$|: )|^[*-] \*\*{word}\*\*|^\*\*{word}\*\*"
+    numbers = rf"^{word}\. |\b{word}: " if re.fullmatch(r"[A-Z]?\d+[a-z]?", spot) else "(?!)"
+    return re.search(f"{titles}|{numbers}", text, re.MULTILINE) is not None
+
+
+def unresolved(source: str) -> list[str]:
+    """What a Python file cites, and nobody can open."""
+    wrong = []
+    for name, spots in citations(source):
+        stored = [ROOT / place / name for place in PLACES]
+        files = [file for file in stored if file.is_file()]
+        if not files:
+            wrong.append(f"{name}: no such file")
+        wrong += [
+            f"{name}, {spot}: not in it"
+            for spot in spots
+            if files and not any(has_spot(file, spot) for file in files)
+        ]
+    return wrong
+
+
+def test_what_code_cites_can_be_opened() -> None:
+    """Every document that a comment, docstring or message of the code names is in the repository,
+    and has the heading or the number that is named."""
+    wrong = []
+    cited = 0
+    for file in project_files(".py"):
+        name = str(file.relative_to(ROOT))
+        if name in ("tests/unit/test_testing.py", "tests/tidy/test_documentation.py"):
+            continue  # they write Markdown files of their own
+        source = file.read_text(encoding="utf-8")
+        cited += len(citations(source))
+        wrong += [f"{name}: {one}" for one in unresolved(source)]
+    assert not wrong, "\n".join(wrong)
+    assert cited > 50
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# (nowhere.md)",
+        "# (counterexamples.md, #99)",
+        "# (counterexamples.md, #10,\n# #99)",
+        '"""As docs/protocol.md, "No such heading", says."""',
+        "# (stores.md, 77)",
+        'Rule("decisions.md: Nowhere")',
+    ],
+)
+def test_a_citation_of_nothing_is_found(source: str) -> None:
+    """A document, heading or number that is not there is told of."""
+    assert unresolved(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "# (counterexamples.md, #17b)",
+        "# (counterexamples.md, #10,\n    # #21)",
+        "# (counterexamples.md, K1)",
+        '"""docs/stores.md, "A\n    200 that is false"."""',
+        "# (stores.md, 4).",
+        'Rule("decisions.md: Liveness")',
+        "# https://example.org/nowhere.md",
+    ],
+)
+def test_a_citation_of_something_is_fine(source: str) -> None:
+    """Documents, headings and numbers that are there pass, also over the end of a line."""
+    assert unresolved(source) == []
+
+
+# The reference ------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_all_that_is_public() -> None:
+    """Each name of magic_committer, of its errors, of its Spark faces and of its testing module
+    has an entry in docs/reference."""
+    entries = docstrings.entries()
+    shown = {entry.rpartition(".")[2] for entry in entries}
+    errors = {
+        name
+        for name, value in vars(magic_committer.errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    public = {*magic_committer.__all__, *errors, "write_dataframe", "write_partitions"}
+    public |= {"MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"}
+    assert sorted(public - shown - {"__version__"}) == []
+
+
+def test_a_block_becomes_python() -> None:
+    """``text::`` and an indented block become ``text:`` and a fence; what follows stays."""
+    made = docstrings.blocks("Write::\n\n    with x:\n        y\n\nAfter.")
+    assert made == "Write:\n\n```python\nwith x:\n    y\n```\n\nAfter."
+    assert docstrings.blocks("Ask::\n\n    >>> 1\n    1") == "Ask:\n\n```pycon\n>>> 1\n1\n```"
+
+
+def test_each_error_gets_a_row() -> None:
+    """A line that names several errors becomes a row for each, also over the end of a line; a
+    sentence that names none becomes a paragraph."""
+    made = docstrings.raises(
+        "Raises:\n    OneError, TwoError,\n    ThreeError: it failed,\n        badly.\n"
+        "    Otherwise as `start`."
+    )
+    assert made == (
+        "Raises:\n    OneError: it failed, badly.\n    TwoError: it failed, badly.\n"
+        "    ThreeError: it failed, badly.\n\nOtherwise as `start`."
+    )
+
+
+def test_each_argument_gets_a_row() -> None:
+    """A line that names several arguments becomes a row for each; one that names one stays."""
+    made = docstrings.parameters("Args:\n    a, b: as of `x`,\n        and more.\n    c: one, two.")
+    assert made == (
+        "Args:\n    a: as of `x`,\n        and more.\n    b: as of `x`,\n        and more.\n"
+        "    c: one, two."
+    )
+
+
+def test_an_attribute_in_the_middle_of_a_line_gets_a_row() -> None:
+    """``a: text. b: text`` becomes two rows of attributes; among arguments it stays one."""
+    made = docstrings.parameters("Attributes:\n    a: one. b: two,\n        and more.")
+    assert made == "Attributes:\n    a: one.\n    b: two,\n        and more."
+    stays = "Args:\n    a: one. b: two."
+    assert docstrings.parameters(stays) == stays
+
+
+def test_a_name_becomes_a_link_outside_of_code() -> None:
+    """A name that the reference has is linked; other words and code are not."""
+    text = "See `start`, `other`, ``start``.\n```python\n`start`\n```"
+    made = docstrings.links(text, {"start": "mc.start"}.get)
+    assert made == "See [`start`][mc.start], `other`, ``start``.\n```python\n`start`\n```"
+
+
+# The README ---------------------------------------------------------------------------------------
+
+
+def test_the_readmes_figures_are_those_of_the_documents() -> None:
+    """Each bold figure of the README's table stands in the document that its row links to."""
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = told.partition("## In figures")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\|(.*)\|.*\]\(([\w/.-]+\.md)[^)]*\) \|$", table, re.MULTILINE)
+    figures = [
+        (figure, name) for row, name in rows for figure in re.findall(r"\*\*([^*]+)\*\*", row)
+    ]
+    assert len(figures) >= 8
+    wrong = []
+    for figure, name in figures:
+        document = (ROOT / name).read_text(encoding="utf-8")
+        if not re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d]|[.,]\d)", document):
+            wrong.append(f"{figure} is not in {name}")
+    assert not wrong, "\n".join(wrong)
