@@ -19,8 +19,8 @@ SET = b'{"version":3,"jobId":"j","commits":[],"x":[%b]}'
 READ = """
 import sys, time
 from pathlib import Path
-from magic_committer.commit.plan import FormatError, Plan
-from magic_committer.formats import decode_pendingset
+from magic_committer.protocol.plan import FormatError, Plan
+from magic_committer.hadoop.formats import decode_pendingset
 def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 data = sys.stdin.buffer.read()

@@ -34,7 +34,7 @@ from xml.sax.saxutils import escape
 
 from benchmarks.wire import Head, Hung, Wire, read_body, read_head
 from magic_committer import checksum
-from magic_committer.store import Checksum
+from magic_committer.stores.base import Checksum
 
 BUCKET = "bench"
 SMALL_BYTES_MAX = 1024**2

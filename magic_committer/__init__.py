@@ -3,6 +3,8 @@
 Start with `write` (one process) or `start` (many). The README tells the rest, ``docs/`` why.
 """
 
+from magic_committer._modes import SparkMode
+from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import attach, open_magic, start, write
 from magic_committer.errors import (
     AbortIncomplete,
@@ -33,11 +35,8 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.handles import Job
-from magic_committer.job import State, TaskCommit
-from magic_committer.modes import SparkMode
-from magic_committer.options import Accept, Mode, Options, S3Options, Track
-from magic_committer.recovery import (
+from magic_committer.job import Job
+from magic_committer.maintenance.api import (
     Adoption,
     Age,
     CleanupReport,
@@ -52,9 +51,10 @@ from magic_committer.recovery import (
     inspect,
     recover,
 )
+from magic_committer.options import Accept, Mode, Options, S3Options, Track
+from magic_committer.protocol.record import State, TaskCommit
 from magic_committer.report import Decider, JobReport
-from magic_committer.runtime import Progress, ProgressFunction
-from magic_committer.store import Attributes
+from magic_committer.stores.base import Attributes
 from magic_committer.task import BinaryMode, Task, TextMode
 from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.version import __version__

@@ -16,24 +16,19 @@ from __future__ import annotations
 
 from typing import overload
 
-from magic_committer import wiring
-from magic_committer.arguments import attributes_of, name_of, options_of, s3_of
+from magic_committer import _wiring
+from magic_committer._arguments import attributes_of, name_of, options_of, s3_of
+from magic_committer._modes import SparkMode, mode_of
+from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.committers.magic import MagicCommitter, open_plain
-from magic_committer.errors import (
-    JobNotFound,
-    JobNotRunning,
-    OptionError,
-    PathError,
-)
-from magic_committer.handles import Job
-from magic_committer.job import StartedJob, State, Terms
-from magic_committer.modes import SparkMode, mode_of
+from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
+from magic_committer.hadoop.paths import Destination, JobPaths, MagicPath, parse_magic_path
+from magic_committer.job import Job
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
-from magic_committer.paths import Destination, JobPaths, MagicPath, parse_magic_path
-from magic_committer.runtime import ProgressFunction, no_progress
-from magic_committer.store import Attributes
+from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.stores.base import Attributes
 from magic_committer.task import BinaryMode, TextMode, text_options
 from magic_committer.upload import TextUpload, UploadStream
 from magic_committer.writing import Writing
@@ -138,9 +133,9 @@ def start(
         etag_form=options.etag_form,
         conditional_writes=options.conditional_writes,
     )
-    runtime = wiring.runtime_for(destination.bucket, s3, progress)
+    runtime = _wiring.runtime_for(destination.bucket, s3, progress)
     committer = MagicCommitter.setup(
-        runtime, destination, terms, options, wiring.blocks, job_id, said_mode=mode, join=exist_ok
+        runtime, destination, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok
     )
     return Job(committer.job, options, s3, progress=progress, starter=True)
 
@@ -178,7 +173,7 @@ def attach(
     options, s3 = options_of(options), s3_of(s3)
     destination = Destination.parse(dest)
     paths = JobPaths(destination, name_of("job_id", job_id) or "")
-    runtime = wiring.runtime_for(destination.bucket, s3, progress)
+    runtime = _wiring.runtime_for(destination.bucket, s3, progress)
     seen = records.read(runtime, paths.record)
     if seen is None:
         raise JobNotFound(
@@ -318,9 +313,9 @@ def open_magic(
     text = text_options(mode, encoding, errors, newline)
     parsed = parse_magic_path(path)
     attributes = attributes_of(attributes)
-    runtime = wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
+    runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
     if not fence:
-        stream = open_plain(runtime, parsed, options, wiring.blocks, attributes)
+        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
     else:
         stream = _open_fenced(path, parsed, options, s3, attributes)
     return stream if text is None else TextUpload(stream, **text)

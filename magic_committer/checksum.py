@@ -26,7 +26,7 @@ from importlib import import_module
 from typing import Any
 
 from magic_committer.errors import OptionError
-from magic_committer.store import Checksum, ChecksumAlgorithm
+from magic_committer.stores.base import Checksum, ChecksumAlgorithm
 
 Buffer = bytes | bytearray | memoryview
 

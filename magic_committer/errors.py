@@ -4,8 +4,8 @@ Each error carries a ``hint``: one sentence that says what to do next. ``str(err
 message followed by the hint, so that a log line alone is enough to act on.
 
 Two families. `StoreError` is the object store's answer to one request, translated once (in
-``s3/errors.py``; the in-memory store raises the same classes). Everything else is the library's
-own judgement of a job, a file, an option or a path.
+``stores/s3/errors.py``; the in-memory store raises the same classes). Everything else is the
+library's own judgement of a job, a file, an option or a path.
 """
 
 from __future__ import annotations

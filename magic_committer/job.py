@@ -1,390 +1,477 @@
-"""What a job is: its record, the states the record goes through, and the values that travel.
+"""`Job`, the handle that users hold; ``task.py`` has `Task`, ``writing.py`` has `Writing`.
 
-The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machine::
-
-    (absent) --setup--> running --decide--> committing --done----> completed --finish--> (absent)
-                         |   |                   |                                     or closed
-                         |   |                   \\--revert--> reverting --undone--> reverted
-                         |   \\--decide--> aborting --finish--> (absent) or closed      |
-                         \\--withdraw--> (absent), or aborting for a given id           finish
-                                                                                       v
-                                                                                     closed
-
-Invariants:
-
-* Every arrow is one conditional request: ``setup`` a PUT ``If-None-Match: *``, every other a PUT or
-  DELETE ``If-Match`` the ETag of the state it leaves. So a job is decided at most once, and
-  everyone obeys the stored record, the winner too.
-* Every version of the record holds a fresh nonce. ETags are hashes of bytes: without it a state
-  could come back with an ETag that was seen before; and it is how a writer that lost its reply
-  recognises its own success.
-* A job id is used once. ``setup`` draws a UUID for every job; tokens, unique names and sweeps go by
-  the UUID, the id only names the directory (counterexamples.md, #4).
-* Nothing here holds a secret, a client or a lock: all values are frozen and pickle.
+A `Job` is a value: it pickles, holds no client, no lock and no secret, and finds its store again in
+every process that it reaches, through that process's environment. A `Task` is one attempt of one
+task in one process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
-from typing import Any, get_args
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
 
-import orjson
-
-from magic_committer.errors import FormatError, OptionError
-from magic_committer.options import (
-    Accept,
-    ChecksumOption,
-    ConditionalWrites,
-    EtagForm,
-    Mode,
-    Track,
+from magic_committer import _leaving, _wiring
+from magic_committer._arguments import (
+    expected_of,
+    name_of,
+    options_of,
+    results_of,
+    s3_of,
+    task_id_of,
 )
-from magic_committer.paths import Destination, JobPaths
-from magic_committer.report import Decider as Decider
-from magic_committer.report import JobReport as JobReport
-from magic_committer.store import ChecksumAlgorithm, same_etag, same_time
-from magic_committer.strict import Reader, given_dict, plain, read_document
-
-# Limits and wire names ----------------------------------------------------------------------------
-
-RECORD_VERSION = 1
-RECORD_BYTES_MAX = 64 * 1024
-"""A record is some 700 bytes; more is not one."""
-
-JOB_METADATA = "magic-committer-job"
-"""User metadata of every control object: the job's UUID. It tells our litter from a Hadoop job."""
-TASK_METADATA = "magic-committer-task"
-ATTEMPT_METADATA = "magic-committer-attempt"
-TOKEN_METADATA = "magic-committer-token"
-"""User metadata of every upload, hence of the object that it becomes: see `token`."""
-
-
-def token(uuid: str, attempt: str, file_id: str) -> str:
-    """The unique mark of one file of one attempt. Completing is repeatable because the object that
-    an upload became can be told by it (protocol.md, "Completing an upload is repeatable")."""
-    return f"{uuid}.{attempt}.{file_id}"
+from magic_committer._job_json import TravellingJob, from_values, to_values
+from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
+from magic_committer.commit.outcome import ended
+from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.errors import (
+    CommitIncomplete,
+    JobNotRunning,
+    MagicError,
+    OptionError,
+    TaskFailed,
+    WrongProcess,
+)
+from magic_committer.hadoop.paths import Destination
+from magic_committer.options import Options, S3Options, Track
+from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
+from magic_committer.task import Task
 
 
-# States -------------------------------------------------------------------------------------------
+class Job:
+    """A started job, in any of its processes. `start` and `attach` give it. It pickles, and is JSON
+    by `to_dict`; it holds no secret, no client and no lock.
 
-
-class State(StrEnum):
-    """The states of a record, and ``ABSENT`` for no record."""
-
-    ABSENT = "absent"
-    RUNNING = "running"
-    COMMITTING = "committing"
-    COMPLETED = "completed"
-    REVERTING = "reverting"
-    REVERTED = "reverted"
-    ABORTING = "aborting"
-    CLOSED = "closed"
-
-
-TRANSITIONS: Mapping[State, Mapping[State, str]] = {
-    State.ABSENT: {State.RUNNING: "setup"},
-    State.RUNNING: {
-        State.COMMITTING: "decide",
-        State.ABORTING: "decide",
-        State.ABSENT: "withdraw",
-    },
-    State.COMMITTING: {State.COMPLETED: "done", State.REVERTING: "revert"},
-    State.COMPLETED: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.REVERTING: {State.REVERTED: "undone"},
-    State.REVERTED: {State.CLOSED: "finish"},
-    State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
-    State.CLOSED: {State.ABSENT: "cleanup"},
-}
-"""Every arrow there is: from, to, name."""
-
-HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
-"""States in which an attempt whose pendingset is stored leaves it alone: a driver may have accepted
-it, or a revert needs to read it (counterexamples.md, #17b)."""
-
-OUTCOMES: Mapping[State, str] = {
-    State.COMMITTING: "committed",
-    State.COMPLETED: "committed",
-    State.REVERTING: "reverted",
-    State.REVERTED: "reverted",
-    State.ABORTING: "aborted",
-}
-"""What a decided record says of the job; `JobRecord.outcome` says it for ``closed``."""
-
-ENDS = ("committed", "aborted", "reverted")
-"""What `JobRecord.outcome` may say in ``closed``; in every other state it is ""."""
-
-PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
-"""States whose record names a plan."""
-
-
-# The record ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a job was started with: fixed in its record, the same for everyone who attaches."""
-
-    mode: Mode = "append"
-    accept: Accept = "listing"
-    track: Track = "s3"
-    exclusive: bool = False
-    mark_success: bool = True
-    checksum: ChecksumOption = "CRC32"
-    etag_form: EtagForm = "objects"
-    conditional_writes: ConditionalWrites = "on"
-
-    def __post_init__(self) -> None:
-        for name in ("exclusive", "mark_success"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
-
-
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": get_args(Mode),
-    "accept": get_args(Accept),
-    "track": get_args(Track),
-    "checksum": (*get_args(ChecksumAlgorithm), "off"),
-    "etag_form": get_args(EtagForm),
-    "conditional_writes": get_args(ConditionalWrites),
-}
-"""What a job's terms may say."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectRef:
-    """One exact version of an object.
+    ``with start(...) as job:`` makes sure that the job ends: what was not committed when the block
+    is left is aborted (`__enter__`).
 
     Attributes:
-        etag: "" means that there was none.
-        modified: its Last-Modified, in seconds by the store's clock; 0.0: not known. Objects of
-            identical bytes have one ETag (every empty `_SUCCESS` has the same): the time tells them
-            apart, but for writes of one second.
+        report: what `commit` or `abort` came to, also when it failed; None before.
     """
 
-    key: str
-    etag: str
-    modified: float = 0.0
+    def __init__(
+        self,
+        started: StartedJob,
+        options: Options,
+        s3: S3Options,
+        *,
+        state: State = State.RUNNING,
+        outcome: str = "",
+        progress: ProgressFunction = no_progress,
+        starter: bool = False,
+    ) -> None:
+        self._started = started
+        self._options = options
+        self._s3 = s3
+        self._state = state
+        self._outcome = outcome
+        self._progress = progress
+        self._used: list[Iterator[TaskCommit]] = []
+        self._pid = os.getpid()
+        self._at_home = False
+        self._starter = starter
+        self._entered = False
+        self._end_life: Callable[[], None] = _nothing
+        self.report: JobReport | None = None
 
-    def is_same(self, etag: str, modified: float) -> bool:
-        """Whether an object of that ETag and Last-Modified is this version. Pure."""
-        return same_etag(self.etag, etag) and (
-            not self.modified or same_time(self.modified, modified)
+    def __repr__(self) -> str:
+        return f"<Job {self.id!r} {self.dest} {self.state}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._at_home and self._state is State.RUNNING:
+            raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.hint}")
+        # Progress stays behind, and the right to delete the record: the copy is another process.
+        copy = replace(self._started, undisturbed=False)
+        return _job, (copy, self._options, self._s3, self._state, self._outcome)
+
+    def _does_not_travel(self) -> str:
+        return (
+            f"job {self.id!r} is one of magic_committer.write(...), whose files are written in"
+            " one process: it does not travel"
         )
 
-
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """The content of ``job.json``.
-
-    Attributes:
-        id: names the job's directory. given_id: whether the caller chose it.
-        uuid: 32 hex digits, drawn by ``setup``.
-        nonce: fresh in every version.
-        started: the starter's clock, for people; ages go by the store's clock.
-        decider: who decided, from the decision on.
-        plan: from ``committing`` on; None for an aborted job.
-        marker: the `_SUCCESS` that was there when the job completed; in ``completed`` only.
-        outcome: in ``closed``: ``committed``, ``aborted`` or ``reverted``.
-        adopted: of a Hadoop job that was adopted: where its pendingsets lie (`JobPaths.adopted`).
-    """
-
-    id: str
-    uuid: str
-    state: State
-    nonce: str
-    terms: Terms
-    given_id: bool
-    started: float
-    decider: Decider | None = None
-    plan: ObjectRef | None = None
-    marker: ObjectRef | None = None
-    outcome: str = ""
-    adopted: str = ""
-
-    def paths(self, dest: Destination) -> JobPaths:
-        """The keys of the job's control objects."""
-        return JobPaths(dest, self.id, self.adopted)
-
-    def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
-        """The record after an arrow of `TRANSITIONS`.
-
-        Raises:
-            ValueError: there is no such arrow. Nothing was changed.
-        """
-        if state not in TRANSITIONS[self.state]:
-            raise ValueError(f"a job does not go from {self.state} to {state}")
-        return replace(self, state=state, nonce=nonce, **changes)
-
-    def encode(self) -> bytes:
-        """The bytes of ``job.json``: compact JSON."""
-        fields = plain(self)
-        if not self.adopted:  # versions before adoption read all other records
-            del fields["adopted"]
-        for ref in (fields["plan"], fields["marker"]):
-            if ref is not None and not ref["modified"]:  # older versions do not know it
-                del ref["modified"]
-        return orjson.dumps({"version": RECORD_VERSION, **fields})
-
-    @classmethod
-    def decode(cls, data: bytes, source: str) -> JobRecord:
-        """Read ``job.json``.
-
-        Args:
-            source: the object's key, for errors.
-
-        Raises:
-            FormatError: not a record, or one of a newer version of the library.
-        """
-        read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
-        version = read.take("version", int)
-        if version != RECORD_VERSION:
-            raise FormatError(
-                source, "version", f"is {version}, this library knows {RECORD_VERSION}",
-                hint="Upgrade magic-committer",
-            )  # fmt: skip
-        record = cls(
-            id=read.take("id", str),
-            uuid=read.take("uuid", str),
-            state=read.choice("state", State),
-            nonce=read.take("nonce", str),
-            terms=_terms(Reader(read.take("terms", dict), source, "terms.")),
-            given_id=read.take("given_id", bool),
-            started=float(read.take("started", (int, float))),
-            decider=read.optional("decider", _decider),
-            plan=read.optional("plan", _object_ref),
-            marker=read.optional("marker", _object_ref),
-            outcome=read.take("outcome", str),
-            adopted=read.take("adopted", str) if "adopted" in read else "",
-        )
-        read.nothing_left()
-        if record.state in PLANNED and record.plan is None:
-            raise FormatError(source, "plan", f"is missing: a job that is {record.state} has one")
-        ends = ENDS if record.state is State.CLOSED else ("",)
-        if record.outcome not in ends:
-            raise FormatError(source, "outcome", f"is {record.outcome!r}, none of {ends}")
-        return record
-
-
-def _terms(read: Reader) -> Terms:
-    terms = Terms(
-        exclusive=read.take("exclusive", bool),
-        mark_success=read.take("mark_success", bool),
-        **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},
-    )
-    read.nothing_left()
-    return terms
-
-
-def _decider(read: Reader) -> Decider:
-    decider = Decider(read.take("role", str), read.take("host", str), read.take("pid", int))
-    read.nothing_left()
-    return decider
-
-
-def _object_ref(read: Reader) -> ObjectRef:
-    key, etag = read.take("key", str), read.take("etag", str)
-    modified = float(read.take("modified", (int, float))) if "modified" in read else 0.0
-    read.nothing_left()
-    return ObjectRef(key, etag, modified)
-
-
-# Values that travel -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartedJob:
-    """A started job as its processes know it: plain data.
-
-    Attributes:
-        dest: the destination's URL, ``s3://bucket/prefix/``.
-        fence_etag: the ETag of the record that ``setup`` wrote: an attempt whose HEAD shows another
-            is late. "" where the job is not running.
-        undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
-            everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
-        adopted: as of `JobRecord`.
-        said_mode: the mode as the caller of `start` wrote it ("overwrite"), for hints in his
-            words; "" where that is not known. Nothing goes by it.
-    """
-
-    id: str
-    uuid: str
-    dest: str
-    terms: Terms
-    given_id: bool
-    fence_etag: str
-    undisturbed: bool
-    adopted: str = ""
-    said_mode: str = ""
+    def __del__(self) -> None:
+        end_life: Callable[[], None] = self.__dict__.get("_end_life", _nothing)
+        end_life()  # one that is entered and dropped is not alive for ever
 
     @property
-    def paths(self) -> JobPaths:
-        """The keys of the job's control objects."""
-        return JobPaths(Destination.parse(self.dest), self.id, self.adopted)
+    def id(self) -> str:
+        """Names the job's directory."""
+        return self._started.id
 
-    def owns(self, metadata: Mapping[str, str] | None) -> bool:
-        """Whether a control object in the job's directories is the job's, by its metadata. What
-        Hadoop's tasks left has no token; what a zombie of another run leaves has that run's."""
-        uuid = (metadata or {}).get(JOB_METADATA, "")
-        return uuid == self.uuid or (not uuid and bool(self.adopted))
+    @property
+    def uuid(self) -> str:
+        """Names the job in tokens and unique names: 32 hex digits."""
+        return self._started.uuid
 
-    @classmethod
-    def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
-        """The job as a process knows it that found its record, of this ETag, on the store."""
-        return cls(
-            id=record.id,
-            uuid=record.uuid,
-            dest=dest,
-            terms=record.terms,
-            given_id=record.given_id,
-            fence_etag=etag if record.state is State.RUNNING else "",
-            undisturbed=False,
-            adopted=record.adopted,
+    @property
+    def dest(self) -> str:
+        """The destination's URL, with its trailing slash."""
+        return self._started.dest
+
+    @property
+    def track(self) -> Track:
+        """``"s3"`` or ``"memory"``: where an attempt keeps what completes its files."""
+        return self._started.terms.track
+
+    @property
+    def state(self) -> State:
+        """The record's last state that this handle saw, a text like ``"running"``; ``"absent"``
+        once it is gone. Asks nobody."""
+        return self._state
+
+    @property
+    def outcome(self) -> str:
+        """``"committed"``, ``"aborted"``, ``"reverted"``, or "" while undecided."""
+        return self._outcome
+
+    def task(self, task: str | int, *, attempt: str | None = None) -> Task:
+        """One attempt of a task, here. Each call without ``attempt`` is an attempt of its own. It
+        sends nothing::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task(7) as task:
+            ...     with task.open("part-7.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            >>> job.commit([task.result]).files
+            1
+
+        Args:
+            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``. 7 is
+                ``"7"``.
+            attempt: a name, unique in the job, for an attempt that several processes share; needs
+                ``track="s3"``. After an abort the name cannot be used again. None: one is drawn.
+
+        Raises:
+            JobNotRunning: the job is decided.
+            TaskFailed: the job is one of `write`, which commits what its own ``open`` gave.
+            PathError: an id that cannot be used. WrongType: one that is neither text nor a number.
+            OptionError: an attempt's name in a job with ``track="memory"``.
+        """
+        self._check_running()
+        name = name_of("attempt", attempt)
+        return Task(self, self._committer().attempt(task_id_of(task), name))
+
+    # For the library's own faces: `open_magic`, `write`, Spark, pickles ---------------------------
+
+    def _sole_task(self, task: str, attempt: str) -> Task:
+        """An attempt that only this handle opens and commits, under a name that the caller knows to
+        be unique in the job; with either ``track``: for engines that name their attempts."""
+        self._check_running()
+        return Task(self, self._committer().attempt(task, attempt, sole=True))
+
+    def _attempt_by_path(self, attempt: str) -> Attempt:
+        """An attempt whose files are closed here and which others commit: for `open_magic`."""
+        self._check_running()
+        return self._committer().attempt(attempt, attempt)
+
+    def _committed_task(self, result: TaskCommit) -> Task:
+        """The handle of an attempt that is committed: for one that travelled."""
+        return Task(self, self._committer().committed_attempt(result))
+
+    def _keep_at_home(self) -> None:
+        """From now on the job takes no task, does not pickle while it runs, and no other process
+        ends it: it has all that its process will commit. For `Writing`, which hands it out."""
+        self._at_home = True
+
+    def _check_at_home(self, doing: str) -> None:
+        if self._at_home and self._pid != os.getpid():
+            raise TaskFailed(
+                f"job {self.id!r} is one of magic_committer.write(...) in process {self._pid}, this"
+                f" is process {os.getpid()}: it is not {doing} here",
+                job_id=self.id,
+                hint=WrongProcess.hint,
+            )
+
+    def _check_running(self) -> None:
+        if self._at_home:
+            raise TaskFailed(
+                f"job {self.id!r} is one of magic_committer.write(...): it commits the files that"
+                " its own open(...) gave, and takes no tasks",
+                job_id=self.id,
+                hint=WrongProcess.hint,
+            )
+        if self._state is not State.RUNNING:
+            raise ended(self.id, self._state, self._outcome, ", it takes no more tasks")
+
+    # Its end --------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        results: Iterable[TaskCommit] | None = None,
+        *,
+        expect: int | Iterable[str | int] | None = None,
+    ) -> JobReport:
+        """Make the job's files visible: all of one attempt of each task, or none. Repeatable: from
+        any process, as often as it takes::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> results = []
+            >>> for number in range(2):
+            ...     with job.task(number) as task, task.open(f"{number}.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            ...     results.append(task.result)
+            >>> print(job.commit(results, expect=2))
+            job ... committed in s3://bucket/table/: 2 files of 2 tasks, 10 bytes, ... s
+
+        Args:
+            results: exactly the attempts to accept: `Task.result` of each task. None: what the
+                tasks left on the store; only in a job with ``accept="listing"``.
+            expect: how many tasks there must be, or their ids; None: any number but none.
+
+        Returns:
+            What became of the job.
+
+        Raises:
+            WrongType: one result instead of a list, ``expect="10"`` and the like. Nothing was done.
+            IncompleteJob, OptionError: nothing was decided, the job is still running. A job without
+                any task is incomplete, unless ``expect=0`` says that this is right.
+            CommitRefused, DestinationExists, ConflictingJob: a check said no; the job is aborted.
+            CommitIncomplete: committed, but not all is visible yet; call it again.
+            JobNotRunning: it was aborted.
+            OutcomeUnknown: it cannot be told.
+            StoreError: a check could not be made; this call decided nothing, and what the job is
+                its record tells: call it again.
+            TaskFailed: the job is one of `write`, in another process. Nothing was done.
+        """
+        tasks = expected_of(expect)
+        results = results_of(results)
+        self._check_at_home("committed")
+        wanted = self._whole(results) if isinstance(results, Iterator) else results
+        return self._ended("committed") or self._reported(
+            lambda: self._committer().commit_job(wanted, tasks)
         )
 
+    def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
+        """An iterator gives its items once: what an earlier call took, or left after an error, is a
+        part of the results. It is refused when they are asked for, for a job that is decided does
+        not need them."""
+        if not any(results is used for used in self._used):
+            self._used.append(results)
+            return results
 
-@dataclass(frozen=True, slots=True)
-class TaskCommit:
-    """What a committed attempt tells the driver: small, picklable, and JSON by `to_dict`.
+        def refuse() -> Iterator[TaskCommit]:
+            raise OptionError(
+                f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
+                f" {type(results).__name__} gives them once",
+                hint="Pass a list: results = list(...); job.commit(results)",
+            )
+            yield
 
-    A task without files whose job takes results made no request: its ``key`` is "".
+        return refuse()
 
-    Attributes:
-        job_uuid: the job that it belongs to.
-        task: the task's id. attempt: the attempt's name.
-        key, etag: the attempt's `.pendingset`.
-        pendingset_bytes: its size.
-        files: how many files the attempt wrote. bytes: how many bytes they have.
-    """
+    def abort(self) -> JobReport:
+        """Make sure that nothing of the job is visible, now or later. Repeatable, by anyone::
 
-    job_uuid: str
-    task: str
-    attempt: str
-    key: str = ""
-    etag: str = ""
-    pendingset_bytes: int = 0
-    files: int = 0
-    bytes: int = 0
+            >>> job = mc.start("s3://bucket/table")
+            >>> job.abort().outcome
+            'aborted'
+
+        Returns:
+            What became of the job.
+
+        Raises:
+            JobNotRunning: it is committed.
+            OutcomeUnknown: it cannot be told.
+            TaskFailed: the job is one of `write`, in another process. Nothing was done.
+        """
+        self._check_at_home("aborted")
+        return self._ended("aborted", "reverted") or self._reported(
+            lambda: self._committer().abort_job()
+        )
+
+    def keep_alive(self) -> Callable[[], None]:
+        """Say on the store now and then that the job is alive, so that no cleanup takes it for dead
+        while nothing else of it changes. For the process that drives a job of `start` which may be
+        silent for hours; `write` and the Spark faces do it themselves.
+
+        ``with start(...) as job:`` does it as well.
+
+        Returns:
+            A function that stops it; call it when the job has ended. Never blocks.
+        """
+        sign = SignOfLife(self._committer().runtime, self._started)
+        return _wiring.pool.every(ALIVE_SECONDS, sign.give)
+
+    def __enter__(self) -> Job:
+        """Begin a block at whose end the job is over, one way or the other::
+
+            >>> with mc.start("s3://bucket/table") as job:
+            ...     with job.task(1) as task, task.open("a.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            ...     report = job.commit([task.result])
+            >>> report.outcome
+            'committed'
+
+        The block commits the job itself, by `commit`. When it is left
+
+        * after a commit or an abort, nothing more is done. A commit that raised `CommitIncomplete`
+          is one: the job is decided, and is never aborted;
+        * by an exception, Ctrl-C included: the job is aborted, and the exception goes on. What the
+          abort has to say is a note on it;
+        * normally, with nothing committed: the job is aborted, with a warning in the log, and
+          nothing is raised. If the abort fails, its error is raised;
+        * and another process has committed the job: it stays committed, nothing is raised. Where
+          it cannot be told, `OutcomeUnknown` is;
+        * in a forked child: nothing is done, and `TaskFailed` is raised if the child leaves it
+          without an exception.
+
+        Inside the block the job is kept alive, as by `keep_alive`.
+
+        Raises:
+            MagicError: this handle did not start the job (`attach`, a pickle, `from_dict`): leaving
+                the block would abort what other processes are working on. Or it is entered a second
+                time, or is one of `write`.
+        """
+        if not self._starter or self._at_home or self._pid != os.getpid():
+            raise MagicError(
+                f"this handle has not started job {self.id!r}, and `with job:` would abort it when"
+                " the block is left",
+                hint="Use it without `with`, and call job.commit(...) or job.abort()",
+            )
+        if self._entered:
+            raise MagicError(
+                f"job {self.id!r} is used in one `with`, once",
+                hint="Start another: with magic_committer.start(...) as job:",
+            )
+        self._entered = True
+        self._end_life = self.keep_alive()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pid != os.getpid():
+            _leaving.leave_alone(self, self._pid, error)
+            return
+        try:
+            if error is None:
+                _leaving.abort_uncommitted(self)
+            elif not _leaving.is_over(self) and not self._is_decided_by(error):
+                try:
+                    _leaving.give_up(self, error)
+                except BaseException as interrupt:  # a second Ctrl-C
+                    interrupt.add_note(_leaving.may_be_running(self))
+                    raise
+        finally:
+            self._end_life()
+
+    def _is_decided_by(self, error: BaseException) -> bool:
+        return isinstance(error, CommitIncomplete) and error.job_id == self.id
+
+    # Its way to other processes -------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, for schedulers that pass those."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        """The job as plain JSON values, for schedulers that pass those (Airflow's XCom)::
+
+            >>> import json
+            >>> text = json.dumps(mc.start("s3://bucket/table", job_id="nightly").to_dict())
+            >>> mc.Job.from_dict(json.loads(text))
+            <Job 'nightly' s3://bucket/table/ running>
+
+        It holds what a pickle holds, and no secret: keys, tokens and passwords in ``s3`` stay
+        behind; ``progress`` does, too. Asks nobody.
+
+        Raises:
+            MagicError: the job is one of `write`, and runs: it does not travel.
+        """
+        if self._at_home and self._state is State.RUNNING:
+            raise MagicError(self._does_not_travel(), hint=WrongProcess.hint)
+        return to_values(
+            TravellingJob(self._started, self._options, self._s3, self._state, self._outcome)
+        )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
-        """The inverse of `to_dict`.
+    def from_dict(
+        cls,
+        values: Mapping[str, Any],
+        *,
+        s3: S3Options | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
+    ) -> Job:
+        """The handle that `to_dict` described, in this process. Asks nobody, repeatable.
+
+        Args:
+            values: what `to_dict` gave, also after a way through JSON.
+            s3: the way to the store from here; None: as the dict says. Secrets are not in the dict:
+                they come from this process's environment, or from here.
+            options: sizes and numbers; None: as the dict says.
+            progress: told of long steps; called from this process's threads.
 
         Raises:
             WrongType: ``values`` is no dict; JSON text, say.
-            FormatError: a field is missing, unknown, or of another type.
+            FormatError: a field is missing, unknown, of another type, or cannot be; or another
+                version of the library wrote it. The message names the field.
         """
-        read = Reader(given_dict(values, "TaskCommit"), "TaskCommit")
-        commit = cls(
-            **{f.name: read.take(f.name, int if f.type == "int" else str) for f in fields(cls)}
+        job = from_values(values)
+        return cls(
+            job.started,
+            options_of(options) if options is not None else job.options,
+            s3_of(s3) if s3 is not None else job.s3,
+            state=job.state,
+            outcome=job.outcome,
+            progress=progress,
         )
-        read.nothing_left()
-        return commit
+
+    def _ended(self, *outcomes: str) -> JobReport | None:
+        """The report of a job that this handle has seen to its end; raises if it was another end
+        than those. None while there is something left to do."""
+        if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
+            return None
+        if self.report.outcome in outcomes:
+            return self.report
+        if self._outcome == "":
+            return None
+        raise ended(self.id, self._state, self._outcome)
+
+    def _reported(self, step: Callable[[], JobReport]) -> JobReport:
+        try:
+            self._saw(step())
+        except BaseException as error:
+            known = getattr(error, "report", None)
+            if isinstance(known, JobReport):
+                self._saw(known)
+            elif isinstance(error, CommitIncomplete):
+                self._state, self._outcome = State(error.state), "committed"
+            elif isinstance(error, JobNotRunning):
+                self._state, self._outcome = State(error.state), error.outcome
+            self.report = JobReport(
+                job_id=self.id,
+                uuid=self.uuid,
+                dest=self.dest,
+                mode=self._started.terms.mode,
+                outcome=self._outcome,
+                state=self._state.value,
+                error=f"{type(error).__name__}: {error}",
+            )
+            raise
+        assert self.report is not None
+        return self.report
+
+    def _saw(self, report: JobReport) -> None:
+        self.report = report
+        self._state, self._outcome = State(report.state), report.outcome
+
+    def _committer(self) -> MagicCommitter:
+        bucket = Destination.parse(self.dest).bucket
+        runtime = _wiring.runtime_for(bucket, self._s3, self._progress)
+        started = self._started
+        if self._pid != os.getpid():  # a fork is a copy, as one that was pickled
+            started = replace(started, undisturbed=False)
+        return MagicCommitter(runtime, started, self._options, _wiring.blocks)
+
+
+def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
+    return Job(started, options, s3, state=state, outcome=outcome)
+
+
+def _nothing() -> None:
+    """No sign of life is being given."""

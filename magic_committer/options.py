@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from magic_committer._pool import THREADS_MAX
 from magic_committer.errors import OptionError
-from magic_committer.pool import THREADS_MAX
-from magic_committer.store import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
+from magic_committer.stores.base import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
 
 __all__ = [
     "Accept",

@@ -6,17 +6,17 @@ import pickle
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from magic_committer.arguments import attributes_of
+from magic_committer._arguments import attributes_of
+from magic_committer._patience import cleaning_up
 from magic_committer.committers.magic import Attempt
-from magic_committer.elements import name_text
 from magic_committer.errors import MagicError, WrongType
-from magic_committer.job import TaskCommit
-from magic_committer.patience import cleaning_up
-from magic_committer.store import Attributes
+from magic_committer.hadoop.elements import name_text
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
 
 if TYPE_CHECKING:
-    from magic_committer.handles import Job
+    from magic_committer.job import Job
 
 BinaryMode = Literal["wb", "xb"]
 """What `open` takes for a file of bytes. ``"xb"`` is the same as ``"wb"``."""

@@ -28,10 +28,10 @@ from typing import Any
 
 import pytest
 
+from magic_committer._runtime import Clock, SystemClock
+from magic_committer._wiring import OtherBuckets, register_store, unregister_store
 from magic_committer.commit.probe import trust_completes
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.runtime import Clock, SystemClock
-from magic_committer.wiring import OtherBuckets, register_store, unregister_store
+from magic_committer.stores.memory import MemoryStore, Request
 
 __all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"]
 

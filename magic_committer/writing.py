@@ -15,12 +15,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn, overload
 
+from magic_committer._leaving import give_up, leave_alone, may_be_running
+from magic_committer._patience import cleaning_up
 from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
-from magic_committer.handles import Job
-from magic_committer.job import JobReport
-from magic_committer.leaving import give_up, leave_alone, may_be_running
-from magic_committer.patience import cleaning_up
-from magic_committer.store import Attributes
+from magic_committer.job import Job
+from magic_committer.protocol.record import JobReport
+from magic_committer.stores.base import Attributes
 from magic_committer.task import BinaryMode, Task, TextMode
 from magic_committer.upload import TextUpload, UploadStream
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import magic_committer as mc
 from magic_committer.commit.ready import to_pending
-from magic_committer.formats import (
+from magic_committer.hadoop.formats import (
     Pending,
     UploadEtag,
     encode_pending,
@@ -29,9 +29,9 @@ from magic_committer.formats import (
     new_pending,
     new_pendingset,
 )
-from magic_committer.job import JOB_METADATA, StartedJob, Terms, token
-from magic_committer.paths import Destination, JobPaths, java_uri, unique_name
-from magic_committer.store import Attributes, ObjectPage, ObjectStore, Part, UploadPage
+from magic_committer.hadoop.paths import Destination, JobPaths, java_uri, unique_name
+from magic_committer.protocol.record import JOB_METADATA, StartedJob, Terms, token
+from magic_committer.stores.base import Attributes, ObjectPage, ObjectStore, Part, UploadPage
 
 GONE = "0" * 32
 """The UUID of a job that has no record."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from magic_committer import checksum as checksums
-from magic_committer.memory import MemoryStore
-from magic_committer.store import Attributes, Part
+from magic_committer.stores.base import Attributes, Part
+from magic_committer.stores.memory import MemoryStore
 
 GOLDEN = Path(__file__).parent / "golden"
 RELEASES = ("3.3.4", "3.3.6", "3.4.1", "3.5.0")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises import hands
 from tests.promises.machine import Machine

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
 
+from magic_committer._runtime import SystemClock
 from magic_committer.options import S3Options
-from magic_committer.runtime import SystemClock
 from tests.serving import Answering, serving
 from tools import moto_server as _moto
 

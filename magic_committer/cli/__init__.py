@@ -1,6 +1,6 @@
 """The command `magic-committer`: what is pending under a path, whose it is, and what to do.
 
-It prints and asks; what is found out and done is `magic_committer.recovery`'s work, so that
+It prints and asks; what is found out and done is `magic_committer.maintenance`'s work, so that
 programs can have it without a terminal. Manners that hold for every command:
 
 * Results go to stdout, in one of four formats; everything else (progress, notes, errors) to stderr.

@@ -22,9 +22,9 @@ from magic_committer.errors import (
     JobNotRunning,
     OutcomeUnknown,
 )
-from magic_committer.job import State
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
-from magic_committer.paths import Destination
+from magic_committer.protocol.record import State
 
 ENDING = ("commit", "abort", "recover")
 """Commands that adopt a Hadoop job, if they are told to."""

@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
@@ -26,11 +27,10 @@ from magic_committer.cli.output import Column, note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.errors import MagicError, OptionError
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.cleanup import Cleaning
+from magic_committer.maintenance.reports import CleanupReport
 from magic_committer.options import Options
-from magic_committer.paths import Destination
-from magic_committer.recovery.tidy import Cleaning
-from magic_committer.recovery.values import CleanupReport
-from magic_committer.runtime import ProgressFunction, SystemClock
 
 CLOCK = SystemClock()
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.errors import MagicError, OptionError
-from magic_committer.paths import Destination
-from magic_committer.recovery.tidy import Limits
-from magic_committer.recovery.values import CLOSED_SECONDS, DEAD_SECONDS, LEFTOVER_SECONDS
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.cleanup import Limits
+from magic_committer.maintenance.reports import CLOSED_SECONDS, DEAD_SECONDS, LEFTOVER_SECONDS
 
 LIMITS = Limits(
     dead=DEAD_SECONDS, leftover=LEFTOVER_SECONDS, closed=CLOSED_SECONDS, forget_given=False

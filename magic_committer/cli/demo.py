@@ -22,18 +22,18 @@ from typing import Any
 
 import click
 
-from magic_committer import wiring
+from magic_committer import _wiring
+from magic_committer._runtime import no_progress
 from magic_committer.api import start
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.running import run
 from magic_committer.cli.shell import Shell, command
-from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import MagicError, OptionError
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.options import S3Options
-from magic_committer.paths import Destination, unique_name
-from magic_committer.runtime import no_progress
-from magic_committer.store import Attributes, ObjectStore
+from magic_committer.stores.base import Attributes, ObjectStore
 
 BUCKET = "demo"
 PATH = f"s3://{BUCKET}/flights"
@@ -71,7 +71,7 @@ class Stage:
 
     def store(self) -> ObjectStore:
         """The bucket, as the commands reach it."""
-        return wiring.runtime_for(BUCKET, S3Options(), no_progress).store
+        return _wiring.runtime_for(BUCKET, S3Options(), no_progress).store
 
 
 @command(root, "demo", "A tour, on an S3 of its own.")
@@ -223,7 +223,7 @@ def _stage(shell: Shell, keep: bool, in_memory: bool) -> Iterator[Stage]:
                 "--keep needs moto's server",
                 hint="pip install 'magic-committer[demo]', or leave --keep out",
             )
-        with wiring.in_memory(BUCKET):
+        with _wiring.in_memory(BUCKET):
             about = "An S3 of our own, in this process (with moto installed: in a server)."
             yield Stage({}, about)
         return

@@ -10,18 +10,18 @@ from typing import Any, get_args
 import click
 import orjson
 
-from magic_committer import wiring
+from magic_committer import _wiring
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import age_words
 from magic_committer.cli.shell import DIRECTORY, Shell, command
 from magic_committer.commit.probe import Capabilities
+from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
+from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Track
-from magic_committer.paths import Destination
-from magic_committer.recovery.doctor import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
-from magic_committer.recovery.policies import ROLES, Role, policy
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
@@ -84,7 +84,7 @@ def doctor(
     runtime = shell.runtime(path.bucket)
     settings = None
     with suppress(NotSupported):
-        settings = wiring.bucket_settings(path.bucket, shell.s3)
+        settings = _wiring.bucket_settings(path.bucket, shell.s3)
     found = diagnose(runtime, path, settings, paging=paging)
     _print(shell, found)
     _tell(shell, found)

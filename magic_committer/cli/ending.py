@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from magic_committer._runtime import ProgressFunction, Runtime
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.quantities import age_words, counted, duration, pending_words
 from magic_committer.cli.shell import Shell
@@ -22,15 +23,14 @@ from magic_committer.errors import (
     JobTooYoung,
     name_some,
 )
-from magic_committer.job import JobRecord, StartedJob, State
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.adopt import Adoption, adopt_job, prospect_of, started_of
+from magic_committer.maintenance.inspect import inspect_job
+from magic_committer.maintenance.job_details import job_ids
+from magic_committer.maintenance.recover import committer_of
+from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob
 from magic_committer.options import FAILING, Options
-from magic_committer.paths import Destination, JobPaths
-from magic_committer.recovery.adoption import Adoption, adopt_job, prospect_of, started_of
-from magic_committer.recovery.finish import committer_of
-from magic_committer.recovery.look import inspect_job
-from magic_committer.recovery.show import job_ids
-from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob
-from magic_committer.runtime import ProgressFunction, Runtime
+from magic_committer.protocol.record import JobRecord, StartedJob, State
 
 IDS_NAMED_MAX = 10
 """Ids that are told to who asks for a job that is not there."""

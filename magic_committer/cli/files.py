@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from magic_committer.runtime import new_id
+from magic_committer._runtime import new_id
 
 
 def replace_file(file: Path, text: str) -> None:

@@ -14,10 +14,10 @@ from magic_committer.cli.ending import not_found
 from magic_committer.cli.quantities import counted
 from magic_committer.cli.shell import Shell
 from magic_committer.errors import JobNotFound, JobTooYoung, name_some
-from magic_committer.job import State
-from magic_committer.paths import Destination
-from magic_committer.recovery.force import UNREADABLE, force_abort
-from magic_committer.recovery.giving_up import GivenUp
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.force import UNREADABLE, force_abort
+from magic_committer.maintenance.giving_up import GivenUp
+from magic_committer.protocol.record import State
 
 KEYS_ASKED_MAX = 5
 """Visible files that the question names."""

@@ -14,13 +14,11 @@ from magic_committer.cli.app import root
 from magic_committer.cli.output import Column, Output, note
 from magic_committer.cli.quantities import bytes_words, time_words
 from magic_committer.cli.shell import Shell, command
-from magic_committer.commit.marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
-from magic_committer.commit.plan import Plan
+from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
-from magic_committer.formats import Pending, PendingSet, SuccessData
-from magic_committer.job import JobRecord
-from magic_committer.paths import parse_url
-from magic_committer.recovery.reading import (
+from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
+from magic_committer.hadoop.paths import parse_url
+from magic_committer.maintenance.read_file import (
     BYTES_MAX,
     FILE_KINDS,
     UNNAMED_BYTES_MAX,
@@ -31,7 +29,9 @@ from magic_committer.recovery.reading import (
     kind_by_content,
     kind_by_name,
 )
-from magic_committer.strict import plain
+from magic_committer.protocol.plan import Plan
+from magic_committer.protocol.record import JobRecord
+from magic_committer.protocol.strict import plain
 
 ROWS_SHOWN_MAX = 200
 """Files of a pendingset, or sets of a plan, in a table; the formats for programs have all."""

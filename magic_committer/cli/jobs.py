@@ -27,12 +27,12 @@ from magic_committer.cli.quantities import (
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.commit.outcome import ended_by_record
 from magic_committer.errors import JobNotFound, JobTooYoung
-from magic_committer.job import JobReport, State
-from magic_committer.paths import Destination
-from magic_committer.recovery.finish import abort_job, committer_of, recover_job
-from magic_committer.recovery.look import inspect_all
-from magic_committer.recovery.show import ShownFile, show_job
-from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob, Recovery
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.job_details import ShownFile, show_job
+from magic_committer.maintenance.recover import abort_job, committer_of, recover_job
+from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob, Recovery
+from magic_committer.protocol.record import JobReport, State
 
 job = group("job", "Jobs: look at them, finish them, undo them.")
 

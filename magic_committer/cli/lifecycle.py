@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from magic_committer import wiring
+from magic_committer import _wiring
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import bytes_words
 from magic_committer.cli.shell import Shell, command
 from magic_committer.errors import OptionError, StoreError
-from magic_committer.paths import Destination
-from magic_committer.recovery.lifecycle import (
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.lifecycle import (
     Change,
     Configuration,
     Rule,
@@ -47,7 +47,7 @@ def _bucket(text: str) -> Destination:
 def show(shell: Shell, bucket: str) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
     dest = _bucket(bucket)
-    configuration = wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
+    configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     covered = _days_of(configuration, dest.prefix)
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
     told = (
@@ -81,7 +81,7 @@ def ensure_rule(
         raise OptionError("the directory is given twice, in the URL and by --prefix")
     if prefix:
         dest = _bucket(f"s3://{dest.bucket}/{prefix}")
-    settings = wiring.bucket_settings(dest.bucket, shell.s3)
+    settings = _wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
         _warn(shell, dest, days)

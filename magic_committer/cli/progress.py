@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from magic_committer.runtime import Progress, ProgressFunction, no_progress
+from magic_committer._runtime import Progress, ProgressFunction, no_progress
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.charts import seconds_words
@@ -25,13 +26,12 @@ from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
 from magic_committer.cli.timeline import LastJob, last_job
 from magic_committer.errors import NotSupported, StoreError
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
+from magic_committer.maintenance.reports import DEAD_SECONDS
+from magic_committer.maintenance.uploads import Scope, Survey, sized
 from magic_committer.options import Options
-from magic_committer.paths import Destination
-from magic_committer.recovery.look import inspect_all
-from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
-from magic_committer.recovery.uploads import Scope, Survey, sized
-from magic_committer.recovery.values import DEAD_SECONDS
-from magic_committer.runtime import Progress, Runtime
 
 UPLOADS_SHOWN = 50
 """Uploads of which the details are told, unless ``--limit`` says another number."""

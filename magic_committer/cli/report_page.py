@@ -16,8 +16,8 @@ from magic_committer.cli.markup import Html, join, tag
 from magic_committer.cli.quantities import age_words, bytes_words, money_words, time_words
 from magic_committer.cli.tally import CLASSES, Sum, Tally
 from magic_committer.cli.timeline import LastJob
-from magic_committer.recovery.uploads import OwnerClass
-from magic_committer.recovery.values import FoundJob
+from magic_committer.maintenance.reports import FoundJob
+from magic_committer.maintenance.uploads import OwnerClass
 
 JOBS_MAX = 500
 """Jobs that a page lists."""

@@ -10,10 +10,10 @@ import traceback
 
 import click
 
+from magic_committer._patience import patient
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import note
-from magic_committer.patience import patient
 
 
 def run(arguments: list[str]) -> int:

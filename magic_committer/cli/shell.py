@@ -16,15 +16,15 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from magic_committer import wiring
+from magic_committer import _wiring
+from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMATS, Format, Output, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.errors import MagicError, OptionError, PathError
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
-from magic_committer.paths import Destination
-from magic_committer.runtime import ProgressFunction, Runtime, no_progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -40,7 +40,7 @@ class Shell:
 
     def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
         """The components for a bucket."""
-        return wiring.runtime_for(bucket, self.s3, progress)
+        return _wiring.runtime_for(bucket, self.s3, progress)
 
     def progress(self) -> AbstractContextManager[ProgressFunction]:
         """Bars for the library's ``progress=``, where there is a terminal."""

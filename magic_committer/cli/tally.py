@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from magic_committer.recovery.uploads import FoundUpload, OwnerClass, Rules, deed
+from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, deed
 
 HOUR = 3600.0
 DAY = 24 * HOUR

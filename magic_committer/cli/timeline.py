@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from magic_committer import stats
-from magic_committer.commit.marker import DIAGNOSTIC_STARTED, DIAGNOSTIC_UUID
+from magic_committer._runtime import Runtime
+from magic_committer.commit.success_marker import DIAGNOSTIC_STARTED, DIAGNOSTIC_UUID
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
-from magic_committer.formats import SUCCESS_BYTES_MAX, SuccessData, decode_success
-from magic_committer.paths import Destination
-from magic_committer.runtime import Runtime
+from magic_committer.hadoop import statistics
+from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, SuccessData, decode_success
+from magic_committer.hadoop.paths import Destination
 
 DURATIONS_MAX = 12
 """Durations that are told, those with the largest sums."""
@@ -27,23 +27,23 @@ MarkerKind = Literal["ours", "hadoop", "empty", "unreadable"]
 """Whose marker it is; ``empty`` is that of the classic file committer, which tells nothing."""
 
 STAGES: Mapping[str, str] = {
-    stats.LOAD_SETS: "Load the pendingsets",
-    stats.CHECK_UPLOADS: "Check the uploads",
-    stats.SAVE_PLAN: "Save the plan",
-    stats.DECIDE: "Decide",
-    stats.MATERIALIZE_FILE: "Complete the files",
-    stats.DELETE_REPLACED: "Delete what is replaced",
+    statistics.LOAD_SETS: "Load the pendingsets",
+    statistics.CHECK_UPLOADS: "Check the uploads",
+    statistics.SAVE_PLAN: "Save the plan",
+    statistics.DECIDE: "Decide",
+    statistics.MATERIALIZE_FILE: "Complete the files",
+    statistics.DELETE_REPLACED: "Delete what is replaced",
 }
 """The stages of our commit, in their order."""
 
 WORDS: Mapping[str, str] = {
     **STAGES,
-    stats.TASK_ATTEMPT: "Task attempt",
-    stats.COMMIT_JOB: "Commit of the job",
-    stats.MATERIALIZE_FILE: "Complete one file",
-    stats.MARKER_PUT: "Write a file's marker",
+    statistics.TASK_ATTEMPT: "Task attempt",
+    statistics.COMMIT_JOB: "Commit of the job",
+    statistics.MATERIALIZE_FILE: "Complete one file",
+    statistics.MARKER_PUT: "Write a file's marker",
     "object_multipart_initiated": "Start an upload",
-    stats.PUT_PART: "Upload a part",
+    statistics.PUT_PART: "Upload a part",
     "object_put_request": "Write an object",
     "object_list_request": "List objects",
     "committer_load_single_pending_file": "Load a pending file",
@@ -158,11 +158,11 @@ def told_by(body: bytes, source: str, last_modified: float) -> LastJob:
         success=marker.success,
         written=at,
         started=started,
-        tasks=numbers.count("magic-committer.tasks", stats.TASKS_COMPLETED),
+        tasks=numbers.count("magic-committer.tasks", statistics.TASKS_COMPLETED),
         files=numbers.count(
-            "magic-committer.files", stats.COMMITS_COMPLETED, "committer_files_committed"
+            "magic-committer.files", statistics.COMMITS_COMPLETED, "committer_files_committed"
         ),
-        bytes=numbers.count("magic-committer.bytes", stats.BYTES_COMMITTED),
+        bytes=numbers.count("magic-committer.bytes", statistics.BYTES_COMMITTED),
         job_spans=tuple(_job_spans(numbers, started, at)),
         commit_spans=tuple(
             Span(name, *found) for key, name in STAGES.items() if (found := numbers.span(key))
@@ -175,14 +175,14 @@ def told_by(body: bytes, source: str, last_modified: float) -> LastJob:
 def _job_spans(numbers: _Numbers, started: float | None, written: float) -> Iterator[Span]:
     if started:
         yield Span("Job", started, written)
-    for name, key in (("Tasks", stats.TASK_ATTEMPT), ("Uploads", stats.PUT_PART)):
+    for name, key in (("Tasks", statistics.TASK_ATTEMPT), ("Uploads", statistics.PUT_PART)):
         if found := numbers.span(key):
             yield Span(name, *found)
-    commit = numbers.minimum(f"{stats.COMMIT_JOB}{stats.STARTED}")
+    commit = numbers.minimum(f"{statistics.COMMIT_JOB}{statistics.STARTED}")
     if commit is not None:
         yield Span("Commit", commit / 1000, written)
     else:
-        took = numbers.maximum(f"{stats.COMMIT_JOB}.max")
+        took = numbers.maximum(f"{statistics.COMMIT_JOB}.max")
         if took:
             yield Span("Commit", written - took / 1000, written)
 
@@ -220,8 +220,8 @@ class _Numbers:
         return next((n for c in counters if (n := _sane(self._counters.get(c)))), None)
 
     def span(self, name: str) -> tuple[float, float] | None:
-        started = self.minimum(f"{name}{stats.STARTED}")
-        ended = self.maximum(f"{name}{stats.ENDED}")
+        started = self.minimum(f"{name}{statistics.STARTED}")
+        ended = self.maximum(f"{name}{statistics.ENDED}")
         return None if started is None or ended is None else (started / 1000, ended / 1000)
 
     def durations(self) -> list[Duration]:

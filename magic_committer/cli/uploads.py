@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column, note
@@ -18,11 +19,11 @@ from magic_committer.cli.quantities import age_words, bytes_words, money_words
 from magic_committer.cli.shell import DURATION, Shell, command
 from magic_committer.cli.tally import Sum
 from magic_committer.errors import MagicError
-from magic_committer.options import Options
-from magic_committer.recovery.clearing import Cleared, Clearing, Plan
-from magic_committer.recovery.prices import US_EAST_1, Prices, read_prices
-from magic_committer.recovery.unseen import blind_spot
-from magic_committer.recovery.uploads import (
+from magic_committer.maintenance.abort_uploads import Cleared, Clearing, Plan
+from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
+from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS
+from magic_committer.maintenance.unlisted import blind_spot
+from magic_committer.maintenance.uploads import (
     CLASSES,
     FIELDS,
     Filters,
@@ -33,8 +34,7 @@ from magic_committer.recovery.uploads import (
     count,
     sized,
 )
-from magic_committer.recovery.values import DEAD_SECONDS, LEFTOVER_SECONDS
-from magic_committer.runtime import Progress, ProgressFunction, no_progress
+from magic_committer.options import Options
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import closing, suppress
 from itertools import islice
 
-from magic_committer.commit.keyset import KeySet
+from magic_committer._pool import Outcome
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
@@ -24,10 +25,9 @@ from magic_committer.errors import (
     PathError,
     name_some,
 )
-from magic_committer.job import StartedJob
-from magic_committer.paths import Destination
-from magic_committer.pool import Outcome
-from magic_committer.runtime import Progress, Runtime
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import StartedJob
 
 PROBLEMS_MAX = 100
 """Problems that are named; there may be millions of the same kind."""

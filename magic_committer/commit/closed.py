@@ -19,12 +19,12 @@ from contextlib import closing
 from itertools import chain, islice
 from typing import Any
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.elements import MAGIC_JOB_PREFIX
-from magic_committer.errors import MagicError
-from magic_committer.job import State
-from magic_committer.paths import RECORD
-from magic_committer.runtime import Runtime
+from magic_committer.errors import MagicError, OutcomeUnknown, StoreError
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import RECORD
+from magic_committer.protocol.record import State
 
 logger = logging.getLogger("magic_committer")
 
@@ -49,6 +49,32 @@ def age_of(seen_at: float, since: float) -> float:
     dead that says five times a second that it lives.
     """
     return max(0.0, seen_at - since - GRAIN_SECONDS)
+
+
+def finish(
+    runtime: Runtime,
+    seen: records.Seen,
+    outcome_word: str,
+    may_remove: bool,
+    warnings: list[str],
+    *,
+    tidies: bool = True,
+) -> State:
+    """The last arrow: the record goes, or says ``closed`` for whoever still asks.
+
+    Errors become warnings: the record stays and recovery finishes it.
+    """
+    try:
+        if may_remove and records.remove(runtime, seen):
+            return State.ABSENT
+        closed = seen.record.step(State.CLOSED, runtime.ids(), outcome=outcome_word, marker=None)
+        swapped = records.swap(runtime, seen, closed)
+    except (StoreError, OutcomeUnknown) as error:
+        warnings.append(f"the job's record could not be finished: {error}")
+        return seen.record.state
+    if swapped.won and tidies:
+        forget_some(runtime, seen.key)
+    return swapped.now.record.state if swapped.now else State.ABSENT
 
 
 def may_forget(seen: records.Seen) -> bool:

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import may_still_land
 from magic_committer.commit.upload_state import (
@@ -43,8 +44,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo, Part, Written, same_etag
+from magic_committer.stores.base import ObjectInfo, Part, Written, same_etag
 
 CONFLICT_TRIES_MAX = 3
 """How often a conditional Complete is sent that the store calls a conflict, with nothing there."""

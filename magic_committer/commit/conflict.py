@@ -41,23 +41,24 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from magic_committer._modes import in_words_of
+from magic_committer._pool import Outcome
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
-from magic_committer.commit.keyset import KeySet
 from magic_committer.commit.load import stored_uploads
-from magic_committer.commit.marker import marker_ref
-from magic_committer.commit.plan import PLAN_BYTES_MAX, Plan, load_plan
+from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
 from magic_committer.errors import ConflictingJob, DestinationExists, FormatError, NotFound
-from magic_committer.job import ObjectRef, StartedJob, State
-from magic_committer.modes import in_words_of
+from magic_committer.hadoop.paths import Destination, JobPaths, is_hidden
 from magic_committer.options import BY_PARTITION, EXCLUDING
-from magic_committer.paths import Destination, JobPaths, is_hidden
-from magic_committer.pool import Outcome
-from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo, ObjectPage
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.protocol.record import ObjectRef, StartedJob, State
+from magic_committer.stores.base import ObjectInfo, ObjectPage
 
 LISTINGS_MAX = 5
 """How often a ``replace`` begins to list the data while other jobs keep publishing into it. After

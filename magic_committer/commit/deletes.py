@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit import probe
 from magic_committer.commit.records import other_quoting
 from magic_committer.errors import (
@@ -12,8 +13,7 @@ from magic_committer.errors import (
     StoreError,
     WriteConflict,
 )
-from magic_committer.job import ObjectRef
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import ObjectRef
 
 DELETE_TRIES_MAX = 4
 """How often a conditional delete is sent that is refused, though the object is the same."""

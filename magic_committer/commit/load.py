@@ -21,13 +21,14 @@ and than was told, is not read on, but once more, alone, in the end.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
-from magic_committer.commit.plan import PlannedSet
+from magic_committer._pool import Outcome
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.ready import (
     EXTRA_ATTEMPT,
     EXTRA_JOB,
@@ -40,19 +41,23 @@ from magic_committer.commit.ready import (
     unpack,
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
-from magic_committer.formats import PENDINGSET_BYTES_MAX, decode_pendingset
-from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
-from magic_committer.paths import PENDINGSET_SUFFIX, Destination
-from magic_committer.pool import Outcome
-from magic_committer.runtime import Progress, Runtime
-from magic_committer.store import ObjectInfo, StoredObject, same_etag
+from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, decode_pendingset
+from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
+from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.record import (
+    ATTEMPT_METADATA,
+    JOB_METADATA,
+    TASK_METADATA,
+    StartedJob,
+)
+from magic_committer.stores.base import ObjectInfo, StoredObject, same_etag
 
 R = TypeVar("R")
 
 LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
 """JSON of the sets that are being read at once; unpacked they take some ten times that, and at most
-36 MiB more than 18 times where somebody forged them (`magic_committer.documents`)."""
+36 MiB more than 18 times where somebody forged them (`magic_committer.hadoop.json`)."""
 SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
 """A set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
@@ -219,6 +224,43 @@ def stored_uploads(
                 if problem := check_upload(upload, job, dest):
                     raise FormatError(outcome.item.key, "commits", problem)
             yield read.uploads, read.statistics
+
+
+# Where the uploads of a plan come from ------------------------------------------------------------
+
+
+class Source(Protocol):
+    """Where the plan's uploads come from: a driver's spool, or the store."""
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        """Set by set: uploads, and the set's statistics."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """The pendingsets that a plan names, read from the store."""
+
+    runtime: Runtime
+    job: StartedJob
+    plan: Plan
+    missing_is_fine: bool
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        return stored_uploads(
+            self.runtime, self.job, self.plan.sets, missing_is_fine=self.missing_is_fine
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledSource:
+    """The accepted sets in the driver's own spool."""
+
+    accepted: Sequence[LoadedSet]
+    spool: Spool
+
+    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        for loaded in self.accepted:
+            yield self.spool.read(loaded.offset, loaded.packed_bytes)
 
 
 def set_bytes_max(told: int) -> int:

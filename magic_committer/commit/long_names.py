@@ -10,15 +10,15 @@ and 400 may then be an expired token's (S3 API).
 
 Asked when the file is opened, and once more before the decision, for others (Hadoop, an older
 version) open files as well. What cannot be told is let through: then the job can be undone
-(`magic_committer.commit.undo`).
+(`magic_committer.commit.revert`).
 """
 
 from __future__ import annotations
 
-from magic_committer.elements import shown
+from magic_committer._runtime import Runtime
 from magic_committer.errors import InvalidRequest, NotFound, PathError, StoreError
-from magic_committer.runtime import Runtime
-from magic_committer.store import KEY_BYTES_MAX
+from magic_committer.hadoop.elements import shown
+from magic_committer.stores.base import KEY_BYTES_MAX
 
 ELEMENT_BYTES_MAX = 255
 """Of one element of a path on a file system (NAME_MAX)."""

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.elements import MAGIC, MAGIC_JOB_PREFIX
 from magic_committer.errors import MagicError, PathError
-from magic_committer.job import State
-from magic_committer.paths import RECORD, Destination
-from magic_committer.runtime import Runtime
+from magic_committer.hadoop.elements import MAGIC, MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import RECORD, Destination
+from magic_committer.protocol.record import State
 
 
 def directory_of(key: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from magic_committer.commit.marker import read_marker
+from magic_committer._runtime import Runtime
+from magic_committer.commit.success_marker import read_marker
 from magic_committer.errors import (
     KEYS_NAMED_MAX,
     CommitIncomplete,
@@ -14,9 +15,8 @@ from magic_committer.errors import (
     OutcomeUnknown,
     name_some,
 )
-from magic_committer.job import OUTCOMES, JobRecord, JobReport, StartedJob, State
-from magic_committer.paths import Destination
-from magic_committer.runtime import Runtime
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.record import OUTCOMES, JobRecord, JobReport, StartedJob, State
 
 HINTS = {
     "committed": "Its data is, or will be, visible: do not run it again",

@@ -22,9 +22,10 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
+from magic_committer._modes import in_both
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.scratch import Scratch
-from magic_committer.elements import MAGIC_JOB_PREFIX
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
@@ -35,17 +36,11 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import JOB_METADATA, TOKEN_METADATA, ObjectRef
-from magic_committer.modes import in_both
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import JobPaths
 from magic_committer.options import FAILING, REPLACING, Mode
-from magic_committer.paths import JobPaths
-from magic_committer.runtime import Runtime
-from magic_committer.store import (
-    PAGE_KEYS_MAX,
-    same_etag,
-    sent_once,
-    uploads,
-)
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef
+from magic_committer.stores.base import PAGE_KEYS_MAX, same_etag, sent_once, uploads
 
 Want = Literal[
     "conditional_put",

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
-from magic_committer.commit.keyset import KeySet
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import each_listed
-from magic_committer.commit.marker import DIAGNOSTIC_UUID
 from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
 from magic_committer.errors import (
     KEYS_NAMED_MAX,
@@ -35,17 +35,17 @@ from magic_committer.errors import (
     NotFound,
     name_some,
 )
-from magic_committer.formats import (
+from magic_committer.hadoop.formats import (
     PENDINGSET_BYTES_MAX,
     SUCCESS_BYTES_MAX,
     decode_pending,
     decode_pendingset,
     decode_success,
 )
-from magic_committer.job import StartedJob
-from magic_committer.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
-from magic_committer.runtime import Progress, Runtime
-from magic_committer.store import ObjectInfo
+from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import StartedJob
+from magic_committer.stores.base import ObjectInfo
 
 
 @dataclass(slots=True)
@@ -169,24 +169,10 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
 
-    def listed() -> Iterator[ObjectInfo]:
-        for directory in job.paths.directories:
-            for page in runtime.store.list(directory):
-                for info in page.objects:
-                    if info.key.endswith((PENDINGSET_SUFFIX, PENDING_SUFFIX)):
-                        yield info
-
     def read(info: ObjectInfo) -> list[ReadyUpload]:
-        stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
-        if not job.owns(stored.info.metadata):
-            return []
-        if info.key.endswith(PENDINGSET_SUFFIX):
-            pendings = decode_pendingset(stored.body, info.key).commits
-        else:
-            pendings = (decode_pending(stored.body, info.key),)
-        return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)]
+        return _uploads_in(runtime, job, info)
 
-    with closing(each_listed(runtime, read, listed())) as outcomes:
+    with closing(each_listed(runtime, read, _left_by_tasks(runtime, job))) as outcomes:
         for outcome in outcomes:
             key = outcome.item.key
             counts = key.endswith(PENDINGSET_SUFFIX)
@@ -203,6 +189,25 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
             for upload in uploads:
                 if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
                     yield _Named(upload, counts, taken)
+
+
+def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:
+    for directory in job.paths.directories:
+        for page in runtime.store.list(directory):
+            for info in page.objects:
+                if info.key.endswith((PENDINGSET_SUFFIX, PENDING_SUFFIX)):
+                    yield info
+
+
+def _uploads_in(runtime: Runtime, job: StartedJob, info: ObjectInfo) -> list[ReadyUpload]:
+    stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
+    if not job.owns(stored.info.metadata):
+        return []
+    if info.key.endswith(PENDINGSET_SUFFIX):
+        pendings = decode_pendingset(stored.body, info.key).commits
+    else:
+        pendings = (decode_pending(stored.body, info.key),)
+    return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)]
 
 
 # The marker ---------------------------------------------------------------------------------------

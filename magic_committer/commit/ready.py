@@ -15,12 +15,12 @@ from typing import Any, cast, get_args
 
 import orjson
 
-from magic_committer.elements import shown
 from magic_committer.errors import FormatError, PathError
-from magic_committer.formats import Pending, UploadEtag, new_pending
-from magic_committer.job import StartedJob
-from magic_committer.paths import Destination, check_name
-from magic_committer.store import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
+from magic_committer.hadoop.elements import shown
+from magic_committer.hadoop.formats import Pending, UploadEtag, new_pending
+from magic_committer.hadoop.paths import Destination, check_name
+from magic_committer.protocol.record import StartedJob
+from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
 
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
@@ -43,7 +43,7 @@ class ReadyUpload:
     """One upload that may be completed by anyone who knows this.
 
     Attributes:
-        token: `magic_committer.job.token`; "" for Hadoop's uploads.
+        token: `magic_committer.protocol.record.token`; "" for Hadoop's uploads.
         multipart_etag: MD5 of part MD5s, ``-N``; "" where it cannot be computed. For uploads
             without a token it is how a completed object is recognised.
         length: of the object, in bytes.

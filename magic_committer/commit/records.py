@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from magic_committer.elements import MAGIC_JOB_PREFIX
+from magic_committer._runtime import Runtime
 from magic_committer.errors import (
     ConditionsNotSupported,
     FormatError,
@@ -35,10 +35,10 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
-from magic_committer.paths import RECORD, Destination, JobPaths
-from magic_committer.runtime import Runtime
-from magic_committer.store import Written, same_etag
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import RECORD, Destination, JobPaths
+from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
+from magic_committer.stores.base import Written, same_etag
 
 SWAP_TRIES_MAX = 6
 """How often a swap without a clear answer is sent, each with the store's own retries below."""

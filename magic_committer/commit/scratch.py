@@ -9,11 +9,11 @@ from contextlib import closing, nullcontext
 from types import TracebackType
 from typing import Any
 
+from magic_committer._patience import cleaning_up
+from magic_committer._runtime import Runtime
 from magic_committer.errors import NotSupported, StoreError
-from magic_committer.job import JOB_METADATA, ObjectRef
-from magic_committer.patience import cleaning_up
-from magic_committer.runtime import Runtime
-from magic_committer.store import Attributes, Part, UploadInfo, uploads
+from magic_committer.protocol.record import JOB_METADATA, ObjectRef
+from magic_committer.stores.base import Attributes, Part, UploadInfo, uploads
 
 logger = logging.getLogger("magic_committer")
 

@@ -27,23 +27,28 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from magic_committer.commit.keyset import KeySet
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
-from magic_committer.formats import Pending, decode_pending, decode_pendingset
-from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA, StartedJob
-from magic_committer.paths import (
+from magic_committer.hadoop.formats import Pending, decode_pending, decode_pendingset
+from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
     Destination,
     JobPaths,
     uuid_in_name,
 )
-from magic_committer.runtime import Progress, Runtime
-from magic_committer.store import ObjectInfo, UploadInfo
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import (
+    ATTEMPT_METADATA,
+    JOB_METADATA,
+    TASK_METADATA,
+    StartedJob,
+)
+from magic_committer.stores.base import ObjectInfo, UploadInfo
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2

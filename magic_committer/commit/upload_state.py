@@ -29,11 +29,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload, upload_name
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
-from magic_committer.job import TOKEN_METADATA
-from magic_committer.runtime import Runtime
-from magic_committer.store import ObjectInfo, Part, same_etag
+from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.stores.base import ObjectInfo, Part, same_etag
 
 ABORTS_MAX = 5
 """How often an upload is aborted whose parts stay."""

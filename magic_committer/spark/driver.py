@@ -22,18 +22,18 @@ from typing import Any, TypeVar, cast
 
 from pyspark import InheritableThread, SparkContext
 
-from magic_committer import wiring
+from magic_committer import _wiring
+from magic_committer._arguments import options_of, s3_of
+from magic_committer._leaving import give_up
+from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
+from magic_committer._runtime import ProgressFunction
 from magic_committer.api import start
-from magic_committer.arguments import options_of, s3_of
 from magic_committer.commit.conflict import existing
 from magic_committer.errors import CommitIncomplete, DestinationExists
-from magic_committer.handles import Job
-from magic_committer.job import JobReport, State, TaskCommit
-from magic_committer.leaving import give_up
-from magic_committer.modes import IgnoreMode, SparkMode, is_ignore, mode_of
+from magic_committer.hadoop.paths import Destination
+from magic_committer.job import Job
 from magic_committer.options import Mode, Options, S3Options
-from magic_committer.paths import Destination
-from magic_committer.runtime import ProgressFunction
+from magic_committer.protocol.record import JobReport, State, TaskCommit
 
 logger = logging.getLogger("magic_committer")
 
@@ -90,7 +90,7 @@ class Order:
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
         dest = Destination.parse(self.dest)
-        runtime = wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
+        runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
 

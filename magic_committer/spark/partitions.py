@@ -10,11 +10,11 @@ from typing import Any, NoReturn, TypeVar
 from pyspark import RDD
 from pyspark.sql import DataFrame
 
+from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import WrongType
-from magic_committer.handles import Job
-from magic_committer.job import JobReport, TaskCommit
+from magic_committer.job import Job
 from magic_committer.options import Options, S3Options
-from magic_committer.runtime import ProgressFunction, no_progress
+from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,

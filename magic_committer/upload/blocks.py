@@ -29,7 +29,7 @@ from collections import deque
 from typing import cast
 
 from magic_committer.options import MiB, Options
-from magic_committer.store import FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody
 
 MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 """Blocks of parts above this size are always on disk."""

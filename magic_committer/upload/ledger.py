@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
-from magic_committer.store import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
+from magic_committer.stores.base import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
 
 PARTS_OF_ONE_SIZE = 1_000
 """Parts double their size after this many."""

@@ -27,19 +27,13 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from magic_committer import checksum as checksums
+from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
+from magic_committer._pool import Future
+from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
+from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.options import MiB
-from magic_committer.patience import (
-    GRACE_SECONDS,
-    LEAVE_SECONDS,
-    Errand,
-    ending,
-    hurried,
-)
-from magic_committer.pool import Future
-from magic_committer.runtime import Runtime, SystemClock
-from magic_committer.stats import BYTES_UPLOADED, PUT_PART, Statistics
-from magic_committer.store import (
+from magic_committer.stores.base import (
     Attributes,
     Checksum,
     ChecksumAlgorithm,

@@ -15,12 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 from magic_committer import checksum as checksums
+from magic_committer._patience import cleaning_up
+from magic_committer._runtime import Runtime
 from magic_committer.errors import UploadFailed, WrongType
+from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.patience import cleaning_up
-from magic_committer.runtime import Runtime
-from magic_committer.stats import Statistics
-from magic_committer.store import Attributes, CreatedUpload
+from magic_committer.stores.base import Attributes, CreatedUpload
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
 from magic_committer.upload.sender import FileState, PartSender

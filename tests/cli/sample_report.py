@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from magic_committer._runtime import Clock
 from magic_committer.cli.report_page import ReportData
 from magic_committer.cli.tally import CLASSES, DAY, HOUR, Tally
 from magic_committer.cli.timeline import LastJob, told_by
-from magic_committer.formats import encode_success, new_success
-from magic_committer.recovery.prices import US_EAST_1
-from magic_committer.recovery.uploads import FoundUpload, OwnerClass, Rules, deed
-from magic_committer.recovery.values import FoundJob
-from magic_committer.runtime import Clock
-from magic_committer.stats import (
+from magic_committer.hadoop.formats import encode_success, new_success
+from magic_committer.hadoop.statistics import (
     CHECK_UPLOADS,
     COMMIT_JOB,
     DECIDE,
@@ -23,6 +20,9 @@ from magic_committer.stats import (
     TASK_ATTEMPT,
     Statistics,
 )
+from magic_committer.maintenance.prices import US_EAST_1
+from magic_committer.maintenance.reports import FoundJob
+from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, deed
 
 NOW = 1_795_264_200.0
 HOSTILE = (

@@ -11,7 +11,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker

@@ -19,10 +19,10 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
-from magic_committer.formats import UploadEtag, encode_pending, new_pending
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import Request
-from magic_committer.recovery.tidy import Cleaning, Limits
+from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
+from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore, PatientClock, memory_store
 from tests.cli.conftest import Command
 

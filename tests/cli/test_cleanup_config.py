@@ -13,7 +13,7 @@ import pytest
 from magic_committer.cli import exits
 from magic_committer.cli.cleanup import cleanup, metrics
 from magic_committer.cli.cleanup_config import LIMITS, read_config
-from magic_committer.recovery.tidy import Limits
+from magic_committer.maintenance.cleanup import Limits
 from magic_committer.testing import MemoryStore
 from tests.cli.conftest import Command
 

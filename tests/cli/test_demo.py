@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from magic_committer import wiring
+from magic_committer import _wiring
 from magic_committer.cli import exits
 from tests.cli.conftest import Command
 
@@ -40,7 +40,7 @@ def test_the_tour_ends_with_a_clean_path(
     assert (cleaned["jobs_recovered"], cleaned["uploads_aborted"]) == (1, 1)
     (left,) = (line for line in lines[ends[0] : ends[1]] if line["type"] == "upload")
     assert left["key"] == "flights/by-another-program.csv"
-    assert wiring._registered == []
+    assert _wiring._registered == []
     assert dict(os.environ) == environment
     assert list(tmp_path.iterdir()) == []
 

@@ -14,19 +14,19 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer._runtime import SystemClock
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.probe import Capabilities
+from magic_committer.doctor.capabilities import verdicts
+from magic_committer.doctor.policies import PERMISSIONS, ROLES, Role, actions_of, policy
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Track
-from magic_committer.paths import Destination
-from magic_committer.recovery.policies import PERMISSIONS, ROLES, Role, actions_of, policy
-from magic_committer.recovery.verdicts import verdicts
-from magic_committer.runtime import SystemClock
-from magic_committer.s3.client import connect
-from magic_committer.s3.errors import ACTIONS
-from magic_committer.store import objects, uploads
+from magic_committer.stores.base import objects, uploads
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.s3.client import connect
+from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command, Ran
 from tests.promises.hands import bury, killed
 from tests.servers import error, moto_options, moto_server, scripted_server

@@ -11,7 +11,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
 from tests.promises.hands import DEST, control, failing, visible
 from tests.promises.machine import DAY, Machine

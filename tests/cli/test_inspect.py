@@ -15,12 +15,12 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import inspecting
 from magic_committer.cli.output import FORMATS
-from magic_committer.commit.plan import Plan, PlannedSet
-from magic_committer.committers.magic.alive import SignOfLife
-from magic_committer.formats import PENDING_BYTES_MAX
-from magic_committer.job import ObjectRef
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.recovery.reading import FILE_KINDS, kind_by_content
+from magic_committer.commit.alive import SignOfLife
+from magic_committer.hadoop.formats import PENDING_BYTES_MAX
+from magic_committer.maintenance.read_file import FILE_KINDS, kind_by_content
+from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.record import ObjectRef
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command, Ran
 
 GOLDEN = Path(__file__).parent.parent / "golden"

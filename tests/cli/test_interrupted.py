@@ -7,7 +7,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.main import run
-from magic_committer.memory import Request
+from magic_committer.stores.memory import Request
 from magic_committer.testing import memory_store
 
 

@@ -17,8 +17,8 @@ from magic_committer.cli import exits
 from magic_committer.cli.output import FORMATS
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, committed_task, control, visible

@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import magic_committer as mc
+from magic_committer._wiring import bucket_settings, register_store, unregister_store
 from magic_committer.errors import FormatError, NotSupported, OptionError
-from magic_committer.memory import MemoryStore
-from magic_committer.recovery.lifecycle import (
+from magic_committer.maintenance.lifecycle import (
     RULE_ID,
     Configuration,
     abort_days,
@@ -25,9 +25,9 @@ from magic_committer.recovery.lifecycle import (
     rules_of,
     same,
 )
-from magic_committer.s3.lifecycle import S3Lifecycle
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3.lifecycle import S3Lifecycle
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import bucket_settings, register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.servers import (
     Asked,

@@ -24,14 +24,14 @@ from magic_committer.cli.report_page import KEY_CHARS_MAX, POLICY, ReportData, n
 from magic_committer.cli.tally import AGES, CLASSES, Tally, bucket_of
 from magic_committer.cli.timeline import LastJob, told_by
 from magic_committer.errors import NotSupported
-from magic_committer.formats import encode_success, new_success
-from magic_committer.job import JobRecord, State, Terms
-from magic_committer.memory import Request
-from magic_committer.recovery.look import would_do
-from magic_committer.recovery.uploads import CLASSES as OWNER_CLASSES
-from magic_committer.recovery.uploads import FoundUpload
-from magic_committer.recovery.values import FoundJob
-from magic_committer.store import Attributes
+from magic_committer.hadoop.formats import encode_success, new_success
+from magic_committer.maintenance.inspect import would_do
+from magic_committer.maintenance.reports import FoundJob
+from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
+from magic_committer.maintenance.uploads import FoundUpload
+from magic_committer.protocol.record import JobRecord, State, Terms
+from magic_committer.stores.base import Attributes
+from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
 from tests.cli import sample_report
 from tests.cli.conftest import Command

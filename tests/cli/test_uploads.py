@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli.main import run
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.paths import unique_name
-from magic_committer.store import Attributes, Part, UploadPage
+from magic_committer.hadoop.paths import unique_name
+from magic_committer.stores.base import Attributes, Part, UploadPage
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.promises.hands import At
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.errors import InvalidRequest
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.eight_kinds import Made, Maker, Told, check_cleaning, check_listing, opened
 

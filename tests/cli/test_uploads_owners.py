@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer import recovery
+from magic_committer._runtime import Runtime
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.errors import PermissionDenied
-from magic_committer.formats import UploadEtag, encode_pending, new_pending
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore
-from magic_committer.paths import java_uri, unique_name
-from magic_committer.recovery.owners import Places
-from magic_committer.runtime import Runtime
-from magic_committer.store import UploadPage
+from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
+from magic_committer.hadoop.paths import java_uri, unique_name
+from magic_committer.maintenance import api
+from magic_committer.maintenance.attribution import Places
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.base import UploadPage
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.promises.hands import At, failing
 
@@ -97,7 +97,7 @@ def test_an_adopted_job_is_ours(command: Command, store: Store, clock: PatientCl
     put_pending(store, "t/__magic_job-new/job-new/00/tasks/a/__base", "t/new.orc", ids["new"])
     assert {one[0] for one in told(command).values()} == {"hadoop"}
     for job in ids:
-        recovery.adopt(T, job, older_than=0)
+        api.adopt(T, job, older_than=0)
     assert told(command) == {ids["old"]: ("live", "old"), ids["new"]: ("live", "new")}
     clock.ahead += 2 * DAY
     assert command("uploads", "abort", T, "--yes").code == 0

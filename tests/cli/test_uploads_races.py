@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 import pytest
 
 import magic_committer as mc
-from magic_committer import wiring
+from magic_committer import _wiring
+from magic_committer._runtime import no_progress
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.paths import unique_name
+from magic_committer.maintenance.abort_uploads import Clearing, Plan
+from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
 from magic_committer.options import Options, S3Options
-from magic_committer.paths import unique_name
-from magic_committer.recovery.clearing import Clearing, Plan
-from magic_committer.recovery.uploads import Filters, Rules, Scope, Survey
-from magic_committer.runtime import no_progress
-from magic_committer.store import UploadInfo, UploadPage
+from magic_committer.stores.base import UploadInfo, UploadPage
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.costly import costly_store
 from tests.hadoops import RELEASES, leave_job
@@ -67,7 +67,7 @@ class Shop:
 
     def planned(self, rules: Rules, *, sizes: bool = True) -> tuple[Clearing, Plan]:
         """What was looked at, before anybody has answered the question."""
-        runtime = wiring.runtime_for("bucket", S3Options(), no_progress)
+        runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
         survey = Survey(runtime, Scope("bucket", "t/"), in_flight=4)
         clearing = Clearing(survey, Filters(), rules, options=Options(), sizes=sizes)
         return clearing, clearing.plan(sizes=sizes)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.memory import Request
+from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.cli.conftest import Command
 from tests.unit.test_probe import Server
 

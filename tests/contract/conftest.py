@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.store import ObjectStore
+from magic_committer.stores.base import ObjectStore
 from tests.contract import stores
 
 _prefixes = itertools.count(1)

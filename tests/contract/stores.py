@@ -13,10 +13,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from magic_committer.memory import MemoryStore
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store
-from magic_committer.store import ObjectStore
+from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magic_committer.pool import ThreadPool
-from magic_committer.store import DELETE_KEYS_MAX, PAGE_KEYS_MAX, ObjectStore, objects
+from magic_committer._pool import ThreadPool
+from magic_committer.stores.base import DELETE_KEYS_MAX, PAGE_KEYS_MAX, ObjectStore, objects
 
 
 def _fill(store: ObjectStore, prefix: str, names: list[str]) -> None:

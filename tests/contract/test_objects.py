@@ -6,9 +6,9 @@ import hashlib
 
 import pytest
 
+from magic_committer._pool import ThreadPool
 from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed, StoreError
-from magic_committer.pool import ThreadPool
-from magic_committer.store import METADATA_BYTES_MAX, ObjectStore, objects, same_etag
+from magic_committer.stores.base import METADATA_BYTES_MAX, ObjectStore, objects, same_etag
 
 KEYS = ["plain", "with space", "a+b", "%2F", "é中🙂", "year=2026/x y+z.csv", "'\"<&>*"]
 

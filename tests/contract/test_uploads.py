@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from magic_committer import checksum as checksums
+from magic_committer._pool import ThreadPool
 from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed
-from magic_committer.pool import ThreadPool
-from magic_committer.store import (
+from magic_committer.stores.base import (
     PART_BYTES_MIN,
     PART_NUMBER_MAX,
     Attributes,

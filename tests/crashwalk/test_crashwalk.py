@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magic_committer.commit import undo
+from magic_committer.commit import revert
 from tests.crashwalk.walk import ACCEPTS, CASES, MODES, TRACKS, Case, run, walk
 from tests.simulation import operators
 from tests.simulation.tally import quiet
@@ -52,7 +52,7 @@ def test_a_job_that_nobody_recovers_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_revert_that_deletes_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk fails where a revert leaves what was completed."""
-    monkeypatch.setattr(undo, "delete_if_same", lambda *_: None)
+    monkeypatch.setattr(revert, "delete_if_same", lambda *_: None)
     case = next(case for case in CASES if case.reverts)
     with quiet():
         walked = walk(case, 1)

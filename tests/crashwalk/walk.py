@@ -18,8 +18,8 @@ from typing import get_args
 from magic_committer.commit import probe
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError
-from magic_committer.job import State, TaskCommit, Terms
 from magic_committer.options import Accept, ConditionalWrites, Mode, Track
+from magic_committer.protocol.record import State, TaskCommit, Terms
 from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
 from tests.simulation.promises import Violation

@@ -20,11 +20,11 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer import formats
 from magic_committer.errors import MagicError
-from magic_committer.job import JOB_METADATA, TOKEN_METADATA
-from magic_committer.memory import MemoryStore
+from magic_committer.hadoop import formats
 from magic_committer.options import Mode
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, bury
 from tests.promises.machine import DAY, STATES, Machine

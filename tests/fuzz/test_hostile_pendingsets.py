@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from magic_committer import documents, formats
 from magic_committer.errors import FormatError
-from magic_committer.formats import PendingSet
+from magic_committer.hadoop import formats
+from magic_committer.hadoop import json as documents
+from magic_committer.hadoop.formats import PendingSet
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SEEDS = range(24_000)

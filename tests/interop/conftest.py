@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from tests.interop import jars, jvm, wire
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire

@@ -10,9 +10,9 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.main import run
-from magic_committer.formats import decode_success
+from magic_committer.hadoop.formats import decode_success
 from magic_committer.options import ChecksumOption
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from tests.interop.jvm import HadoopsJob, Jvm
 from tests.interop.lake import BUCKET, Lake
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import magic_committer as mc
-import magic_committer.s3.client  # imported once, by the server that forks us
+import magic_committer.stores.s3.client  # imported once, by the server that forks us
 from tests.servers import moto_options
 
 FILES = 200

@@ -22,7 +22,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.magic.alive import SignOfLife
+from magic_committer.commit.alive import SignOfLife
 from tests.kills import drivers
 from tests.servers import make_bucket, moto_options, moto_server, outside
 
@@ -58,7 +58,7 @@ def live(url: str, go: Any, told: Any) -> None:
         return going_on
 
     with (
-        patch("magic_committer.handles.ALIVE_SECONDS", SIGN_SECONDS),
+        patch("magic_committer.job.ALIVE_SECONDS", SIGN_SECONDS),
         patch.object(SignOfLife, "give", timed),
     ):
         job = mc.start(DEST, track="s3", accept="results", s3=moto_options(url))

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from magic_committer.commit.plan import Plan as StoredPlan
 from magic_committer.commit.ready import from_pending, is_tombstone
 from magic_committer.errors import (
     NotFound,
@@ -31,17 +30,8 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.formats import decode_pending, decode_pendingset, decode_success
-from magic_committer.job import (
-    JOB_METADATA,
-    TOKEN_METADATA,
-    JobRecord,
-    StartedJob,
-    State,
-    TaskCommit,
-)
-from magic_committer.options import BY_PARTITION
-from magic_committer.paths import (
+from magic_committer.hadoop.formats import decode_pending, decode_pendingset, decode_success
+from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
     Destination,
@@ -49,7 +39,17 @@ from magic_committer.paths import (
     is_hidden,
     uuid_in_name,
 )
-from magic_committer.store import ObjectStore
+from magic_committer.options import BY_PARTITION
+from magic_committer.protocol.plan import Plan as StoredPlan
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    TOKEN_METADATA,
+    JobRecord,
+    StartedJob,
+    State,
+    TaskCommit,
+)
+from magic_committer.stores.base import ObjectStore
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.store import (

@@ -9,12 +9,12 @@ from itertools import count
 import pytest
 
 import magic_committer as mc
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.job import TaskCommit
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import BY_PARTITION, Accept, Mode
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from magic_committer.wiring import register_store, unregister_store
 from tests.model.production import Recorder, Sent, accepts, refusal
 from tests.promises.hands import At, StillClock, record_put, unanswered
 
@@ -305,9 +305,14 @@ def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder)
 
 
 @pytest.mark.parametrize("reverts", [False, True])
-def test_a_recovery_and_a_revert_are_paths_of_the_model(recorder: Recorder, reverts: bool) -> None:
+def test_a_recovery_and_a_revert_are_paths_of_the_model(
+    recorder: Recorder, reverts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Complete is not answered, so the driver stops when the others are done; a recovery finishes
     the job, or an operator reverts it."""
+    # The model's read one set after the other, and do one file after the other.
+    monkeypatch.setattr("magic_committer.commit.load.LOADING_SETS_MAX", 1)
+    one = mc.Options(commit_threads=1)
     job = mc.start(DEST, accept="results", track="memory")
     results = [result for result, _ in attempts(job, recorder)]
     At(recorder._store, lambda request: request.verb == "complete_upload", unanswered)  # type: ignore[arg-type]
@@ -315,9 +320,9 @@ def test_a_recovery_and_a_revert_are_paths_of_the_model(recorder: Recorder, reve
         job.commit(results)
     assert refusal("commit", recorder.take(), job._started, results=results) == ""
     if reverts:
-        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+        assert mc.abort(DEST, job.id, revert=True, options=one).outcome == "reverted"
     else:
-        assert mc.recover(DEST, job.id).outcome == "committed"
+        assert mc.recover(DEST, job.id, options=one).outcome == "committed"
     kind = "operator" if reverts else "recovery"
     assert refusal(kind, recorder.take(), job._started) == ""
 

@@ -6,18 +6,23 @@ from __future__ import annotations
 from tests.mutants.by_hand_rules import RULES
 from tests.mutants.handwork import Hand
 
-RECORDS, MARKER, SWEEP = "commit/records.py", "commit/marker.py", "commit/sweep.py"
-EXECUTE, COMPLETE, CHECK = "commit/execute.py", "commit/complete.py", "commit/check.py"
+RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
+COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
-UNDO, LOAD, PLAN = "commit/undo.py", "commit/load.py", "commit/plan.py"
+UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
-FENCE, ATTEMPT, SET = f"{MAGIC}/fence.py", f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py"
-DECIDE, FOLLOW, SETUP = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py", f"{MAGIC}/setup.py"
-TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", f"{MAGIC}/alive.py", f"{MAGIC}/undo.py"
-TIDY, CLEARING = "recovery/tidy.py", "recovery/clearing.py"
-FINISH, ADOPTION, OWNERS = "recovery/finish.py", "recovery/adoption.py", "recovery/owners.py"
-UPLOADS, LOOK = "recovery/uploads.py", "recovery/look.py"
+FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
+DECIDE = FOLLOW = EXECUTE = "commit/job_commit.py"
+PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
+TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
+TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
+FINISH, ADOPTION, OWNERS = (
+    "maintenance/recover.py",
+    "maintenance/adopt.py",
+    "maintenance/attribution.py",
+)
+UPLOADS, LOOK = "maintenance/uploads.py", "maintenance/inspect.py"
 
 _THE_RECORD = (
     Hand(
@@ -227,13 +232,13 @@ _ATTEMPTS = (
         "I2: what a zombie of another run stored counts as this attempt's",
     ),
     Hand(
-        "sent and undone", SET, "may_undo",
+        "sent and undone", "protocol/rules.py", "may_undo",
         (("return phase is not Phase.SENT and found is Found.NOTHING",
           "return found is Found.NOTHING"),),
         "I2: the PUT is unanswered, the attempt is undone, the PUT lands, a driver accepts it",
     ),
     Hand(
-        "committed and undone", SET, "may_undo",
+        "committed and undone", "protocol/rules.py", "may_undo",
         (("if phase is Phase.COMMITTED:\n    return False", "pass"),),
         "I2: a committed attempt is undone",
     ),
@@ -252,54 +257,54 @@ _ATTEMPTS = (
 
 _DECIDING = (
     Hand(
-        "plans looked at never", DECIDE, "Deciding._commit_running",
-        (("refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)", "pass"),),
+        "plans looked at never", DECIDE, "JobCommit._decide",
+        (("refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)", "pass"),),
         "two jobs of one partition both commit",
     ),
     Hand(
-        "results of another job", DECIDE, "Deciding._wanted",
-        (("result.job_uuid != self._job.uuid", "False"),),
+        "results of another job", PREPARE, "wanted_results",
+        (("result.job_uuid != job.uuid", "False"),),
         "I2: a result of another run is committed",
     ),
     Hand(
-        "two results of one task", DECIDE, "Deciding._wanted",
+        "two results of one task", PREPARE, "wanted_results",
         (("result.task in tasks", "False"),),
         "I2: two attempts of one task are committed",
     ),
     Hand(
-        "a job of results from a listing", DECIDE, "Deciding._wanted",
-        (("self._job.terms.accept == 'results'", "False"),),
+        "a job of results from a listing", PREPARE, "wanted_results",
+        (("job.terms.accept == 'results'", "False"),),
         "I9: an attempt whose input was cut is committed",
     ),
     Hand(
-        "any version of the set", DECIDE, "Deciding._load",
+        "any version of the set", PREPARE, "load_sets",
         (("SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes)",
           "SetRef(r.key, '', r.task, r.attempt, r.pendingset_bytes)"),),
         "I2: not what the task's message says is committed, but what lies there",
     ),
     Hand(
-        "any number of files", DECIDE, "Deciding._load",
+        "any number of files", PREPARE, "load_sets",
         (("(one.files, one.bytes) != (result.files, result.bytes)", "False"),),
         "I2: a result that tells of other files is committed",
     ),
     Hand(
-        "a set from anywhere", DECIDE, "Deciding._load",
-        (("result.key != self._paths.pendingset(result.attempt)", "False"),),
+        "a set from anywhere", PREPARE, "load_sets",
+        (("result.key != job.paths.pendingset(result.attempt)", "False"),),
         "I2: a result may name any object",
     ),
     Hand(
-        "refused though decided", DECIDE, "Deciding._refuse",
-        (("if not swapped.won:\n    return self._follower.obey(swapped.now)", "pass"),),
+        "refused though decided", DECIDE, "JobCommit._refuse",
+        (("if not swapped.won:\n    return self._obey(swapped.now)", "pass"),),
         "I10: a check that another's work made fail is raised, of a job that committed",
     ),
     Hand(
-        "the plan of a swap that may have won", DECIDE, "Deciding._decide",
+        "the plan of a swap that may have won", DECIDE, "JobCommit._swap_to_committing",
         (("swapped.now is None or not _names(swapped.now, plan.key)", "True"),),
         "I5: the plan of a decided job is deleted",
     ),
     Hand(
-        "an adopted job is refused for good", DECIDE, "Deciding._commit_running",
-        (("problems and self._job.adopted", "False"),),
+        "an adopted job is refused for good", DECIDE, "JobCommit._commit_running",
+        (("problems and self.job.adopted", "False"),),
         "a Hadoop job that cannot be run again is aborted because one upload is gone",
     ),
     Hand(
@@ -308,29 +313,29 @@ _DECIDING = (
         "I7: a file that the job has rewritten in place is deleted",
     ),
     Hand(
-        "revert whatever the state", FOLLOW, "Follower.abort",
+        "revert whatever the state", FOLLOW, "JobCommit.abort",
         (("seen is not None and seen.record.state is State.COMMITTING and revert",
           "seen is not None and seen.record.state is State.COMMITTING"),),
         "I2: abort() undoes a decided job",
     ),
     Hand(
-        "a given id goes", FOLLOW, "Follower.may_remove",
+        "a given id goes", FOLLOW, "JobCommit.may_remove",
         (("self.job.undisturbed and not self.job.given_id", "self.job.undisturbed"),),
         "I10: a second run of the id cannot be told from the first",
     ),
     Hand(
-        "a missing set is fine", FOLLOW, "Follower._execute_stored",
+        "a missing set is fine", FOLLOW, "JobCommit._execute_stored",
         (("StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)",
           "StoredSource(self.runtime, self.job, plan, missing_is_fine=True)"),),
         "I2: a decided job is told committed without the files of a set that is gone",
     ),
     Hand(
-        "the last sweep does not look", FOLLOW, "Follower._execute_stored",
+        "the last sweep does not look", FOLLOW, "JobCommit._execute_stored",
         (("self._sweep(look_first=True)", "self._sweep(look_first=False)"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
-        "absent and aborted", FOLLOW, "Follower.abort", (("self.without_record()", "pass"),),
+        "absent and aborted", FOLLOW, "JobCommit.abort", (("self._without_record()", "pass"),),
         "I10: abort() of a job without record is told that it committed",
     ),
     Hand(
@@ -352,40 +357,39 @@ _DECIDING = (
 
 _EXECUTING = (
     Hand(
-        "accept swallows what is unfinished", EXECUTE, "Execution._complete_all",
-        (("completion is not Completion.UNFINISHED and outcome.item.key in self.accept",
-          "outcome.item.key in self.accept"),),
+        "accept swallows what is unfinished", EXECUTE, "JobCommit._complete_all",
+        (("completion is not Completion.UNFINISHED and key in self.accept", "key in self.accept"),),
         "I2: a file whose upload is still open is called accepted, and swept",
     ),
     Hand(
-        "accept swallows nothing", EXECUTE, "Execution._complete_all",
-        (("completion is not Completion.UNFINISHED and outcome.item.key in self.accept", "False"),),
+        "accept swallows nothing", EXECUTE, "JobCommit._complete_all",
+        (("completion is not Completion.UNFINISHED and key in self.accept", "False"),),
         "what the operator accepts stays unresolved for ever",
     ),
     Hand(
-        "fail overwrites", EXECUTE, "Execution._complete_all",
+        "fail overwrites", EXECUTE, "JobCommit._complete_all",
         (("self.job.terms.mode in FAILING", "False"),),
         "I6: mode fail completes over a neighbour's object",
     ),
     Hand(
-        "the sweep after failed deletes", EXECUTE, "Execution._delete_replaced",
+        "the sweep after failed deletes", EXECUTE, "JobCommit._delete_replaced",
         (("failures[outcome.item.key] = outcome.error",
           "self.warnings.append(str(outcome.error))"),),
         "I7: what could not be deleted is a warning, and is forgotten with the plan",
     ),
     Hand(
-        "the sweep after no marker", EXECUTE, "Execution._after_completed",
-        (("self.job.terms.mark_success and not self._mark(seen)",
-          "self.job.terms.mark_success and self._mark(seen) is None"),),
+        "the sweep after no marker", EXECUTE, "JobCommit._after_completed",
+        (("self.job.terms.mark_success and not self._mark(seen, work)",
+          "self.job.terms.mark_success and self._mark(seen, work) is None"),),
         "I8: the job is finished without its marker, and nobody writes it",
     ),
     Hand(
-        "the plan's uploads are not spared", EXECUTE, "Execution._after_completed",
+        "the plan's uploads are not spared", EXECUTE, "JobCommit._after_completed",
         (("self.names.__contains__", "lambda name: False"),),
         "I2: the sweep aborts what the plan names, which costs the object on some stores",
     ),
     Hand(
-        "complete whatever the record says", EXECUTE, "Execution.run",
+        "complete whatever the record says", EXECUTE, "JobCommit._go_on",
         (("not swapped.won or swapped.now is None", "swapped.now is None"),),
         "I7: old data is deleted after a revert",
     ),
@@ -469,7 +473,7 @@ _EXECUTING = (
         "I2: another job's pendingset is committed",
     ),
     Hand(
-        "a plan of any version", PLAN, "load_plan",
+        "a plan of any version", "commit/plans.py", "load_plan",
         (("not same_etag(stored.info.etag, ref.etag)", "False"),),
         "I2: two plans are mixed",
     ),

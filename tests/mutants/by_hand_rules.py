@@ -5,34 +5,35 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-RECORDS, EXECUTE, COMPLETE = "commit/records.py", "commit/execute.py", "commit/complete.py"
+RECORDS, PREPARE, COMPLETE = "commit/records.py", "commit/prepare.py", "commit/complete.py"
 CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/closed.py"
-CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "commit/plan.py"
+CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
-ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", f"{MAGIC}/pendingset.py", f"{MAGIC}/undo.py"
+ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
 STATE, LONG = "commit/upload_state.py", "commit/long_names.py"
-FORCE, GIVING = "recovery/force.py", "recovery/giving_up.py"
-DECIDE, FOLLOW = f"{MAGIC}/decide.py", f"{MAGIC}/follow.py"
+FORCE, GIVING = "maintenance/force.py", "maintenance/giving_up.py"
+DECIDE = FOLLOW = EXECUTE = "commit/job_commit.py"
+
+_MAKE_PLAN = (
+    "plan = make_plan(self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions)"
+)
+_LOOK_AT_PLANS = "refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)"
 
 _BESIDE_EACH_OTHER = (
     Hand(
-        "list, then look", DECIDE, "Deciding._commit_running",
-        (("plan = self._plan(accepted, checked, spool, partitions)",
-          "if partitions is None:\n"
-          "    plan = self._plan(accepted, checked, spool, partitions)"),
-         ("refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)",
-          "plan = self._plan(accepted, checked, spool, partitions)\n"
-          "refuse_overlapping_plans(self._runtime, self._job, self._dest, partitions)")),
+        "list, then look", DECIDE, "JobCommit._decide",
+        ((_MAKE_PLAN, f"if partitions is None:\n    {_MAKE_PLAN}"),
+         (_LOOK_AT_PLANS, f"{_MAKE_PLAN}\n{_LOOK_AT_PLANS}")),
         "I6: a job by partition ends between the listing and the look: both sets of files stay",
     ),
     Hand(
-        "no announcement", DECIDE, "Deciding._commit_running",
+        "no announcement", DECIDE, "JobCommit._decide",
         (("announced = self._announce(partitions)", "pass"),),
         "I6: two jobs of one partition look at each other's plans before either has stored one",
     ),
     Hand(
-        "the announcement stays after a refusal", DECIDE, "Deciding._commit_running",
-        (("with cleaning_up(error):\n    self._drop_plan(announced)\n"
+        "the announcement stays after a refusal", DECIDE, "JobCommit._decide",
+        (("with cleaning_up(error):\n    drop_plan(self.runtime, self.job, announced)\n"
           "if isinstance(error, ConflictingJob | DestinationExists):\n"
           "    return self._refuse(seen, error)\nraise",
           "if isinstance(error, ConflictingJob | DestinationExists):\n"
@@ -40,8 +41,8 @@ _BESIDE_EACH_OTHER = (
         "I4: an aborter swept before it was stored: a plan of a job that is gone stays",
     ),
     Hand(
-        "the announcement stays after a lost swap", DECIDE, "Deciding._commit_running",
-        (("if not swapped.won:\n    self._drop_plan(announced)", "pass"),),
+        "the announcement stays after a lost swap", DECIDE, "JobCommit._decide",
+        (("if not swapped.won:\n    drop_plan(self.runtime, self.job, announced)", "pass"),),
         "I4: the winner swept before it was stored: a plan of a job that is gone stays",
     ),
     Hand(
@@ -146,7 +147,7 @@ _THE_DECISION = (
         "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
     ),
     Hand(
-        "a store's error after the decision", FOLLOW, "Follower.execute",
+        "a store's error after the decision", FOLLOW, "JobCommit._execute",
         (("except StoreError:", "except ZeroDivisionError:"),),
         "I10: a decided job ends in an error that says that nothing was decided",
     ),
@@ -155,7 +156,7 @@ _THE_DECISION = (
         "I2: a generator that is used up publishes nothing, and empties the table",
     ),
     Hand(
-        "results without a key", DECIDE, "Deciding._wanted",
+        "results without a key", PREPARE, "wanted_results",
         (("not result.key and (result.files or result.bytes)", "False"),),
         "I2: the files of a result whose key is empty are dropped",
     ),
@@ -174,12 +175,12 @@ _EXECUTING = (
         "I5: one 409 reverts a committed job, with nothing at the key",
     ),
     Hand(
-        "a marker cannot be accepted", EXECUTE, "Execution._mark",
+        "a marker cannot be accepted", EXECUTE, "JobCommit._mark",
         (("self.dest.success_key in self.accept", "False"),),
         "a job whose _SUCCESS may not be written stays incomplete for ever",
     ),
     Hand(
-        "the ETag alone", "job.py", "ObjectRef.is_same",
+        "the ETag alone", "protocol/record.py", "ObjectRef.is_same",
         (("not self.modified or same_time(self.modified, modified)", "True"),),
         "I8: an empty _SUCCESS of a job that ran days later is deleted: all have one ETag",
     ),
@@ -196,7 +197,7 @@ _EXECUTING = (
 
 _FORGED = (
     Hand(
-        "any plan", PLAN, "load_plan", (("check_plan(plan, job, ref.key)", "pass"),),
+        "any plan", "commit/plans.py", "load_plan", (("check_plan(plan, job, ref.key)", "pass"),),
         "I6: whoever may write below one destination has an operator delete elsewhere",
     ),
     Hand(
@@ -214,7 +215,7 @@ _FORGED = (
         "a forged plan has one set read and completed a million times",
     ),
     Hand(
-        "any number of rows", "commit/rows.py", "find_rows",
+        "any number of rows", "protocol/rows.py", "find_rows",
         (("len(starts) == rows_max", "False"),),
         "a hostile plan is read to its end",
     ),
@@ -326,8 +327,10 @@ _A_WAY_OUT = (
         "AWS: a job of etag_form='strings' never ends",
     ),
     Hand(
-        "refused is unfinished", EXECUTE, "Execution._complete_all",
-        (("completion is Completion.REFUSED", "False"),),
+        "refused is unfinished", EXECUTE, "JobCommit._complete_all",
+        (("left[completion].append(key)",
+          "left[Completion.UNFINISHED if completion is Completion.REFUSED else completion]"
+          ".append(key)"),),
         "a job that the store will not complete is to be tried again for ever",
     ),
     Hand(
@@ -463,23 +466,23 @@ _STORES = (
         "I2: a server that was killed in the first sending answers the second with 200",
     ),
     Hand(
-        "a 200 by a stored plan is believed", FOLLOW, "Follower._distrusts",
+        "a 200 by a stored plan is believed", FOLLOW, "JobCommit._distrusts",
         (("isinstance(source, StoredSource)", "False"),),
         "I2: a server that was killed while the driver completed answers the recovery with 200",
     ),
     Hand(
-        "a store that believes dead uploads is believed", FOLLOW, "Follower._distrusts",
+        "a store that believes dead uploads is believed", FOLLOW, "JobCommit._distrusts",
         (("known(self.runtime.store.identity).true_complete is not True", "False"),),
         "I2: an upload is aborted after the check, and an older object at its key is the answer",
     ),
     Hand(
-        "whatever is visible is the JVM's", FOLLOW, "Follower.abort",
+        "whatever is visible is the JVM's", FOLLOW, "JobCommit.abort",
         (("now is not None and now.record.nonce == seen.record.nonce", "True"),),
         "I10: a job that another process has just committed is told half published",
     ),
     Hand(
-        "nobody asks whether a 200 is true", DECIDE, "Deciding._commit_running",
-        (("need(self._runtime, self._paths, seen, {'true_complete'})", "pass"),),
+        "nobody asks whether a 200 is true", DECIDE, "JobCommit._decide",
+        (("need(self.runtime, self.paths, seen, {'true_complete'})", "pass"),),
         "I2: the process that commits has not started the job, and does not know its store",
     ),
     Hand(
@@ -498,9 +501,9 @@ _STORES = (
         "I5: a file that the store has lost is called unfinished for ever",
     ),
     Hand(
-        "a set of nobody is passed over", DECIDE, "Deciding._commit_running",
-        (("if loaded.nobodys:\n"
-          "    return self._unless_decided(seen, self._nobodys(loaded.nobodys))", "pass"),),
+        "a set of nobody is passed over", DECIDE, "JobCommit._commit_running",
+        (("if loaded.nobodys:\n    return self._unless_decided(seen,"
+          " whose_they_are_is_lost(self.job, loaded.nobodys))", "pass"),),
         "I2: a task whose set has lost its metadata is left out, and nobody is told",
     ),
     Hand(
@@ -514,12 +517,13 @@ _STORES = (
         "I2: a job starts where its files cannot be told from others'",
     ),
     Hand(
-        "an empty listing is an all-clear", "recovery/unseen.py", "blind_spot",
+        "an empty listing is an all-clear", "maintenance/unlisted.py", "blind_spot",
         (("hides_uploads(runtime, directory_of(scope.prefix))", "''"),),
         "`uploads expect 0` is content with 1,500 open uploads",
     ),
     Hand(
-        "a listing without a prefix is proof", "recovery/uploads.py", "Scope.shows_more_than_keys",
+        "a listing without a prefix is proof",
+        "maintenance/uploads.py", "Scope.shows_more_than_keys",
         (("bool(self.prefix) and any(one.key != self.prefix for one in listed)",
           "any(one.key != self.prefix for one in listed)"),),
         "`uploads expect` is content with what a server happens to remember",

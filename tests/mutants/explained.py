@@ -9,28 +9,28 @@ EXPLAINED: dict[str, str] = {
     "commit/conflict.py:_of_decided_jobs:without part 1:c68fc303": (
         "the files of a job that is being reverted are spared: they go by their revert"
     ),
-    "commit/keyset.py:KeySet.ticked:without part 1:91a5d790": (
+    "protocol/keyset.py:KeySet.ticked:without part 1:91a5d790": (
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),
     "commit/load.py:_parse:without part 2:29e37976": (
         "equivalent: a decoded pendingset always has statistics, an empty mapping at least"
     ),
-    "commit/marker.py:may_replace:boundary:79193c0e": (
+    "commit/success_marker.py:may_replace:boundary:79193c0e": (
         "of jobs that complete in the same second either marker may stay: marker.py says so"
     ),
-    "commit/marker.py:write_marker:or for and:c5f4bb59": (
+    "commit/success_marker.py:write_marker:or for and:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
-    "commit/marker.py:write_marker:without part 2:c5f4bb59": (
+    "commit/success_marker.py:write_marker:without part 2:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
     "commit/sweep.py:_Sweep.abort_listed:one time less:e532d836": (
         "four rounds or five: parts that outlive so many are told either way, and swept again"
     ),
-    "recovery/uploads.py:Survey._look_up:boundary:0b347015": (
+    "maintenance/uploads.py:Survey._look_up:boundary:0b347015": (
         "an age that is the limit to the microsecond: dead or alive, both are within the grain"
     ),
-    "recovery/uploads.py:Survey._neighbours:boundary:0b347015": (
+    "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
 }

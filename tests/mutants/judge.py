@@ -16,7 +16,7 @@ from tests.mutants.reach import SUITES, Reach, test_files
 from tests.mutants.source import Mutant
 
 KILLERS = Path(__file__).with_name("killers.json")
-OPERATORS = "recovery/"
+OPERATORS = ("maintenance/", "doctor/")
 """What the commands call, and their tests hold."""
 SEEDS = 1500
 SEEDS_OF_A_FOCUS = 250

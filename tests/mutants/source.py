@@ -16,9 +16,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "magic_committer"
-FOLDERS = ("commit", "committers", "recovery")
+FOLDERS = ("protocol", "commit", "committers", "maintenance", "doctor")
 """Of the package: what is mutated."""
-ALONE = ("job.py",)
+ALONE = ("stores/unconditional.py",)
 """Other modules, in which there are mutants by hand only."""
 
 Change = Callable[[ast.Module], None]

@@ -16,7 +16,7 @@ from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import FOLDERS, GoneError, Mutant, files, text
 
-WORDS = Hand("some", "recovery/values.py", "words", (("age >= 2 * size", "True"),), "nothing")
+WORDS = Hand("some", "maintenance/reports.py", "words", (("age >= 2 * size", "True"),), "nothing")
 
 
 def verdict(mutant: Mutant, by: str, broken: str = "") -> Verdict:
@@ -85,7 +85,7 @@ def test_there_are_enough() -> None:
 def test_the_sample_prefers_what_has_a_known_killer() -> None:
     """Of the drawn mutants CI tries those first whose killers are known."""
     mutants = selection.whole()
-    known = {mutant.id for mutant in mutants if not mutant.by_hand and "recovery" in mutant.path}
+    known = {mutant.id for mutant in mutants if not mutant.by_hand and "maintenance" in mutant.path}
     drawn = [m.id for m in selection.sample(mutants, set(), known) if not m.by_hand]
     assert len(drawn) == selection.SAMPLE
     assert set(drawn) <= known

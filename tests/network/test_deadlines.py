@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from magic_committer._patience import Errand, Kind, cleaning_up, patient
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import SystemClock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.patience import Errand, Kind, cleaning_up, patient
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import SystemClock
-from magic_committer.s3 import S3Store
-from magic_committer.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
-from magic_committer.store import Attributes, Part
+from magic_committer.stores.base import Attributes, Part
+from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
 from tests.servers import HurriedClock, Reply, error, scripted_server, way
 from tests.silent import Mood, silent_server
 
@@ -187,7 +187,7 @@ def test_the_sdk_connects_by_our_sockets(caplog: pytest.LogCaptureFixture) -> No
     store = S3Store("b", hurried("http://127.0.0.1:1"))
     for client in (store._made.quick, store._made.patient):
         table = client._endpoint.http_session._pool_classes_by_scheme
-        assert {one.__module__ for one in table.values()} == {"magic_committer.s3.sockets"}
+        assert {one.__module__ for one in table.values()} == {"magic_committer.stores.s3.sockets"}
     assert not caplog.records
     assert not install(object())
     assert "no deadline" in caplog.text

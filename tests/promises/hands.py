@@ -7,8 +7,8 @@ from typing import Any
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.job import TaskCommit
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.memory import MemoryStore, Request
 
 DEST = "s3://bucket/t"
 

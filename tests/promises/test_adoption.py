@@ -8,8 +8,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit import probe
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job

@@ -10,7 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
 

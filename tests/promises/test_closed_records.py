@@ -9,8 +9,8 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
-from magic_committer.memory import Request
 from magic_committer.options import Mode
+from magic_committer.stores.memory import Request
 from tests.promises.hands import DEST, At, committed_task, control, failing
 from tests.promises.machine import DAY, Machine
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Mode
-from magic_committer.s3 import S3Store
-from magic_committer.store import ObjectStore, objects
+from magic_committer.stores.base import ObjectStore, objects
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3 import S3Store
 from tests.promises.hands import committed_task
 from tests.servers import make_bucket, moto_options, moto_server
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.paths import unique_name
+from magic_committer.hadoop.paths import unique_name
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, killed, visible
 from tests.promises.machine import DAY, Crash, Machine, crash

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, visible
 
 

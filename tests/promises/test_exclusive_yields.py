@@ -10,7 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.costly import costly_store
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, committed_task, killed, visible

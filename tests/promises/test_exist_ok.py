@@ -9,8 +9,8 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import Unanswered
-from magic_committer.job import JobRecord
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import JobRecord
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, control, record_put, visible
 
 RECORD = "t/__magic_job-1/job.json"

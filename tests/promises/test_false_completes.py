@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
-from magic_committer.job import TaskCommit
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.store import Part, Written
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.base import Part, Written
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 from tests.promises.hands import DEST, committed_task, failing, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}

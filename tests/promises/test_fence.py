@@ -8,12 +8,12 @@ from contextlib import nullcontext
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.magic.pendingset import Found, Phase, may_undo
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.job import JOB_METADATA, State
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Accept, Track
-from magic_committer.store import PART_BYTES_MIN, CreatedUpload
+from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.stores.base import PART_BYTES_MIN, CreatedUpload
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.committers.magic.fence import Fence
-from magic_committer.job import JobRecord, StartedJob, State, Terms
-from magic_committer.memory import MemoryStore
-from magic_committer.paths import Destination, JobPaths
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
+from magic_committer.commit.fence import Fence
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At
 

@@ -10,8 +10,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 from tests.promises.machine import DAY, Crash, Machine, crash
 

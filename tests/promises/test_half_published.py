@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.marker import DIAGNOSTIC_UUID
+from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.errors import Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, control, visible

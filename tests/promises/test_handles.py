@@ -10,9 +10,9 @@ import pickle
 import pytest
 
 import magic_committer as mc
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Options
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, committed_task, control, visible
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer._runtime import Runtime
 from magic_committer.commit.deletes import delete_if_same
-from magic_committer.commit.plan import Plan
 from magic_committer.errors import InvalidRequest, PermissionDenied, PreconditionFailed
-from magic_committer.job import JobRecord, ObjectRef
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.runtime import Runtime
-from magic_committer.store import same_time
+from magic_committer.protocol.plan import Plan
+from magic_committer.protocol.record import JobRecord, ObjectRef
+from magic_committer.stores.base import same_time
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, committed_task, visible
 

@@ -6,8 +6,8 @@ import json
 
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import Request
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import Request
 from tests.promises.hands import (
     DEST,
 )

@@ -10,8 +10,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import FormatError, TaskFailed
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, visible
 
 PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, visible
 
 SECRETS = mc.S3Options(

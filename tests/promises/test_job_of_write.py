@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer._leaving import give_up
 from magic_committer.errors import TaskFailed, WrongProcess
-from magic_committer.leaving import give_up
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, control, visible
 
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import magic_committer as mc
+from magic_committer._runtime import Runtime
 from magic_committer.commit import long_names
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Track
-from magic_committer.runtime import Runtime
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, control, visible
 
 LONG = "a" * 256

@@ -12,9 +12,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Track
-from magic_committer.store import CreatedUpload, UploadInfo, UploadPage
+from magic_committer.stores.base import CreatedUpload, UploadInfo, UploadPage
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, control, visible
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.marker import marker_ref, write_marker
+from magic_committer.commit.success_marker import marker_ref, write_marker
 from magic_committer.errors import (
     InvalidRequest,
     PreconditionFailed,
     Unanswered,
     WriteConflict,
 )
-from magic_committer.formats import SUCCESS_BYTES_MAX, new_success
-from magic_committer.job import JobRecord, ObjectRef, State, Terms
-from magic_committer.memory import Request
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
+from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
+from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
+from magic_committer.stores.memory import Request
 from tests.promises.hands import At
 from tests.promises.machine import Machine
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, killed, visible
 

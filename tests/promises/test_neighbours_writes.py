@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, visible
 
 

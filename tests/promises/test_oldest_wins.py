@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
+from magic_committer._runtime import SystemClock
 from magic_committer.commit.conflict import YIELD_LOOKS_MAX
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
-from magic_committer.runtime import SystemClock
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
 

@@ -11,8 +11,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unanswered
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Track
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, unanswered, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")

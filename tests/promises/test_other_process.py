@@ -17,8 +17,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import WrongProcess
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Track
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, control, visible
 from tests.servers import moto_server
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import Request
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.maintenance.abort_uploads import Clearing
+from magic_committer.maintenance.attribution import Places
+from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
 from magic_committer.options import Options
-from magic_committer.pool import ThreadPool
-from magic_committer.recovery.clearing import Clearing
-from magic_committer.recovery.owners import Places
-from magic_committer.recovery.uploads import Filters, Rules, Scope, Survey
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import Request
 from tests.promises.hands import DEST, committed_task, visible
 from tests.promises.machine import DAY, STATES, Machine
 

@@ -6,9 +6,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.conflict import LISTINGS_MAX
-from magic_committer.commit.plan import Plan
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
+from magic_committer.protocol.plan import Plan
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
 

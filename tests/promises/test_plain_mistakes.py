@@ -8,8 +8,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import BucketNotFound, Unanswered
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST
 from tests.servers import moto_options, moto_server
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.errors import (
     JobExists,
@@ -14,11 +16,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import JOB_METADATA, JobRecord, ObjectRef, State, Terms
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import ConditionalWrites
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, ObjectRef, State, Terms
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import At
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 import magic_committer as mc
-from magic_committer import wiring
-from magic_committer.memory import MemoryStore
+from magic_committer import _wiring
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.promises.hands import (
@@ -90,7 +90,7 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
     stores, mine = PatientClock(), PatientClock()
     mine.ahead = skew
     store = MemoryStore("bucket", clock=stores.now)
-    wiring.register_store(store, mine)
+    _wiring.register_store(store, mine)
     try:
         job = mc.start(DEST)
         stores.ahead += DAY - 60
@@ -100,7 +100,7 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
         stores.ahead += 120
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
     finally:
-        wiring.unregister_store(store)
+        _wiring.unregister_store(store)
 
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), "1h", True])

@@ -9,7 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import InvalidRequest, Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 FILES = {"1.csv": b"1", "2.csv": b"22"}

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, visible
 
 

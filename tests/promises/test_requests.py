@@ -9,8 +9,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit import probe
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept, Track
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, StillClock, committed_task
 

@@ -9,8 +9,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, At, committed_task, control, visible
 
 

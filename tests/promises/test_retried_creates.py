@@ -9,7 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, visible
 
 

@@ -8,8 +8,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
 from tests.promises.hands import DEST, At, committed_task, control, failing, visible

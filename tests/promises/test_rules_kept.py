@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import magic_committer as mc
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget_some
 from magic_committer.errors import PermissionDenied, Unanswered, WriteConflict
-from magic_committer.job import JobRecord, State, Terms
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import JobRecord, State, Terms
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, committed_task, control, visible
 

@@ -7,11 +7,11 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_ATTEMPT, EXTRA_JOB, EXTRA_TASK
 from magic_committer.commit.sweep import TASKS_NAMED_MAX
-from magic_committer.formats import encode_pendingset, new_pendingset
-from magic_committer.job import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
-from magic_committer.memory import MemoryStore
+from magic_committer.hadoop.formats import encode_pendingset, new_pendingset
+from magic_committer.maintenance.reports import FoundJob
 from magic_committer.options import Accept
-from magic_committer.recovery.values import FoundJob
+from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
+from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 from tests.promises.machine import Crash, crash

@@ -202,7 +202,7 @@ def test_a_process_without_the_filter_shows_them(
 ) -> None:
     """The tests above can fail: with the filter taken out the log shows secrets."""
     given = with_secrets("environment", environment, tmp_path)
-    script = "import magic_committer.s3.redact as r\nr.install = lambda: None\n" + JOB
+    script = "import magic_committer.stores.s3.redact as r\nr.install = lambda: None\n" + JOB
     with scripted_server(presigned) as replies:
         given["REPLIES"] = replies.url
         ran = subprocess.run(

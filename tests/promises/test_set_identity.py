@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.formats import PendingSet, decode_pendingset, encode_pendingset
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.formats import PendingSet, decode_pendingset, encode_pendingset
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, control, visible
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_JOB
-from magic_committer.job import JOB_METADATA, TaskCommit
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept, Track
+from magic_committer.protocol.record import JOB_METADATA, TaskCommit
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, visible
 
 OTHER = "0" * 32

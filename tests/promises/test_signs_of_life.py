@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import magic_committer as mc
-from magic_committer import handles, wiring
-from magic_committer.committers.magic.alive import ALIVE_SECONDS
-from magic_committer.job import State
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.pool import ThreadPool
+from magic_committer import _wiring
+from magic_committer import job as handles
+from magic_committer._pool import ThreadPool
+from magic_committer.commit.alive import ALIVE_SECONDS
+from magic_committer.protocol.record import State
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
@@ -53,7 +54,7 @@ class Ticker(ThreadPool):
 def ticker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ticker]:
     """The process's pool, with a ticker."""
     pool = Ticker()
-    monkeypatch.setattr(wiring, "pool", pool)
+    monkeypatch.setattr(_wiring, "pool", pool)
     yield pool
     pool.close()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.formats import decode_pendingset, encode_pendingset
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.formats import decode_pendingset, encode_pendingset
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, visible
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.marker import Marker, may_replace
+from magic_committer._runtime import Runtime
+from magic_committer.commit.success_marker import Marker, may_replace
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import FormatError, PermissionDenied
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.runtime import Runtime
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 
@@ -100,7 +100,7 @@ def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
     def broken(*_: object) -> str:
         raise FormatError("_SUCCESS", "filenames", "cannot be encoded")
 
-    monkeypatch.setattr("magic_committer.commit.execute.write_marker", broken)
+    monkeypatch.setattr("magic_committer.commit.job_commit.write_marker", broken)
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
     report = job.commit()

@@ -18,9 +18,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import TaskCommit
-from magic_committer.memory import MemoryStore, Request
 from magic_committer.options import Mode
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 Answer = Callable[[Request], None]

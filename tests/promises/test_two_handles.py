@@ -15,10 +15,10 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.formats import decode_pendingset
-from magic_committer.job import JOB_METADATA
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, control, unanswered, visible
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer._runtime import no_progress
+from magic_committer._wiring import register_store, runtime_for, unregister_store
 from magic_committer.commit.sweep import NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
@@ -19,13 +21,11 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.paths import Destination, unique_name
+from magic_committer.maintenance.job_details import show_job
 from magic_committer.options import Mode
-from magic_committer.paths import Destination, unique_name
-from magic_committer.recovery.show import show_job
-from magic_committer.runtime import no_progress
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, runtime_for, unregister_store
 from tests.costly import costly_store
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 from tests.promises.machine import DAY, HOUR, Crash, Machine, crash

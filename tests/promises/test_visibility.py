@@ -6,8 +6,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import errors
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Accept, Track
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, committed_task, killed, visible
 

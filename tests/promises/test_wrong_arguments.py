@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
 from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, visible
 
 MAGIC = "s3://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"

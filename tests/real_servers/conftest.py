@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.real_servers import kinds, server
 from tests.real_servers.server import NoServer, Server

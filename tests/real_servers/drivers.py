@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import magic_committer as mc
-import magic_committer.s3.client  # imported once, by the server that forks us
+import magic_committer.stores.s3.client  # imported once, by the server that forks us
 from tests.kills.drivers import content, name, write_tasks
 from tests.real_servers.server import options
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from tests.deviations import DOCS, STORES
 from tests.real_servers.keeper import ROOT
 from tests.real_servers.server import Server, environment, outside

@@ -18,9 +18,9 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import NotFound
-from magic_committer.job import TaskCommit
-from magic_committer.s3 import S3Store
-from magic_committer.store import Attributes, Part, Written, objects
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.base import Attributes, Part, Written, objects
+from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
 
 READY_SECONDS_MAX = 30.0

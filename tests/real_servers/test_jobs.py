@@ -11,8 +11,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.s3 import S3Store
-from magic_committer.store import Attributes, objects, uploads
+from magic_committer.stores.base import Attributes, objects, uploads
+from magic_committer.stores.s3 import S3Store
 from tests.real_servers.keeper import ROOT
 from tests.real_servers.server import Server, environment, options
 from tests.real_servers.visible import visible

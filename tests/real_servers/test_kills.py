@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.s3 import S3Store
-from magic_committer.store import Attributes
+from magic_committer.stores.base import Attributes
+from magic_committer.stores.s3 import S3Store
 from tests.kills.proxy import Trigger, killer
 from tests.real_servers import drivers
 from tests.real_servers.server import Server, options, outside
@@ -185,7 +185,7 @@ def test_a_commit_that_died_in_complete_is_not_told_as_committed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr("magic_committer.commit.execute.complete", dies)
+        dying.setattr("magic_committer.commit.job_commit.complete", dies)
         with pytest.raises(KeyboardInterrupt):
             job.commit(results)
     half_completed(server, bucket, "t/dt=0/")

@@ -6,7 +6,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.options import ChecksumOption, Mode
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from tests.real_servers.server import Server, options
 from tests.real_servers.visible import visible
 

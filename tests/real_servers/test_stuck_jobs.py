@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import long_names
-from magic_committer.committers.magic import setup
-from magic_committer.s3 import S3Store
-from magic_committer.store import objects, uploads
+from magic_committer.commit import long_names, setup
+from magic_committer.stores.base import objects, uploads
+from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
 
 LONG = "a" * 256

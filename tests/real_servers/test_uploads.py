@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store
-from magic_committer.wiring import register_store, unregister_store
+from magic_committer.stores.s3 import S3Store
 from tests import servers
 from tests.cli.conftest import Command, command
 from tests.eight_kinds import Maker, Told, check_cleaning, check_listing

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magic_committer.s3 import S3Store
-from magic_committer.store import objects, uploads
+from magic_committer.stores.base import objects, uploads
+from magic_committer.stores.s3 import S3Store
 
 BYTES_MAX = 1000
 

@@ -13,8 +13,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from magic_committer.errors import StoreError
-from magic_committer.memory import MemoryStore
-from magic_committer.store import ObjectPage, UploadPage
+from magic_committer.stores.base import ObjectPage, UploadPage
+from magic_committer.stores.memory import MemoryStore
 
 PAGED = ("list", "list_uploads")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tracemalloc
 
 import magic_committer as mc
-from magic_committer.job import TaskCommit
-from magic_committer.wiring import register_store, unregister_store
+from magic_committer._wiring import register_store, unregister_store
+from magic_committer.protocol.record import TaskCommit
 from tests.scale.bucket_process import far_store
 
 MiB = 1024**2

@@ -7,9 +7,9 @@ from typing import Any
 
 from magic_committer import api
 from magic_committer.errors import MagicError
-from magic_committer.job import State
+from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.options import Mode
-from magic_committer.recovery.adoption import adopt_job
+from magic_committer.protocol.record import State
 from tests.simulation import actors
 from tests.simulation.operators import Shift
 from tests.simulation.scheduler import Actor, Signal

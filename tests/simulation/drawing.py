@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from magic_committer.job import Terms
+from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
-from magic_committer.recovery.tidy import Limits
+from magic_committer.protocol.record import Terms
 from tests.simulation import actors, callers, operators
 from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
 from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magic_committer.errors import PreconditionFailed, StoreError, WriteConflict
-from magic_committer.memory import Request
+from magic_committer.stores.memory import Request
 from tests.simulation.judge import Judge
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor

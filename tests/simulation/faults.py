@@ -52,9 +52,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.memory_bucket import Bucket, OpenUpload
-from magic_committer.store import UploadInfo, UploadPage, Written
+from magic_committer.stores.base import UploadInfo, UploadPage, Written
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory_bucket import Bucket, OpenUpload
 from tests.simulation.kinds import KINDS, RARE, WRITES, kind_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from tests.simulation.cases import CASES
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.tables import PROMISES

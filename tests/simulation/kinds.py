@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magic_committer.memory import Request
+from magic_committer.stores.memory import Request
 
 
 def object_of(key: str) -> str:

@@ -10,11 +10,16 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from magic_committer.commit.ready import to_pending
-from magic_committer.formats import Pending, encode_pending, encode_pendingset, new_pendingset
-from magic_committer.job import JOB_METADATA, StartedJob, Terms
-from magic_committer.memory_bucket import md5
-from magic_committer.paths import JobPaths, unique_name
-from magic_committer.store import Part
+from magic_committer.hadoop.formats import (
+    Pending,
+    encode_pending,
+    encode_pendingset,
+    new_pendingset,
+)
+from magic_committer.hadoop.paths import JobPaths, unique_name
+from magic_committer.protocol.record import JOB_METADATA, StartedJob, Terms
+from magic_committer.stores.base import Part
+from magic_committer.stores.memory_bucket import md5
 from tests.simulation.scheduler import EPOCH
 from tests.simulation.truth import HadoopTruth, JobTruth, UploadTruth
 from tests.simulation.world import DEST, World

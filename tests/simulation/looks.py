@@ -6,16 +6,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from magic_committer.commit import complete, conflict, execute, records, sweep
+from magic_committer.commit import (
+    complete,
+    conflict,
+    job_commit,
+    pendingset,
+    prepare,
+    records,
+    sweep,
+)
 from magic_committer.commit.check import expected
 from magic_committer.commit.complete import Completion
+from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.upload_state import (
     UploadLook,
     UploadRemover,
     UploadState,
     upload_state,
 )
-from magic_committer.committers.magic import decide, follow, pendingset, saved, undo
+from magic_committer.committers.magic import abort, saved
 from magic_committer.errors import (
     CommitIncomplete,
     PermissionDenied,
@@ -23,8 +32,8 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import ObjectRef
-from magic_committer.store import same_etag
+from magic_committer.protocol.record import ObjectRef
+from magic_committer.stores.base import same_etag
 from tests.simulation.drawing import Focus
 from tests.simulation.rule import Replacement, Rule
 
@@ -41,11 +50,11 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _list_first() -> list[Replacement]:
     """The data is listed before the partitions are announced."""
     early: dict[int, list[Any]] = {}
-    real_announce, real_existing = decide.Deciding._announce, conflict.existing
+    real_announce, real_existing = JobCommit._announce, conflict.existing
 
     def announce(self: Any, partitions: Any) -> str:
-        found = real_existing(self._runtime, self._dest, partitions, self._in_flight)
-        early[id(self._runtime)] = list(found)
+        found = real_existing(self.runtime, self.dest, partitions, self.in_flight)
+        early[id(self.runtime)] = list(found)
         return real_announce(self, partitions)
 
     def existing(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
@@ -54,7 +63,7 @@ def _list_first() -> list[Replacement]:
         else:
             yield from real_existing(runtime, dest, partitions, in_flight)
 
-    return [(decide.Deciding, "_announce", announce), (conflict, "existing", existing)]
+    return [(JobCommit, "_announce", announce), (conflict, "existing", existing)]
 
 
 def _blind(module: Any) -> list[Replacement]:
@@ -82,15 +91,15 @@ def _by_etag_alone() -> list[Replacement]:
 
 
 def _deletes_as_it_can() -> list[Replacement]:
-    real = execute.Execution._delete_replaced
+    real = JobCommit._delete_replaced
 
-    def delete(self: Any) -> None:
+    def delete(self: Any, plan: Any) -> None:
         try:
-            real(self)
+            real(self, plan)
         except CommitIncomplete as error:
             self.warnings.append(str(error))
 
-    return [(execute.Execution, "_delete_replaced", delete)]
+    return [(JobCommit, "_delete_replaced", delete)]
 
 
 def _never_asked() -> list[Replacement]:
@@ -98,18 +107,18 @@ def _never_asked() -> list[Replacement]:
         if expect is not None:
             expected(job_id, tasks, expect)
 
-    return [(decide, "expected", unless_none)]
+    return [(job_commit, "expected", unless_none)]
 
 
 def _keyless() -> list[Replacement]:
-    real = decide.Deciding._wanted
+    real = prepare.wanted_results
 
-    def wanted(self: Any, results: Any) -> Any:
+    def wanted(job: Any, results: Any) -> Any:
         if results is None:
-            return real(self, None)
-        return real(self, [r if r.key else replace(r, files=0, bytes=0) for r in results])
+            return real(job, None)
+        return real(job, [r if r.key else replace(r, files=0, bytes=0) for r in results])
 
-    return [(decide.Deciding, "_wanted", wanted)]
+    return [(job_commit, "wanted_results", wanted)]
 
 
 def _any_conflict() -> list[Replacement]:
@@ -138,10 +147,10 @@ HADOOPS = Focus(others=("Hadoop",))
 
 RULES_OF_LOOKS = (
     Rule("announce", "by partition: a plan of the partitions first, then the look at others'",
-         ("I6", "I2"), 3000, lambda: [(decide.Deciding, "_announce", lambda *_: "")],
+         ("I6", "I2"), 3000, lambda: [(JobCommit, "_announce", lambda *_: "")],
          BY_PARTITION),
     Rule("look at others' plans", "by partition: who has announced one of them is given way to",
-         ("I6", "I2"), 3000, lambda: [(decide, "refuse_overlapping_plans", _nothing)],
+         ("I6", "I2"), 3000, lambda: [(job_commit, "refuse_overlapping_plans", _nothing)],
          BY_PARTITION),
     Rule("then list", "by partition: the data is listed after the look at others' plans",
          ("I6", "I2"), 6000, _list_first, BY_PARTITION),
@@ -152,7 +161,7 @@ RULES_OF_LOOKS = (
          ("I2", "I5"), 12000,
          lambda: [(pendingset.AttemptSet, "claim", pendingset.AttemptSet.read)], TWINS),
     Rule("late, but looks", "a late attempt aborts nothing that has become visible",
-         ("I2",), 6000, lambda: _blind(undo)),
+         ("I2",), 6000, lambda: _blind(abort)),
     Rule("a refused retry is unknown", "once any try was unanswered, the record is read back",
          ("I10", "I4"), 6000,
          lambda: [(records, "may_still_land", lambda e: isinstance(e, Unanswered))], REFUSED),
@@ -176,6 +185,6 @@ RULES_OF_LOOKS = (
          ("I2", "I10"), 3000,
          lambda: [(complete, "_look_after", lambda *_: (Completion.DONE, None))], FALSE_SUCCESS),
     Rule("distrust a stored plan", "who executes a stored plan looks after every 200",
-         ("I2", "I10"), 3000, lambda: [(follow.Follower, "_distrusts", lambda *_: False)],
+         ("I2", "I10"), 3000, lambda: [(JobCommit, "_distrusts", lambda *_: False)],
          FALSE_SUCCESS),
 )  # fmt: skip

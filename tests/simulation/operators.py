@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from magic_committer.commit import records
 from magic_committer.errors import CommitIncomplete, JobTooYoung, MagicError, StoreError
-from magic_committer.job import State
-from magic_committer.paths import JobPaths
-from magic_committer.recovery.finish import abort_job, recover_job
-from magic_committer.recovery.look import inspect_all
-from magic_committer.recovery.tidy import Cleaning, Limits
-from magic_committer.recovery.values import Recovery
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.recover import abort_job, recover_job
+from magic_committer.maintenance.reports import Recovery
+from magic_committer.protocol.record import State
 from tests.simulation.scheduler import Actor
 from tests.simulation.world import DEST, OPTIONS, World
 

@@ -23,7 +23,7 @@ What the protocol words as weaker promises is excused here and in these modules,
 
 from __future__ import annotations
 
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from tests.simulation.judge import Violation
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor, Scheduler

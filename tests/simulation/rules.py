@@ -15,17 +15,29 @@ from unittest.mock import patch
 
 import orjson
 
-from magic_committer.commit import complete, deletes, execute, marker, records, sweep, undo
+from magic_committer.commit import (
+    complete,
+    deletes,
+    fence,
+    job_commit,
+    records,
+    revert,
+    setup,
+    success_marker,
+    sweep,
+)
 from magic_committer.commit.complete import Completion
+from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.neighbours import directory_of
-from magic_committer.commit.plan import Plan, PlannedSet
 from magic_committer.commit.upload_state import UploadRemover, became
-from magic_committer.committers.magic import decide, fence, follow, pendingset, saved, setup
-from magic_committer.committers.magic.undo import RetriedCreates
+from magic_committer.committers.magic import saved
+from magic_committer.committers.magic.abort import RetriedCreates
 from magic_committer.errors import JobTooYoung, NotFound
-from magic_committer.job import JOB_METADATA, JobRecord, State
-from magic_committer.paths import JobPaths
-from magic_committer.recovery import finish, owners, tidy
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.maintenance import attribution, cleanup, recover
+from magic_committer.protocol import rules as protocol_rules
+from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
 from tests.simulation.drawing import Focus
 from tests.simulation.looks import RULES_OF_LOOKS
 from tests.simulation.rule import Replacement, Rule
@@ -53,7 +65,11 @@ def _no_completed() -> list[Replacement]:
         return replace(self, state=state, nonce=nonce, **changes)
 
     return [
-        (execute.Execution, "_swap_to_completed", lambda self, seen: records.Swapped(True, seen)),
+        (
+            JobCommit,
+            "_swap_to_completed",
+            lambda self, seen: records.Swapped(True, seen),
+        ),
         (JobRecord, "step", step),
     ]
 
@@ -90,13 +106,13 @@ def _delete_by_name(runtime: Any, key: str, *_: Any, **__: Any) -> bool:
 
 
 def _delete_first() -> list[Replacement]:
-    real = execute.Execution._complete_all
+    real = JobCommit._complete_all
 
-    def complete_all(self: Any, seen: Any) -> bool:
-        self._delete_replaced()
-        return real(self, seen)
+    def complete_all(self: Any, seen: Any, work: Any) -> bool:
+        self._delete_replaced(work.plan)
+        return real(self, seen, work)
 
-    return [(execute.Execution, "_complete_all", complete_all)]
+    return [(JobCommit, "_complete_all", complete_all)]
 
 
 def _look_first() -> list[Replacement]:
@@ -114,12 +130,12 @@ def _look_first() -> list[Replacement]:
 
         return runtime.pool.each(one, uploads, in_flight=in_flight)
 
-    return [(undo, "_each", each)]
+    return [(revert, "_each", each)]
 
 
 def _ids_again() -> list[Replacement]:
     return [
-        (follow.Follower, "may_remove", property(lambda self: True)),
+        (JobCommit, "may_remove", property(lambda self: True)),
         (setup, "_refuse_used_directory", _nothing),
     ]
 
@@ -130,7 +146,7 @@ def _no_second_read_by_path() -> list[Replacement]:
 
 def _hands_on(*states: State) -> Callable[[], list[Replacement]]:
     left = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING} - set(states))
-    return lambda: [(fence, "HANDS_OFF", left), (pendingset, "HANDS_OFF", left)]
+    return lambda: [(fence, "HANDS_OFF", left), (protocol_rules, "HANDS_OFF", left)]
 
 
 def _withdraw_simply() -> list[Replacement]:
@@ -159,8 +175,8 @@ def _records_first() -> list[Replacement]:
         found = {(directory_of(u.key), uuid) for u, uuid, _ in self._named_uploads()}
         abort(self, defaultdict(lambda: True, {one: one[1] not in live for one in found}))
 
-    real, abort = tidy.Cleaning.run, tidy.Cleaning._abort_named
-    return [(tidy.Cleaning, "run", run), (tidy.Cleaning, "_abort_named", all_over)]
+    real, abort = cleanup.Cleaning.run, cleanup.Cleaning._abort_named
+    return [(cleanup.Cleaning, "run", run), (cleanup.Cleaning, "_abort_named", all_over)]
 
 
 def _age_of_the_record(runtime: Any, dest: Any, seen: Any, older_than: float) -> None:
@@ -177,7 +193,7 @@ def _aborts_what_ended(module: Any) -> list[Replacement]:
 
 
 def _any_token() -> list[Replacement]:
-    real = tidy.Cleaning._take
+    real = cleanup.Cleaning._take
 
     def take(self: Any, info: Any, known_over: str) -> Any:
         store = self._runtime.store
@@ -190,7 +206,7 @@ def _any_token() -> list[Replacement]:
         with patch.object(store, "head", with_token):
             return real(self, info, known_over)
 
-    return [(tidy.Cleaning, "_take", take)]
+    return [(cleanup.Cleaning, "_take", take)]
 
 
 RIVALS = Focus(others=("rival",))
@@ -227,43 +243,43 @@ RULES = (
          ("I5", "I2"), 2000, lambda: [(complete, "_settle", _not_repeatable)]),
     Rule("recovery by the plan", "recovery executes the plan, it does not list",
          ("I2", "I3", "I5", "I9"), 6000,
-         lambda: [(follow.Follower, "_stored_plan", _plan_by_listing)]),
+         lambda: [(JobCommit, "_stored_plan", _plan_by_listing)]),
     Rule("marker of a later job †", "_SUCCESS never over the marker of a job that ran after ours",
-         ("I8",), 6000, lambda: [(marker, "may_replace", lambda *_: True)]),
+         ("I8",), 6000, lambda: [(success_marker, "may_replace", lambda *_: True)]),
     Rule("never by inference †", "uploads are swept by id or by our UUID in their names only",
          ("I6",), 200, lambda: [(sweep._Sweep, "_list_mine", _take_all)]),
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",
          ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
     Rule("delete If-Match †", "what is replaced is deleted only as it was planned",
-         ("I6",), 3000, lambda: [(execute, "delete_if_same", _delete_by_name)], REPLACED),
+         ("I6",), 3000, lambda: [(job_commit, "delete_if_same", _delete_by_name)], REPLACED),
     Rule("complete, then delete", "old data goes after all that replaces it is visible",
          ("I7",), 500, _delete_first),
     Rule("fail by If-None-Match", "mode fail completes only where nothing is",
-         ("I6",), 6000, lambda: [(execute, "FAILING", frozenset())], FAILING),
+         ("I6",), 6000, lambda: [(job_commit, "FAILING", frozenset())], FAILING),
     Rule("abort, HEAD, delete †", "revert looks after it aborted the upload",
          ("I3",), 3000, _look_first, REVERTED),
     Rule("an id is used once †", "a given id ends in `closed`, and its directory must be empty",
          ("I2", "I3", "I4", "I5", "I6", "I10"), 6000, _ids_again),
     Rule("messages, not listings", "a job of results is never committed from a listing",
-         ("I9",), 1000, lambda: [(decide.Deciding, "_wanted", _nothing)]),
+         ("I9",), 1000, lambda: [(job_commit, "wanted_results", _nothing)]),
     Rule("the loser's plan", "a driver whose swap loses deletes its plan",
-         ("I4",), 6000, lambda: [(decide.Deciding, "_drop_plan", _nothing)]),
+         ("I4",), 6000, lambda: [(job_commit, "drop_plan", _nothing)]),
     Rule("withdraw by aborting", "a setup that was sent twice is withdrawn through `aborting`",
          ("I4",), 3000, _withdraw_simply, WITHDRAWN),
     Rule("a young job is left", "a running job is judged dead by its age alone",
-         ("I6",), 500, lambda: [(finish, "_refuse_young", _nothing)], RECOVERED),
+         ("I6",), 500, lambda: [(recover, "_refuse_young", _nothing)], RECOVERED),
     Rule("age of the directory", "a job's age is the newest Last-Modified of its directory",
-         ("I6",), 3000, lambda: [(finish, "_refuse_young", _age_of_the_record)], RECOVERED),
+         ("I6",), 3000, lambda: [(recover, "_refuse_young", _age_of_the_record)], RECOVERED),
     Rule("uploads, then records", "cleanup lists uploads, then reads records, then lists again",
          ("I6", "I2"), 3000, _records_first, CLEANED),
     Rule("over says the record", "cleanup takes uploads of jobs whose record is closed or gone",
-         ("I6", "I2"), 500, lambda: [(owners.Places, "is_over", lambda *_: True)], CLEANED),
+         ("I6", "I2"), 500, lambda: [(attribution.Places, "is_over", lambda *_: True)], CLEANED),
     Rule("ours by token", "cleanup takes what carries a token of ours",
          ("I6",), 500, _any_token, BESIDE_HADOOP),
     Rule("spare what is visible", "who sweeps after the plan is gone aborts no completed upload",
          ("I2",), 3000, lambda: _aborts_what_ended(sweep)),
     Rule("cleanup spares it, too", "cleanup aborts no completed upload that litter names",
-         ("I2",), 6000, lambda: _aborts_what_ended(tidy), CLEANED),
+         ("I2",), 6000, lambda: _aborts_what_ended(cleanup), CLEANED),
     *RULES_OF_LOOKS,
 )  # fmt: skip
 

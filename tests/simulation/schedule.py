@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
-from magic_committer.recovery.tidy import Limits
+from magic_committer.maintenance.cleanup import Limits
 from tests.simulation import drawing, operators
 from tests.simulation.drawing import EVERYTHING, Focus
 from tests.simulation.promises import Violation

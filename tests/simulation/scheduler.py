@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-from magic_committer.pool import Outcome
+from magic_committer._pool import Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -342,7 +342,7 @@ class StrandFuture:
 
 
 class StrandPool:
-    """`magic_committer.pool.Pool` by strands of one actor."""
+    """`magic_committer._pool.Pool` by strands of one actor."""
 
     def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
         self._scheduler = scheduler
@@ -363,7 +363,7 @@ class StrandPool:
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Iterator[Outcome[T, R]]:
-        """As `magic_committer.pool.Pool.each`; weights are not heeded, items here are small."""
+        """As `magic_committer._pool.Pool.each`; weights are not heeded, items here are small."""
         scheduler, actor = self._scheduler, self._actor
         finished: deque[Outcome[T, R]] = deque()
         bell = Signal()
@@ -415,7 +415,7 @@ class StrandPool:
 
 
 class ActorClock:
-    """`magic_committer.runtime.Clock` of an actor: the true time, and a wall clock that may lie."""
+    """`_runtime.Clock` of an actor: the true time, and a wall clock that may lie."""
 
     def __init__(self, scheduler: Scheduler, actor: Actor) -> None:
         self._scheduler = scheduler

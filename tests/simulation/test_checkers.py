@@ -11,9 +11,9 @@ import pytest
 from magic_committer import api
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, PermissionDenied
-from magic_committer.job import State, Terms
 from magic_committer.options import Mode
-from magic_committer.store import Attributes
+from magic_committer.protocol.record import State, Terms
+from magic_committer.stores.base import Attributes
 from tests.simulation import actors
 from tests.simulation.faults import Fault
 from tests.simulation.judge import Violation

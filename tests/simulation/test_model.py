@@ -18,13 +18,13 @@ from typing import Any, get_args
 
 import pytest
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.job import JobReport, StartedJob, State
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.maintenance import recover
 from magic_committer.options import Mode
-from magic_committer.paths import JobPaths
-from magic_committer.recovery import finish
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import JobReport, StartedJob, State
 from tests.model.production import Recorder, Sent, refusal
 from tests.simulation import actors, drawing, operators, schedule
 from tests.simulation.faults import Fault
@@ -61,7 +61,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     """The calls that return something, as they are made."""
     made: list[Call] = []
     real_runtime, real_told, real_setup = World.runtime, actors.told, MagicCommitter.setup
-    real_recover = finish.recover_job
+    real_recover = recover.recover_job
 
     def runtime(self: World, actor: Actor) -> Runtime:
         plain = real_runtime(self, actor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import magic_committer as mc
-from magic_committer.memory import Request
+from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, committed_task, visible
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from magic_committer.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor, Scheduler
 

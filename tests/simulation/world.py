@@ -1,8 +1,8 @@
 """One simulated world: a store, its shadow, its processes, and the jobs that they work on.
 
-Everything the production code needs is handed in as a `magic_committer.runtime.Runtime` of the
+Everything the production code needs is handed in as a `magic_committer._runtime.Runtime` of the
 actor: the store, a pool of strands, the actor's clock, ids in order. The public calls (`start`,
-`attach`, `write`, `Job`, `Task`) find theirs in `magic_committer.wiring`: while a world lives that
+`attach`, `write`, `Job`, `Task`) find theirs in `magic_committer._wiring`: while a world lives that
 gives them the runtime of whoever acts.
 """
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 from unittest.mock import patch
 
-from magic_committer import wiring
+from magic_committer import _wiring
+from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.handles import Job
-from magic_committer.job import StartedJob, State, TaskCommit, Terms
-from magic_committer.memory import MemoryStore
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.job import Job
 from magic_committer.options import Options
-from magic_committer.paths import Destination, JobPaths
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, sender
 from tests.simulation.faults import Injector
 from tests.simulation.promises import Watch
@@ -103,9 +103,9 @@ class World:
         self.latencies: tuple[float, ...] = (0.0,)
         """Of processes, in seconds: from these each one's is drawn."""
         self._patches: list[Any] = [
-            patch.object(wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
-            patch.object(wiring, "pool", self),
-            patch.object(wiring, "blocks", self.blocks),
+            patch.object(_wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
+            patch.object(_wiring, "pool", self),
+            patch.object(_wiring, "blocks", self.blocks),
         ]
         for one in self._patches:
             one.start()
@@ -128,7 +128,7 @@ class World:
         return strand.actor
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
-        """As `magic_committer.pool.ThreadPool.every`, by a strand of the process that acts."""
+        """As `magic_committer._pool.ThreadPool.every`, by a strand of the process that acts."""
         ended: list[bool] = []
 
         def tick() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import magic_committer as mc
-import magic_committer.s3.client  # imported once, by the server that forks us
+import magic_committer.stores.s3.client  # imported once, by the server that forks us
 from magic_committer.options import Accept, Mode, Track
 from tests.real_servers.server import options
 from tests.soak.plan import Kind, Round

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import pytest
 
 import magic_committer as mc
-from magic_committer.s3 import S3Store
-from magic_committer.store import Written
+from magic_committer.stores.base import Written
+from magic_committer.stores.s3 import S3Store
 from tests.servers import moto_options, moto_server
 from tests.soak import plan
 from tests.soak.checker import Checker, Found, before, expected, lies

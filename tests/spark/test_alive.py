@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from magic_committer import wiring
-from magic_committer.handles import Job
-from magic_committer.job import TaskCommit
-from magic_committer.runtime import no_progress
+from magic_committer import _wiring
+from magic_committer._runtime import no_progress
+from magic_committer.job import Job
+from magic_committer.protocol.record import TaskCommit
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.testing import memory_store
 
@@ -25,7 +25,7 @@ def test_a_driver_gives_signs_of_life_while_its_tasks_run(
         giving.append(function)
         return lambda: giving.remove(function)
 
-    monkeypatch.setattr(wiring.pool, "every", every)
+    monkeypatch.setattr(_wiring.pool, "every", every)
 
     def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
         assert [give() for give in giving] == [True]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 import magic_committer as mc
-from magic_committer.job import JobReport
+from magic_committer.protocol.record import JobReport
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
 from tests.spark.lake import Gate, Lake

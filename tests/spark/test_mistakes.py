@@ -10,9 +10,9 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import Order, write_job
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, visible
 

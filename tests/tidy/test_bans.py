@@ -11,32 +11,32 @@ from tests.tidy.sources import PACKAGE, ROOT, package_files, references
 
 BANS: dict[str, tuple[str, ...]] = {
     # The SDK and retries: one adapter, one retry layer.
-    "boto3": ("s3/",),
-    "botocore": ("s3/",),
-    "s3transfer": ("s3/",),
-    "tenacity": ("s3/",),
-    "awscrt": ("s3/", "checksum.py"),
+    "boto3": ("stores/s3/",),
+    "botocore": ("stores/s3/",),
+    "s3transfer": ("stores/s3/",),
+    "tenacity": ("stores/s3/",),
+    "awscrt": ("stores/s3/", "checksum.py"),
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "pandas": ("spark/",),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
-    "threading.Thread": ("pool.py", "spark/driver.py"),
+    "threading.Thread": ("_pool.py", "spark/driver.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
     "multiprocessing": (),
     "asyncio": (),
     # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
-    "time": ("runtime.py", "patience.py", "pool.py", "s3/sockets.py"),
+    "time": ("_runtime.py", "_patience.py", "_pool.py", "stores/s3/sockets.py"),
     "datetime.datetime.now": (),
-    "uuid": ("runtime.py",),
+    "uuid": ("_runtime.py",),
     "random": (),
     "secrets": (),
     # A library logs and raises; it neither prints nor decides for the process. A command does.
     "print": (),
     "sys.exit": ("cli/main.py",),
     "signal": (),
-    "atexit": ("upload/", "pool.py"),
+    "atexit": ("upload/", "_pool.py"),
     # Readers of foreign bytes that can run code.
     "eval": (),
     "exec": (),
@@ -76,7 +76,7 @@ def test_each_banned_thing_stays_in_its_home() -> None:
         ("api.py", "from botocore.config import Config"),
         ("job.py", "import datetime\ndatetime.datetime.now()"),
         ("job.py", "from datetime import datetime\ndatetime.now()"),
-        ("stats.py", "def show():\n    print(1)"),
+        ("checksum.py", "def show():\n    print(1)"),
     ],
 )
 def test_an_offence_is_found(path: str, source: str) -> None:
@@ -87,9 +87,9 @@ def test_an_offence_is_found(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("s3/client.py", "import boto3"),
-        ("stats.py", "import threading\nlock = threading.Lock()"),
-        ("runtime.py", "import time\ntime.sleep(1)"),
+        ("stores/s3/client.py", "import boto3"),
+        ("checksum.py", "import threading\nlock = threading.Lock()"),
+        ("_runtime.py", "import time\ntime.sleep(1)"),
         ("job.py", "uuid, time = 1, 2\nself.print = uuid"),
     ],
 )

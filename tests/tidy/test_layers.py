@@ -11,30 +11,27 @@ from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 
 LAYERS = (
     ("report",),  # below the errors, which carry it
-    ("errors", "version", "patience"),
+    ("errors", "version", "_patience"),
     # ports: what is asked of the world
-    ("store", "pool"),
-    # vocabulary: values; `runtime` bundles the ports into one
-    (
-        "arguments checksum documents elements fields formats job job_json modes options paths"
-        " runtime stats strict",
-    ),
-    # mechanisms, which do not know of each other, and adapters, which stand behind the ports
-    ("upload", "commit", "s3", "memory memory_bucket"),
+    ("stores stores.base", "_pool"),
+    # vocabulary: values; `_runtime` bundles the ports into one
+    ("_arguments _job_json _modes checksum hadoop options _runtime protocol",),
+    # mechanisms, which do not know of each other, and stores, which stand behind the port
+    ("upload", "commit", "stores.s3", "stores.memory stores.memory_bucket", "stores.unconditional"),
     ("committers",),
     # composition
-    ("wiring",),
-    ("handles leaving task writing",),
-    ("api recovery",),
+    ("_wiring",),
+    ("_leaving job task writing",),
+    ("api", "maintenance", "doctor"),
     # edges
     ("spark", "cli", "testing"),
     ("__main__", "__init__"),
 )
 """From the bottom up. A module may import those of lower layers and of its own group; the groups of
-one layer do not import each other. A package counts as one module."""
+one layer do not import each other. A package counts as one module, unless its parts are named."""
 
-ADAPTERS = {"s3", "memory", "memory_bucket"}
-WIRED_BY = {"wiring", "testing"}
+ADAPTERS = {"stores.s3", "stores.memory", "stores.memory_bucket"}
+WIRED_BY = {"_wiring", "testing"}
 """The modules that may choose an adapter: everybody else is handed a store."""
 
 PLACE = {
@@ -46,8 +43,9 @@ PLACE = {
 
 
 def unit_of(path: Path) -> str:
-    """The module, or the package, directly below the library's package."""
-    return path.parts[1].removesuffix(".py")
+    """What of the table a module is: itself, or the package that it is in."""
+    parts = (*path.parts[1:-1], path.stem)
+    return named(".".join(parts)) or parts[0]
 
 
 def imported_unit(name: str) -> str | None:
@@ -55,8 +53,14 @@ def imported_unit(name: str) -> str | None:
     first, _, rest = name.partition(".")
     if first != PACKAGE:
         return None
-    unit = rest.partition(".")[0]
-    return unit if unit in PLACE else "__init__"
+    return named(rest) or "__init__"
+
+
+def named(dotted: str) -> str | None:
+    """The longest beginning of a dotted name that has a place."""
+    parts = dotted.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((name for name in names if name in PLACE), None)
 
 
 def wrong_arrows(path: Path, source: str) -> list[str]:
@@ -90,15 +94,15 @@ def test_every_import_points_down() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("errors.py", "from magic_committer.store import Part"),
-        ("store.py", "import magic_committer.commit.plan"),
-        ("commit/plan.py", "from magic_committer import upload"),
-        ("commit/plan.py", "from ..upload import blocks"),
+        ("errors.py", "from magic_committer.stores.base import Part"),
+        ("stores/base.py", "import magic_committer.protocol.plan"),
+        ("protocol/plan.py", "from magic_committer import upload"),
+        ("protocol/plan.py", "from ..upload import blocks"),
         ("upload/blocks.py", "def late():\n    from magic_committer.committers.magic import x"),
-        ("committers/magic.py", "from magic_committer.s3.client import S3Store"),
-        ("s3/client.py", "from magic_committer.commit import plan"),
+        ("committers/magic.py", "from magic_committer.stores.s3.client import S3Store"),
+        ("stores/s3/client.py", "from magic_committer.commit import plan"),
         ("api.py", "from magic_committer import start"),
-        ("spark/frame.py", "import magic_committer.memory"),
+        ("spark/frame.py", "import magic_committer.stores.memory"),
         ("news.py", ""),
     ],
 )
@@ -111,10 +115,10 @@ def test_an_arrow_up_is_found_and_named(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("options.py", "from magic_committer.store import Part"),
-        ("commit/plan.py", "from magic_committer.commit.load import x\nfrom . import keyset"),
-        ("wiring.py", "from magic_committer.s3.client import connect\nimport boto3"),
-        ("memory.py", "from magic_committer.memory_bucket import Bucket"),
+        ("options.py", "from magic_committer.stores.base import Part"),
+        ("protocol/plan.py", "from magic_committer.hadoop.paths import x\nfrom . import rows"),
+        ("_wiring.py", "from magic_committer.stores.s3.client import connect\nimport boto3"),
+        ("stores/memory.py", "from magic_committer.stores.memory_bucket import Bucket"),
         ("__init__.py", "from magic_committer.api import start"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.s3 import S3Store
+from magic_committer.stores.s3 import S3Store
 from magic_committer.testing import memory_s3
 from tests.servers import HurriedClock, ScriptedServer, scripted_server, way
 

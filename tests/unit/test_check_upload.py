@@ -8,9 +8,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import ReadyUpload, check_upload
-from magic_committer.job import StartedJob, Terms
-from magic_committer.paths import Destination
-from magic_committer.store import Part
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.record import StartedJob, Terms
+from magic_committer.stores.base import Part
 from magic_committer.testing import memory_store
 
 UUID = "0" * 32

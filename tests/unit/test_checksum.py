@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import OptionError
-from magic_committer.store import Checksum, ChecksumAlgorithm
+from magic_committer.stores.base import Checksum, ChecksumAlgorithm
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")
 ALL: tuple[ChecksumAlgorithm, ...] = get_args(ChecksumAlgorithm)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit.complete import (
     CONFLICT_TRIES_MAX,
     LOOKS_MAX,
@@ -26,10 +27,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.job import TOKEN_METADATA
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.runtime import Runtime
-from magic_committer.store import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
+from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.stores.base import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 
 KEY = "t/a.csv"

@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magic_committer import documents, formats
 from magic_committer.errors import FormatError
-from magic_committer.formats import EtagForm, Pending, PendingSet, UploadEtag
-from magic_committer.paths import java_uri
+from magic_committer.hadoop import formats
+from magic_committer.hadoop import json as documents
+from magic_committer.hadoop.formats import EtagForm, Pending, PendingSet, UploadEtag
+from magic_committer.hadoop.paths import java_uri
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(

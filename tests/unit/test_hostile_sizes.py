@@ -15,7 +15,8 @@ from typing import Any
 import orjson
 import pytest
 
-from magic_committer import documents, formats
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
 from magic_committer.commit import load as loading
 from magic_committer.commit.load import (
     LOADING_BYTES_MAX,
@@ -25,14 +26,13 @@ from magic_committer.commit.load import (
     Spool,
     load,
 )
-from magic_committer.documents import BYTES_A_VALUE_MIN, VALUES_FREE
 from magic_committer.errors import FormatError
-from magic_committer.fields import EMPTY_STATISTICS
-from magic_committer.memory import MemoryStore
+from magic_committer.hadoop import formats, json
+from magic_committer.hadoop.fields import EMPTY_STATISTICS
+from magic_committer.hadoop.json import BYTES_A_VALUE_MIN, VALUES_FREE
+from magic_committer.maintenance.read_file import kind_by_content
 from magic_committer.options import Options
-from magic_committer.pool import ThreadPool
-from magic_committer.recovery.reading import kind_by_content
-from magic_committer.runtime import Runtime
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload.blocks import BlockSource
 from tests.unit.growing import MiB, growth
 
@@ -72,7 +72,7 @@ def dense(size: int) -> bytes:
     return b'{"version":3,"jobId":"j","commits":[],"x":{%b}}' % names
 
 
-IMPORTS = "from magic_committer.formats import FormatError, decode_pendingset"
+IMPORTS = "from magic_committer.hadoop.formats import FormatError, decode_pendingset"
 READ = """
 try:
     met = len(decode_pendingset(data, "set").commits)
@@ -110,9 +110,9 @@ def test_so_many_values_are_read_and_one_more_is_not() -> None:
         return b'{"x":[%b1]}' % (b"1," * (values - 3))
 
     number = next(n for n in range(VALUES_FREE, 20_000) if n > VALUES_FREE + len(of(n)) // 16)
-    documents.refuse_crowded(of(number - 1))
-    with pytest.raises(documents.Invalid, match="values in"):
-        documents.refuse_crowded(of(number))
+    json.refuse_crowded(of(number - 1))
+    with pytest.raises(json.Invalid, match="values in"):
+        json.refuse_crowded(of(number))
 
 
 def test_names_full_of_commas_are_no_values() -> None:
@@ -123,7 +123,7 @@ def test_names_full_of_commas_are_no_values() -> None:
         replace(SET.commits[0], destination_key=f"t/{n}{odd}", upload_id=odd) for n in range(100)
     ]
     data = formats.encode_pendingset(replace(SET, commits=tuple(many)))
-    assert documents._values_at_most(data) > VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
+    assert json._values_at_most(data) > VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
     assert len(formats.decode_pendingset(data, "x").commits) == 100
 
 

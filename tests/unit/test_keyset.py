@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from magic_committer.commit import keyset
-from magic_committer.commit.keyset import KeySet
+from magic_committer.protocol import keyset
+from magic_committer.protocol.keyset import KeySet
 
 
 def test_what_was_added_is_in_it_and_nothing_else() -> None:

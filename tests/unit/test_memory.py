@@ -12,8 +12,8 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.store import Attributes, Checksum, Part, objects, uploads
+from magic_committer.stores.base import Attributes, Checksum, Part, objects, uploads
+from magic_committer.stores.memory import MemoryStore, Request
 
 
 class Clock:

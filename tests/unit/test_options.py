@@ -7,9 +7,9 @@ import threading
 import pytest
 
 import magic_committer as mc
-from magic_committer.memory import MemoryStore
+from magic_committer._pool import THREADS_MAX, ThreadPool
 from magic_committer.options import refuse_lost_checksums
-from magic_committer.pool import THREADS_MAX, ThreadPool
+from magic_committer.stores.memory import MemoryStore
 
 DEST = "s3://bucket/t"
 PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"

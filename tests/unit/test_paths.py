@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magic_committer import elements, paths, store
 from magic_committer.errors import PathError
-from magic_committer.paths import Destination, JobPaths, Location
+from magic_committer.hadoop import elements, paths
+from magic_committer.hadoop.paths import Destination, JobPaths, Location
+from magic_committer.stores import base
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 TABLE = json.loads((GOLDEN / "magic_paths.json").read_text())
@@ -354,8 +355,8 @@ def test_the_keys_of_a_job() -> None:
 def test_a_control_key_over_1024_bytes_is_refused() -> None:
     """The limit counts UTF-8 bytes, and the `.pending`, not the file, is what has to fit."""
     job = JobPaths(Destination.parse("s3://b/t"), "7")
-    room = store.KEY_BYTES_MAX - len(job.base("a")) - len(".pending")
-    assert len(job.pending("a", "x" * room)) == store.KEY_BYTES_MAX
+    room = base.KEY_BYTES_MAX - len(job.base("a")) - len(".pending")
+    assert len(job.pending("a", "x" * room)) == base.KEY_BYTES_MAX
     for name in ("x" * (room + 1), "ü" * (room // 2 + 1)):
         with pytest.raises(PathError, match="1024"):
             job.marker("a", name)

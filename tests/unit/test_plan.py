@@ -9,11 +9,11 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from magic_committer.commit import plan as plans
-from magic_committer.commit.plan import Plan, PlannedSet
-from magic_committer.commit.rows import ROW_BYTES_MAX, ROWS_A_SLICE
 from magic_committer.errors import FormatError, OptionError
-from magic_committer.job import ObjectRef
+from magic_committer.protocol import plan as plans
+from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.record import ObjectRef
+from magic_committer.protocol.rows import ROW_BYTES_MAX, ROWS_A_SLICE
 from tests.unit.growing import MiB, growth
 
 PLAN = Plan(
@@ -183,7 +183,7 @@ def hostile(kind: str, size: int) -> bytes:
     return before + opening + filling * (size // len(filling)) + quoted[-1:] + after
 
 
-IMPORTS = "from magic_committer.commit.plan import FormatError, Plan"
+IMPORTS = "from magic_committer.protocol.plan import FormatError, Plan"
 READ = """
 try:
     plan = Plan.decode(data, "plan")

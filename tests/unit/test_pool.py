@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from magic_committer.patience import errand
-from magic_committer.pool import ThreadPool
+from magic_committer._patience import errand
+from magic_committer._pool import ThreadPool
 
 PERIOD_SECONDS = 0.002
 PATIENCE_SECONDS = 30.0
@@ -231,7 +231,7 @@ def test_the_interpreter_does_not_wait_for_a_thread_that_hangs(fork: bool) -> No
     """Its end comes soon, whatever still runs; in a forked child too, where no thread does."""
     program = """
 import os, sys, threading
-from magic_committer.pool import ThreadPool
+from magic_committer._pool import ThreadPool
 pool = ThreadPool(2)
 begun = threading.Event()
 pool.submit(lambda: (begun.set(), threading.Event().wait(600)))

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe, records
 from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
 from magic_committer.errors import (
@@ -26,13 +29,10 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.job import JOB_METADATA, JobRecord, State, Terms
-from magic_committer.memory import MemoryStore, Request
+from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
-from magic_committer.paths import Destination, JobPaths, uuid_in_name
-from magic_committer.pool import ThreadPool
-from magic_committer.runtime import Runtime
-from magic_committer.store import (
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
+from magic_committer.stores.base import (
     Checksum,
     ObjectInfo,
     Part,
@@ -40,8 +40,8 @@ from magic_committer.store import (
     UploadPage,
     Written,
 )
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from magic_committer.wiring import register_store, unregister_store
 
 DEST = "s3://bucket/t"
 UUID = "5" * 32

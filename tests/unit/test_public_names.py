@@ -127,7 +127,7 @@ def test_no_public_signature_says_any() -> None:
 
 def test_a_private_name_in_a_signature_is_found() -> None:
     """The walk sees what it looks for: a type of ours that no public module has."""
-    module = sys.modules["magic_committer.handles"]
+    module = sys.modules["magic_committer.job"]
     assert unknown(PUBLIC, iter([("f", "StartedJob | None", module)])) == {"f: StartedJob"}
     assert unknown(PUBLIC, iter([("f", "Job | None", module)])) == set()
 

@@ -8,9 +8,9 @@ import pytest
 
 from magic_committer.commit.ready import EXTRA_PART_BYTES, from_pending
 from magic_committer.errors import FormatError
-from magic_committer.formats import Pending, UploadEtag, new_pending
-from magic_committer.paths import java_uri
-from magic_committer.store import PART_NUMBER_MAX
+from magic_committer.hadoop.formats import Pending, UploadEtag, new_pending
+from magic_committer.hadoop.paths import java_uri
+from magic_committer.stores.base import PART_NUMBER_MAX
 
 PART_BYTES_MAX = 5 * 1024**3
 """S3 API."""

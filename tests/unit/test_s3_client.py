@@ -14,9 +14,9 @@ import pytest
 from magic_committer import checksum as checksums
 from magic_committer.errors import InvalidRequest, NotSupported, OptionError
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store, connect
-from magic_committer.s3.bodies import MemoryReader
-from magic_committer.store import Attributes, Part, UploadInfo
+from magic_committer.stores.base import Attributes, Part, UploadInfo
+from magic_committer.stores.s3 import S3Store, connect
+from magic_committer.stores.s3.bodies import MemoryReader
 from tests.servers import (
     DATE_SECONDS,
     Asked,

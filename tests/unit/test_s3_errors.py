@@ -21,9 +21,9 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store
-from magic_committer.s3.errors import kind, translate
-from magic_committer.store import Attributes, ObjectStore, Part
+from magic_committer.stores.base import Attributes, ObjectStore, Part
+from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.errors import kind, translate
 from tests.servers import HurriedClock, Reply, ScriptedServer, error
 
 VERBS: dict[str, Callable[[ObjectStore], object]] = {

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
-from magic_committer.s3 import S3Store
-from magic_committer.s3.replies import Unreadable
-from magic_committer.store import ObjectStore
+from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.replies import Unreadable
 from tests.servers import (
     DATE,
     HurriedClock,

@@ -16,9 +16,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.s3 import S3Store
-from magic_committer.s3.retry import THROTTLED_SECONDS, TRANSIENT_SECONDS
-from magic_committer.store import Attributes, FileSlice, Part
+from magic_committer.stores.base import Attributes, FileSlice, Part
+from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.retry import THROTTLED_SECONDS, TRANSIENT_SECONDS
 from tests.servers import (
     HurriedClock,
     Reply,

@@ -14,8 +14,8 @@ import pytest
 
 from magic_committer.errors import StoreError
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store, redact
-from magic_committer.store import Attributes, Part
+from magic_committer.stores.base import Attributes, Part
+from magic_committer.stores.s3 import S3Store, redact
 from tests.servers import (
     Asked,
     HurriedClock,

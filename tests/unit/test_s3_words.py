@@ -27,10 +27,10 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.options import S3Options
-from magic_committer.s3 import S3Store
-from magic_committer.s3.errors import READS, kind, never_sent, translate
-from magic_committer.s3.retry import Attempts
-from magic_committer.store import Part
+from magic_committer.stores.base import Part
+from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.errors import READS, kind, never_sent, translate
+from magic_committer.stores.s3.retry import Attempts
 from tests.servers import (
     HurriedClock,
     Reply,

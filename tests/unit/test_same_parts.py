@@ -8,7 +8,7 @@ import pytest
 
 from magic_committer.commit.complete import same_parts
 from magic_committer.commit.ready import ReadyUpload
-from magic_committer.store import Checksum, Part
+from magic_committer.stores.base import Checksum, Part
 
 OURS = (
     Part(1, '"a"', 5, Checksum("CRC32", "AAAAAA==")),

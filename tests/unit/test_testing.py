@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer import wiring
-from magic_committer.memory import MemoryStore, Request
+from magic_committer import _wiring
+from magic_committer._runtime import no_progress
 from magic_committer.options import S3Options
-from magic_committer.runtime import no_progress
-from magic_committer.s3 import S3Store
-from magic_committer.store import Attributes, ObjectStore, Part
+from magic_committer.stores.base import Attributes, ObjectStore, Part
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.s3 import S3Store
 from magic_committer.testing import memory_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ BLOCKS = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 
 def store_for(bucket: str) -> ObjectStore:
     """What a job would use for that bucket."""
-    return wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
+    return _wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
 
 
 # Other buckets ------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_another_bucket_never_leaves_the_process() -> None:
             lambda: mc.inspect("s3://production/t"),
             lambda: mc.write("s3://production/t").__enter__(),
             lambda: mc.open_magic("s3://production/t/__magic_job-1/job-1/00/tasks/a/__base/f"),
-            lambda: wiring.bucket_settings("production", S3Options()),
+            lambda: _wiring.bucket_settings("production", S3Options()),
         ):
             with pytest.raises(
                 mc.OptionError, match=r"'production' is not in memory, only 'bucket'"
@@ -99,23 +99,23 @@ def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
     """`register_store` alone leaves other buckets as they are, and beside a memory store its bucket
     is known."""
     mine = MemoryStore("mine")
-    wiring.register_store(mine)
+    _wiring.register_store(mine)
     try:
         assert isinstance(store_for("production"), S3Store)
         with memory_store() as s3:
             assert (store_for("mine"), store_for("bucket")) == (mine, s3)
             with pytest.raises(mc.OptionError):
                 store_for("production")
-        wiring.unregister_store(s3)  # again: nothing to undo
+        _wiring.unregister_store(s3)  # again: nothing to undo
         assert store_for("mine") is mine
     finally:
-        wiring.unregister_store(mine)
+        _wiring.unregister_store(mine)
     assert isinstance(store_for("mine"), S3Store)
 
 
 def test_trying_things_in_memory_is_guarded_too() -> None:
     """`wiring.in_memory`, which the tour uses, lets no other bucket through either."""
-    with wiring.in_memory("demo") as s3:
+    with _wiring.in_memory("demo") as s3:
         assert store_for("demo") is s3
         with pytest.raises(mc.OptionError):
             store_for("production")

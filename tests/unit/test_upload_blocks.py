@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from magic_committer.options import MiB
-from magic_committer.store import FileSlice
+from magic_committer.stores.base import FileSlice
 from magic_committer.upload import Block, BlockSource
 from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX
 from tests.unit.uploading import options

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from magic_committer._pool import ThreadPool
 from magic_committer.errors import WrongProcess
-from magic_committer.pool import ThreadPool
 from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
 from tests.unit.uploading import BLOCK, LazyPool, World, failing
@@ -101,8 +101,8 @@ def test_a_file_that_was_never_made_is_dropped_in_silence() -> None:
 
 PROGRAM = """
 import io, os, sys, threading
-from magic_committer.memory import MemoryStore
-from magic_committer.pool import ThreadPool
+from magic_committer.stores.memory import MemoryStore
+from magic_committer._pool import ThreadPool
 from magic_committer.upload import TextUpload
 from tests.unit.uploading import World
 

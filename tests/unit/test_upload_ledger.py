@@ -7,7 +7,7 @@ import pytest
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB
-from magic_committer.store import (
+from magic_committer.stores.base import (
     OBJECT_BYTES_MAX,
     PART_BYTES_MAX,
     PART_BYTES_MIN,

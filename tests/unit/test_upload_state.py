@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.upload_state import (
     ABORTS_MAX,
@@ -24,10 +25,9 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.job import TOKEN_METADATA
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.runtime import Runtime
-from magic_committer.store import Attributes, ObjectInfo
+from magic_committer.protocol.record import TOKEN_METADATA
+from magic_committer.stores.base import Attributes, ObjectInfo
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import CostlyStore
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from magic_committer import checksum as checksums
+from magic_committer._pool import Pool, ThreadPool
 from magic_committer.errors import InvalidRequest, StoreError, Unanswered, UploadFailed
-from magic_committer.memory import MemoryStore, Request
-from magic_committer.pool import Pool, ThreadPool
-from magic_committer.stats import PUT_PART
-from magic_committer.store import FileSlice, Part, PartBody, objects
+from magic_committer.hadoop.statistics import PUT_PART
+from magic_committer.stores.base import FileSlice, Part, PartBody, objects
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, UploadStream, blocks
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, options

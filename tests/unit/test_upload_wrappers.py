@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from magic_committer.pool import ThreadPool
+from magic_committer._pool import ThreadPool
 from magic_committer.upload import FileState, TextUpload
 from tests.unit.uploading import World
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from magic_committer.memory import MemoryStore, Request
+from magic_committer._pool import Pool, ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.pool import Pool, ThreadPool
-from magic_committer.runtime import Runtime
-from magic_committer.stats import Statistics
-from magic_committer.store import Attributes, CreatedUpload, UploadInfo, uploads
+from magic_committer.stores.base import Attributes, CreatedUpload, UploadInfo, uploads
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
 
 R = TypeVar("R")

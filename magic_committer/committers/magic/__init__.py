@@ -1,8 +1,7 @@
 """The magic committer: files are multipart uploads that the job completes (protocol.md).
 
-`setup` starts a job, `attempt` writes and commits one attempt of a task behind the `fence`,
-`decide` commits or aborts the job. `MagicCommitter` puts them together: a started job in one
-process.
+`attempt` writes and commits one attempt of a task, `commit.job_commit` the job. `MagicCommitter`
+puts them together: a started job in one process.
 """
 
 from __future__ import annotations
@@ -10,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from magic_committer.commit.outcome import half_aborted, interrupted, undecided
-from magic_committer.commit.unconditional import Unconditional
+from magic_committer._runtime import Runtime
+from magic_committer.commit.job_commit import JobCommit
+from magic_committer.commit.prepare import Prospect
+from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.committers.magic.attempt import Attempt
-from magic_committer.committers.magic.decide import Deciding, Prospect
-from magic_committer.committers.magic.follow import Follower
-from magic_committer.committers.magic.plain import open_plain
-from magic_committer.committers.magic.setup import join_job, setup_job
+from magic_committer.committers.magic.by_path import open_plain
 from magic_committer.errors import JobExists, OptionError
-from magic_committer.job import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options
-from magic_committer.paths import Destination
-from magic_committer.patience import patient
-from magic_committer.runtime import Runtime
+from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.stores.unconditional import Unconditional
 from magic_committer.upload import BlockSource
 
 __all__ = ["Attempt", "MagicCommitter", "Prospect", "open_plain"]
@@ -118,35 +115,23 @@ class MagicCommitter:
         accept: Collection[str] = (),
         role: str = "driver",
     ) -> JobReport:
-        """Commit the job, or finish it: see `decide.Deciding.commit`. Repeatable.
-
-        Args:
-            role: ``"driver"``, or ``"recovery"`` for an operator.
-        """
-        with patient(), interrupted(undecided(self.job)):
-            return self._deciding(role).commit(results, expect, accept)
+        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        return self._job_commit(role, accept).commit(results, expect)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
     ) -> Prospect:
-        """What `commit_job` would decide upon: see `decide.Deciding.look`. Reads only."""
-        return self._deciding().look(expect, accept)
-
-    def _deciding(self, role: str = "driver") -> Deciding:
-        return Deciding(self.runtime, self.job, self._options.commit_threads, role)
+        """What `commit_job` would decide upon: see `JobCommit.look`. Reads only."""
+        return self._job_commit("driver", accept).look(expect)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it: see `follow.Follower.abort`. Repeatable.
+        """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
+        return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
 
-        Args:
-            revert, leave_visible: as there.
-            role: who decides, for the record: ``"driver"`` or ``"recovery"``.
-        """
-        follower = Follower(self.runtime, self.job, self._options.commit_threads, role)
-        with patient(), interrupted(half_aborted(self.job)):
-            return follower.abort(revert=revert, leave_visible=leave_visible)
+    def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
+        return JobCommit(self.runtime, self.job, self._options.commit_threads, role, accept)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

@@ -29,28 +29,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from magic_committer import stats
+from magic_committer._patience import cleaning_up, patient
+from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
+from magic_committer.commit.fence import Fence
 from magic_committer.commit.long_names import refuse_long_element
-from magic_committer.committers.magic.fence import Fence
-from magic_committer.committers.magic.pendingset import (
-    AttemptSet,
-    Found,
-    Phase,
-    StoredSet,
-    may_undo,
-    names,
-    refused,
-)
+from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
+from magic_committer.committers.magic.abort import RetriedCreates, late_in, remove_all, settle
 from magic_committer.committers.magic.saved import SavedFiles
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.committers.magic.turns import Turns
-from magic_committer.committers.magic.undo import (
-    RetriedCreates,
-    late_in,
-    remove_all,
-    settle,
-)
 from magic_committer.errors import (
     FileStillOpen,
     MagicError,
@@ -60,10 +48,9 @@ from magic_committer.errors import (
     WrongProcess,
     name_some,
 )
-from magic_committer.formats import Pending
-from magic_committer.job import TOKEN_METADATA, StartedJob, TaskCommit, token
-from magic_committer.options import Options
-from magic_committer.paths import (
+from magic_committer.hadoop import statistics
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
     Destination,
     JobPaths,
@@ -71,10 +58,11 @@ from magic_committer.paths import (
     check_name,
     unique_name,
 )
-from magic_committer.patience import cleaning_up, patient
-from magic_committer.runtime import Runtime
-from magic_committer.stats import Statistics
-from magic_committer.store import Attributes, CreatedUpload
+from magic_committer.hadoop.statistics import Statistics
+from magic_committer.options import Options
+from magic_committer.protocol.record import TOKEN_METADATA, StartedJob, TaskCommit, token
+from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.stores.base import Attributes, CreatedUpload
 from magic_committer.upload import BlockSource, FileState, FinishedUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
@@ -127,7 +115,7 @@ class Attempt:
         self._files: dict[str, _File] = {}
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
-        self._stop_clock = self.statistics.begin(stats.TASK_ATTEMPT, runtime.clock)
+        self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
         self.result: TaskCommit | None = None
 
     def __repr__(self) -> str:
@@ -216,7 +204,7 @@ class Attempt:
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
-        self.statistics.add(stats.FILES_CREATED)
+        self.statistics.add(statistics.FILES_CREATED)
         return stream
 
     def _refuse_twice(self, name: str) -> None:
@@ -259,7 +247,7 @@ class Attempt:
         except BaseException as error:
             self._saved.give_up(pending, error)
             raise
-        self.statistics.add(stats.COMMITS_CREATED)
+        self.statistics.add(statistics.COMMITS_CREATED)
 
     def _save(self, marker_key: str, pending: Pending) -> None:
         self._tree.mark(marker_key, pending)
@@ -270,7 +258,7 @@ class Attempt:
             if refused(error):
                 self._saved.is_free(pending)
             raise
-        self.statistics.add(stats.MARKER_PUT)
+        self.statistics.add(statistics.MARKER_PUT)
         late = self._saved.late(pending) if self._saved.shared else None
         if late is not None:
             self._saved.is_free(pending)
@@ -429,7 +417,7 @@ class Attempt:
             look_first=not unaccepted,
             in_flight=self._options.commit_threads,
         )
-        self.statistics.add(stats.COMMITS_ABORTED, count)
+        self.statistics.add(statistics.COMMITS_ABORTED, count)
         if not failures:  # else they still name what is to be aborted
             if there.found is Found.SET:
                 self._set.take_back()

@@ -15,14 +15,15 @@ from __future__ import annotations
 import logging
 import threading
 
+from magic_committer._runtime import Runtime
+from magic_committer.commit.fence import Fence
+from magic_committer.commit.pendingset import AttemptSet, names
 from magic_committer.commit.upload_state import UploadName, UploadRemover
-from magic_committer.committers.magic.fence import Fence
-from magic_committer.committers.magic.pendingset import AttemptSet, Found, names
-from magic_committer.committers.magic.undo import remove_one, rule_out
+from magic_committer.committers.magic.abort import remove_one, rule_out
 from magic_committer.errors import FormatError, MagicError, StoreError, TaskFailed
-from magic_committer.formats import Pending
-from magic_committer.job import StartedJob
-from magic_committer.runtime import Runtime
+from magic_committer.hadoop.formats import Pending
+from magic_committer.protocol.record import StartedJob
+from magic_committer.protocol.rules import Found
 
 logger = logging.getLogger("magic_committer")
 

@@ -13,15 +13,20 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
+from magic_committer._pool import Outcome
+from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.errors import FormatError, NotFound, TaskFailed
-from magic_committer.formats import PENDING_BYTES_MAX, Pending, decode_pending, encode_pending
-from magic_committer.job import JOB_METADATA, StartedJob
-from magic_committer.paths import PENDING_SUFFIX, JobPaths
-from magic_committer.pool import Outcome
-from magic_committer.runtime import Runtime
-from magic_committer.store import objects
+from magic_committer.hadoop.formats import (
+    PENDING_BYTES_MAX,
+    Pending,
+    decode_pending,
+    encode_pending,
+)
+from magic_committer.hadoop.paths import PENDING_SUFFIX, JobPaths
+from magic_committer.protocol.record import JOB_METADATA, StartedJob
+from magic_committer.stores.base import objects
 
 logger = logging.getLogger("magic_committer")
 

@@ -16,8 +16,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from magic_committer.committers.magic.pendingset import Phase
 from magic_committer.errors import TaskFailed
+from magic_committer.protocol.rules import Phase
 
 
 class Turns:

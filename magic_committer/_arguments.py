@@ -1,0 +1,163 @@
+"""What callers pass, before anything is done with it: taken, or refused as a `WrongType`.
+
+A plain mistake (``s3={}``, one result instead of a list, a `Path` for a URL) costs no request and
+changes nothing: the message shows what came, the hint what to pass. What is unambiguous is taken:
+``expect=[1]`` names task ``"1"``, as ``job.task(1)`` does. Values of ``s3`` are never shown: they
+may be secrets. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import SupportsIndex, TypeVar
+
+from magic_committer.errors import OptionError, WrongType
+from magic_committer.options import Options, S3Options
+from magic_committer.protocol.record import TaskCommit
+from magic_committer.stores.base import Attributes
+
+T = TypeVar("T")
+
+SHOWN_CHARS_MAX = 80
+"""How much of a wrong value a message shows."""
+
+
+def options_of(options: Options | None) -> Options:
+    """The options to work with; None: the defaults."""
+    if isinstance(options, Options | None):
+        return options if options is not None else Options()
+    raise WrongType(
+        f"options takes magic_committer.Options, not {_kind(options)}",
+        hint=_instead(options, "options", "Options", "block_bytes=16 * 1024**2"),
+    )
+
+
+def s3_of(s3: S3Options | None) -> S3Options:
+    """The way to the store; None: the environment's."""
+    if isinstance(s3, S3Options | None):
+        return s3 if s3 is not None else S3Options()
+    raise WrongType(
+        f"s3 takes magic_committer.S3Options, not {_kind(s3)}",
+        hint=_instead(s3, "s3", "S3Options", "endpoint_url='https://…'"),
+    )
+
+
+def attributes_of(attributes: Attributes | None) -> Attributes:
+    """What an object is born with; None: nothing special."""
+    if isinstance(attributes, Attributes | None):
+        return attributes if attributes is not None else Attributes()
+    raise WrongType(
+        f"attributes takes magic_committer.Attributes, not {_kind(attributes)}",
+        hint=_instead(attributes, "attributes", "Attributes", "content_type='text/csv'"),
+    )
+
+
+def _instead(got: object, name: str, kind: str, example: str) -> str:
+    """What to pass for an argument that is a value of the library's."""
+    if isinstance(got, Options | S3Options):
+        other = "s3" if isinstance(got, S3Options) else "options"
+        return f"That belongs into {other}=; here pass {name}=magic_committer.{kind}({example})"
+    if isinstance(got, Mapping) and got:
+        # Names only: what stands behind them may be a secret.
+        given = ", ".join(f"{key}=…" for key in got)
+        return f"Write {name}=magic_committer.{kind}({given})"
+    return f"Leave it out, or write {name}=magic_committer.{kind}({example})"
+
+
+def task_id_of(task: str | int) -> str:
+    """The id of a task, given as text or as a number."""
+    if isinstance(task, str):
+        return task
+    if isinstance(task, SupportsIndex) and not isinstance(task, bool):
+        return str(task.__index__())
+    raise WrongType(
+        f"a task's id is text or a whole number, not {shown(task)}", hint="Write job.task('7')"
+    )
+
+
+def name_of(what: str, value: str | None) -> str | None:
+    """An id or name that may be left out."""
+    if value is None or isinstance(value, str):
+        return value
+    raise WrongType(f"{what} is text, not {shown(value)}", hint=f"Pass {what}={str(value)!r}")
+
+
+def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str] | None:
+    """How many tasks there must be, or which; None: that does not matter.
+
+    Raises:
+        WrongType: text, which may be meant as a number or as an id; or neither.
+        OptionError: a number below 0.
+    """
+    if expect is None:
+        return None
+    if isinstance(expect, bool):
+        raise WrongType(
+            f"expect={expect} is neither a number of tasks nor a list of their ids",
+            hint="Pass how many there must be, expect=1, or which: expect=['7']",
+        )
+    if isinstance(expect, str | bytes):
+        raise WrongType(
+            f"expect={expect!r} is neither a number of tasks nor a list of their ids",
+            hint=_text_for_tasks(expect),
+        )
+    if isinstance(expect, SupportsIndex):
+        number = expect.__index__()
+        if number < 0:
+            raise OptionError(f"expect={number}: there are 0 tasks or more")
+        return number
+    if isinstance(expect, Iterable):
+        return frozenset(task_id_of(one) for one in expect)
+    raise WrongType(
+        f"expect is a number of tasks or a list of their ids, not {shown(expect)}",
+        hint="Pass expect=len(results), or expect=['7', '8']",
+    )
+
+
+def _text_for_tasks(expect: str | bytes) -> str:
+    text = expect.decode(errors="replace") if isinstance(expect, bytes) else expect
+    one = f"Pass expect=[{text!r}] for one task of that id"
+    return f"{one}, or expect={int(text)} for so many tasks" if text.isdecimal() else one
+
+
+def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
+    """The results that are to be accepted, as something to go through; None: none were given."""
+    if results is None:
+        return None
+    if isinstance(results, TaskCommit):
+        raise WrongType(
+            f"commit takes a list of results, not one TaskCommit (of task {results.task!r})",
+            hint="Pass [result] if the job has this one task only; else gather all of them, and"
+            " commit once",
+        )
+    if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
+        raise WrongType(
+            f"commit takes a list of results, not {shown(results)}", hint="Pass [task.result]"
+        )
+    return results
+
+
+def check_result(result: object) -> None:
+    """Refuse what is no `TaskCommit` among the results."""
+    if isinstance(result, TaskCommit):
+        return
+    raise WrongType(
+        f"commit takes TaskCommits, not {shown(result)}",
+        hint="Pass task.result for each task; of a dict: TaskCommit.from_dict(...)",
+    )
+
+
+def shown(value: object) -> str:
+    """A wrong value for a message: its type, and as much of it as fits."""
+    if isinstance(value, Options | S3Options):
+        return _kind(value)
+    text = repr(value)
+    cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}…"
+    return f"{type(value).__name__}: {cut}"
+
+
+def _kind(value: object) -> str:
+    """The type of a value that is not shown, with its article."""
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__}" if value else f"an empty {type(value).__name__}"
+    return f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"

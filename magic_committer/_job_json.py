@@ -1,0 +1,178 @@
+"""A job as JSON, for schedulers that pass JSON between processes (Airflow's XCom).
+
+The same travels as in a pickle: names, terms, options, the way to the store. Never a secret: what
+`S3Options` keeps back stays behind. Strict when it is read: what comes back may have been written
+by another version, or by hand. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from magic_committer.errors import FormatError, OptionError, PathError
+from magic_committer.hadoop.paths import Destination, check_id
+from magic_committer.options import SECRET_FIELDS, Options, S3Options
+from magic_committer.protocol.record import ENDS, StartedJob, State, Terms
+from magic_committer.protocol.strict import Reader, given_dict
+
+VERSION = 1
+"""Of the form; a reader knows exactly this one."""
+SOURCE = "Job.from_dict"
+"""What errors name as the place of the mistake."""
+
+T = TypeVar("T", Options, S3Options, Terms)
+
+_UUID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class TravellingJob:
+    """What a handle of a job consists of."""
+
+    started: StartedJob
+    options: Options
+    s3: S3Options
+    state: State
+    outcome: str
+
+
+def to_values(job: TravellingJob) -> dict[str, Any]:
+    """Plain JSON values."""
+    started = job.started
+    return {
+        "version": VERSION,
+        "id": started.id,
+        "uuid": started.uuid,
+        "dest": started.dest,
+        "terms": _values(started.terms),
+        "given_id": started.given_id,
+        "fence_etag": started.fence_etag,
+        "adopted": started.adopted,
+        "said_mode": started.said_mode,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "options": _values(job.options),
+        "s3": _s3_values(job.s3),
+    }
+
+
+def from_values(values: object) -> TravellingJob:
+    """The inverse.
+
+    Raises:
+        WrongType: it is no dict.
+        FormatError: a field is missing, unknown, of another type, or says what cannot be.
+    """
+    read = Reader(given_dict(values, "Job"), SOURCE)
+    version = read.take("version", int)
+    if version != VERSION:
+        raise FormatError(
+            SOURCE, "version", f"is {version}, this library knows {VERSION}",
+            hint="Use the same version of magic-committer in all processes of a job",
+        )  # fmt: skip
+    started = StartedJob(
+        id=read.take("id", str),
+        uuid=read.take("uuid", str),
+        dest=read.take("dest", str),
+        terms=_read(Terms, read.take("terms", dict), "terms"),
+        given_id=read.take("given_id", bool),
+        fence_etag=read.take("fence_etag", str),
+        undisturbed=False,  # another process: it did not write the record
+        adopted=read.take("adopted", str),
+        said_mode=read.take("said_mode", str),
+    )
+    job = TravellingJob(
+        started=started,
+        options=_read(Options, read.take("options", dict), "options"),
+        s3=_read(S3Options, read.take("s3", dict), "s3"),
+        state=read.choice("state", State),
+        outcome=read.one_of("outcome", ("", *ENDS)),
+    )
+    read.nothing_left()
+    _check(started)
+    return job
+
+
+def _check(started: StartedJob) -> None:
+    """What the types do not say."""
+    if not _UUID.fullmatch(started.uuid):
+        raise FormatError(SOURCE, "uuid", f"is {started.uuid!r}, not 32 hexadecimal digits")
+    for name, check in (
+        ("dest", lambda: Destination.parse(started.dest)),
+        ("id", lambda: check_id("job id", started.id)),
+        ("adopted", lambda: started.paths),
+    ):
+        try:
+            check()
+        except PathError as error:
+            raise FormatError(SOURCE, name, error.message, hint=error.hint) from error
+    if Destination.parse(started.dest).url != started.dest:
+        raise FormatError(SOURCE, "dest", f"is {started.dest!r}, not as a job writes it")
+
+
+def _values(value: Options | Terms) -> dict[str, Any]:
+    return {f.name: getattr(value, f.name) for f in fields(value)}
+
+
+def _s3_values(s3: S3Options) -> dict[str, Any]:
+    """All but the secrets, and but what is as by default: a default is the reader's own affair."""
+    values = s3.travelling()
+    default = S3Options()
+    told = {name: value for name, value in values.items() if value != getattr(default, name)}
+    if "tags" in told:
+        told["tags"] = [list(pair) for pair in told["tags"]]
+    return told
+
+
+def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
+    """One of the dataclasses, each field of the type that its annotation says."""
+    hints = get_type_hints(kind)
+    built: dict[str, Any] = {}
+    for name, value in values.items():
+        field = f"{where}.{name}"
+        if name not in hints or name in SECRET_FIELDS:
+            secret = " and is never part of this: a secret does not travel"
+            raise FormatError(
+                SOURCE, field, "is unknown" + (secret if name in SECRET_FIELDS else ""),
+                hint="Use the same version of magic-committer in all processes of a job",
+            )  # fmt: skip
+        if name == "tags":
+            value = _tags(value, field)
+        elif not _fits(value, hints[name]):
+            raise FormatError(SOURCE, field, f"has the wrong type: {type(value).__name__}")
+        built[name] = value
+    if kind is not S3Options:
+        for name in hints:
+            if name not in built:
+                raise FormatError(SOURCE, f"{where}.{name}", "is missing")
+    try:
+        return kind(**built)
+    except OptionError as error:
+        raise FormatError(SOURCE, where, error.message, hint=error.hint) from error
+
+
+def _fits(value: object, hint: object) -> bool:
+    """Whether a JSON value is of an annotated type: a plain one, a choice of texts, or a union."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, typing.cast(type, hint))
+
+
+def _tags(value: object, field: str) -> tuple[tuple[str, str], ...]:
+    pairs: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    for pair in pairs:
+        right = isinstance(pair, list | tuple) and len(pair) == 2
+        if not right or not all(isinstance(text, str) for text in pair):
+            raise FormatError(SOURCE, field, "is no list of pairs of texts")
+    return tuple((pair[0], pair[1]) for pair in pairs)

@@ -1,0 +1,379 @@
+"""The only starter of threads: bounded submission, results as they come, aborts out of finalizers.
+
+Invariants:
+
+* At most ``threads_max`` functions run at once, and `each` never has more than ``in_flight`` items
+  (or ``weight_max`` of weight) taken and not yet given back: memory is bounded by the caller's
+  numbers, whatever the length of the input.
+* A function's exception is a value here (`Outcome.error`), never lost and never raised in a thread.
+* Callers wait by `Future.result` or by iterating `each`, never by a lock held over I/O. So a
+  scheduler may stand in for the pool: the protocols below are all it must offer.
+* Ctrl-C ends every wait. What is in flight then gets `GRACE_SECONDS`; a thread that does not end is
+  left alone. **No thread keeps the interpreter from ending**: all are daemons. So who must not lose
+  anything at exit waits for it there (`upload.sender`).
+* What the caller's context says (`patience`) holds in the threads too.
+* A forked child starts threads of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future as StdFuture
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, Generic, Protocol, TypeVar
+from weakref import WeakSet
+
+from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, end_all, was_interrupted
+
+T = TypeVar("T")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+THREADS_MAX = 64
+"""Threads of a process's default pool: enough for 2,000 requests a second of 30 ms."""
+LOOK_SECONDS = 1.0
+"""A wait for what is in flight looks so often whether the interpreter is ending, and its threads
+with it."""
+EXIT_SECONDS = 0.5
+"""So long the interpreter's end waits for threads that are told to end."""
+
+
+class Future(Protocol[R_co]):
+    """A function's result to come."""
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Wait for it; raises what the function raised.
+
+        Args:
+            timeout: seconds; None: as long as it takes. Where time is not real it is not heeded.
+
+        Raises:
+            TimeoutError: it has not ended in that time: `done` says no.
+        """
+        ...
+
+    def done(self) -> bool:
+        """Whether `result` would return at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T, R]):
+    """What became of one item of `Pool.each`: a result, or the error that the function raised."""
+
+    item: T
+    result: R | None = None
+    error: BaseException | None = None
+
+    def unwrap(self) -> R:
+        """The result; raises the error if there was one."""
+        if self.error is not None:
+            raise self.error
+        return self.result  # type: ignore[return-value]
+
+
+class Pool(Protocol):
+    """Runs functions beside the caller."""
+
+    def submit(self, function: Callable[[], R]) -> Future[R]:
+        """Run ``function`` soon. Never blocks; bounding is the caller's (it holds the futures)."""
+        ...
+
+    def each(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        in_flight: int,
+        weigh: Callable[[T], int] | None = None,
+        weight_max: int = 0,
+    ) -> Iterator[Outcome[T, R]]:
+        """Run ``function`` on every item; yield outcomes as they come, in no order.
+
+        Items are taken from the iterable only when there is room, in the caller's thread. An item
+        heavier than ``weight_max`` runs alone. Leaving the iteration early waits for what is in
+        flight and takes no more; leaving it by Ctrl-C waits for a second at most.
+        """
+        ...
+
+    def later(self, function: Callable[[], object]) -> None:
+        """Run ``function`` when a thread is free; its outcome is nobody's. May be called from
+        ``__del__`` in any thread: takes no lock and starts nothing."""
+        ...
+
+
+class ThreadPool:
+    """The pool of real threads. ``threads_max=0`` runs everything in the calling thread."""
+
+    def __init__(self, threads_max: int = THREADS_MAX, *, name: str = "magic-committer") -> None:
+        if threads_max < 0:
+            raise ValueError("threads_max is 0 (no threads) or more")
+        self.threads_max = threads_max
+        self._name = name
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._threads: _Threads | None = None
+        self._late: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+
+    def __repr__(self) -> str:
+        return f"ThreadPool(threads_max={self.threads_max})"
+
+    def submit(self, function: Callable[[], R]) -> StdFuture[R]:
+        if self.threads_max == 0:
+            return _run_now(function)
+        return self._running().submit(function)
+
+    def each(
+        self,
+        function: Callable[[T], R],
+        items: Iterable[T],
+        *,
+        in_flight: int,
+        weigh: Callable[[T], int] | None = None,
+        weight_max: int = 0,
+    ) -> Iterator[Outcome[T, R]]:
+        finished: SimpleQueue[tuple[T, int, StdFuture[R]]] = SimpleQueue()
+        errand = Errand()
+        flying = weight = 0
+        source = iter(items)
+        held: tuple[T, int] | None = None
+        exhausted = False
+        try:
+            while True:
+                while not exhausted and flying < in_flight:
+                    if held is None:
+                        try:
+                            item = next(source)
+                        except StopIteration:
+                            exhausted = True
+                            break
+                        held = (item, weigh(item) if weigh else 0)
+                    item, grams = held
+                    if flying and weigh and weight + grams > weight_max:
+                        break
+                    held = None
+                    flying, weight = flying + 1, weight + grams
+                    with errand.here():
+                        future = self.submit(lambda item=item: function(item))  # type: ignore[misc]
+                    future.add_done_callback(
+                        lambda f, item=item, grams=grams: finished.put((item, grams, f))  # type: ignore[misc]
+                    )
+                if not flying:
+                    return
+                done, grams, future = finished.get()
+                flying, weight = flying - 1, weight - grams
+                yield _outcome(done, future)
+        finally:
+            _leave(flying, finished, errand)
+
+    def later(self, function: Callable[[], object]) -> None:
+        self._late.put(function)
+
+    def ready_for_late(self) -> None:
+        """Make sure that a thread drains `later`. Call it where objects with finalizers are made:
+        a finalizer itself must not start threads."""
+        if self.threads_max:
+            self._running()
+
+    def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
+        """Call ``function`` every so many seconds, in a thread of its own, until it returns False.
+        A pool without threads never calls it.
+
+        Returns:
+            What ends it: the thread at once, a call that is under way when it is done. It never
+            blocks and takes no lock: it may be called from ``__del__``, and in a forked child,
+            where no such thread runs.
+        """
+        bell: SimpleQueue[None] = SimpleQueue()
+        if self.threads_max:
+            threading.Thread(
+                target=_tick,
+                args=(bell, seconds, function),
+                name=f"{self._name}-every",
+                daemon=True,
+            ).start()
+        return lambda: bell.put(None)
+
+    def close(self) -> None:
+        """Wait for what runs, then stop the threads. The pool may be used again: it starts anew."""
+        with self._lock:
+            threads, self._threads = self._threads, None
+            alive = self._pid == os.getpid()
+        if threads is not None and alive:
+            self._late.put(None)
+            threads.stop()
+            threads.join(None)
+
+    def _running(self) -> _Threads:
+        with self._lock:
+            if self._threads is None or self._pid != os.getpid():
+                self._pid = os.getpid()
+                self._late = SimpleQueue()
+                self._threads = _Threads(self.threads_max, self._name)
+                threading.Thread(
+                    target=_drain, args=(self._late,), name=f"{self._name}-late", daemon=True
+                ).start()
+            return self._threads
+
+
+# Threads ------------------------------------------------------------------------------------------
+
+_Work = Callable[[], None]
+
+
+class _Threads:
+    """Up to ``threads_max`` daemon threads, each started when there is work and nobody idle.
+
+    Not the standard library's executor: that has the interpreter wait for all its threads when it
+    ends, without a limit and deaf to Ctrl-C.
+    """
+
+    def __init__(self, threads_max: int, name: str) -> None:
+        self._threads_max = threads_max
+        self._name = name
+        self._lock = threading.Lock()
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started: list[threading.Thread] = []
+        self._stopped = False
+        self.pid = os.getpid()
+        _alive.add(self)
+
+    def submit(self, function: Callable[[], R]) -> StdFuture[R]:
+        future: StdFuture[R] = StdFuture()
+        context = contextvars.copy_context()
+        with self._lock:
+            if self._stopped:
+                raise RuntimeError("the pool is closed")
+            self._work.put(lambda: _run(future, lambda: context.run(function)))
+            if not self._idle.acquire(blocking=False) and len(self._started) < self._threads_max:
+                thread = threading.Thread(
+                    target=_work_off,
+                    args=(self._work, self._idle),
+                    name=f"{self._name}_{len(self._started)}",
+                    daemon=True,
+                )
+                thread.start()
+                self._started.append(thread)
+        return future
+
+    def stop(self) -> None:
+        """Let each thread end when all work that was submitted is done."""
+        with self._lock:
+            self._stopped = True
+            for _ in self._started:
+                self._work.put(None)
+
+    def join(self, seconds: float | None) -> None:
+        """Wait for the threads' end."""
+        ends = None if seconds is None else monotonic() + seconds
+        for thread in self._started:
+            if thread is not threading.current_thread():
+                thread.join(None if ends is None else max(0.0, ends - monotonic()))
+
+    def __del__(self) -> None:
+        # Of a pool that nobody holds any more: nobody can submit, so no lock is needed.
+        for _ in self._started:
+            self._work.put(None)
+
+
+_alive: WeakSet[_Threads] = WeakSet()
+
+
+def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+    while (function := work.get()) is not None:
+        function()
+        del function  # it holds what it was called with
+        idle.release()
+
+
+@atexit.register
+def _end_threads() -> None:
+    """Nothing may run on while the interpreter is taken apart. Runs after `upload.sender` has
+    aborted what is open, for it was registered before."""
+    end_all()
+    threads = [one for one in tuple(_alive) if one.pid == os.getpid()]
+    for one in threads:
+        one.stop()
+    ends = monotonic() + EXIT_SECONDS
+    for one in threads:
+        one.join(max(0.0, ends - monotonic()))
+
+
+def _leave(flying: int, finished: SimpleQueue[Any], errand: Errand) -> None:
+    """Wait until nothing of an iteration is in flight; not for long if it was interrupted."""
+    if flying and was_interrupted():
+        errand.end(GRACE_SECONDS)
+    until = monotonic() + GRACE_SECONDS + LEAVE_SECONDS
+    try:
+        while flying and not sys.is_finalizing():
+            if errand.ended and monotonic() > until:
+                return
+            try:
+                finished.get(timeout=LEAVE_SECONDS / 3 if errand.ended else LOOK_SECONDS)
+            except Empty:
+                continue
+            flying -= 1
+    except BaseException:  # a signal, once more
+        errand.end(0.0)
+        raise
+
+
+def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool]) -> None:
+    goes_on = True
+    while goes_on:
+        try:
+            bell.get(timeout=seconds)
+            return
+        except Empty:  # nobody has rung: it is time for a call
+            pass
+        try:
+            goes_on = function()
+        except Exception:  # nobody waits for it; the next call may do better
+            _log_lost(function)
+
+
+def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
+    while (function := queue.get()) is not None:
+        try:
+            function()
+        except Exception:  # the contract of `later`: it has no one to tell
+            _log_lost(function)
+
+
+def _log_lost(function: Callable[[], object]) -> None:
+    import logging
+
+    logging.getLogger("magic_committer").warning(
+        "what ran in the background failed: %r", function, exc_info=True
+    )
+
+
+def _run_now(function: Callable[[], R]) -> StdFuture[R]:
+    future: StdFuture[R] = StdFuture()
+    _run(future, function)
+    return future
+
+
+def _run(future: StdFuture[R], function: Callable[[], R]) -> None:
+    try:
+        result = function()
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # the error holds this frame
+    else:
+        future.set_result(result)
+
+
+def _outcome(item: T, future: StdFuture[R]) -> Outcome[T, R]:
+    error = future.exception()
+    return (
+        Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())
+    )

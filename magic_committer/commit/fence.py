@@ -1,0 +1,135 @@
+"""The fence: how a late attempt learns that it is late (protocol.md, "The fence").
+
+A read of the record after a Create was answered, while the ETag is still the one that ``setup``
+returned, proves that the sweep had not begun: so either the sweep sees the upload or the attempt
+sees the fence. Rules kept here:
+
+* One read covers the Creates that were answered before it was *sent*; an earlier answer covers
+  nothing (counterexamples.md, #19).
+* A Create that is not covered is covered by the attempt's next block hand-over, close or commit
+  once `FENCE_SECONDS` have passed since its answer, and by task commit at the latest. One
+  HEAD at a time for an attempt; no timer, no thread.
+* The read after the `.pendingset` is stored undoes the attempt, unless a driver may have accepted
+  it or a revert needs to read it (`job.HANDS_OFF`).
+* A read that fails says nothing, also one that is refused (403): the error is raised. At the first
+  read the attempt stops by it, and aborts itself; at the second it leaves everything to the job,
+  for a driver may have accepted it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.errors import JobNotRunning, NotFound
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, State
+from magic_committer.stores.base import same_etag
+
+FENCE_SECONDS = 1.0
+"""An uncovered Create of this age is covered at the next occasion: zombies stop early."""
+
+
+class Fence:
+    """The fence of one attempt. Safe from the threads that the attempt's files use."""
+
+    def __init__(self, runtime: Runtime, job: StartedJob, paths: JobPaths) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._key = paths.record
+        self._lock = threading.Lock()
+        self._answered = 0
+        self._covered = 0
+        self._since = 0.0
+        self._reading = False
+        self.late: JobNotRunning | None = None
+        """Why the attempt is late, once it is."""
+
+    def created(self) -> None:
+        """A Create of the attempt was answered."""
+        with self._lock:
+            if self._answered == self._covered:
+                self._since = self._runtime.clock.monotonic()
+            self._answered += 1
+
+    def check_if_due(self) -> None:
+        """Read the record if an uncovered Create is old enough.
+
+        Raises:
+            JobNotRunning: the job takes no more work.
+            StoreError, FormatError: it cannot be told. ``PermissionDenied`` names the action to
+                allow.
+        """
+        with self._lock:
+            age = self._runtime.clock.monotonic() - self._since
+            uncovered = self._answered > self._covered
+            if not uncovered or age < FENCE_SECONDS or self._reading:
+                return
+            self._reading = True
+            covering = self._answered
+        try:
+            self._check(covering)
+        finally:
+            with self._lock:
+                self._reading = False
+
+    def check(self) -> None:
+        """Cover every Create that was answered so far; no request if all are.
+
+        Raises:
+            JobNotRunning, StoreError, FormatError: as `check_if_due`.
+        """
+        with self._lock:
+            covering = self._answered
+            if covering == self._covered:
+                return
+        self._check(covering)
+
+    def _check(self, covering: int) -> None:
+        state = self._read()
+        if state is not None:
+            raise self._late(*state)
+        with self._lock:
+            self._covered = max(self._covered, covering)
+            self._since = self._runtime.clock.monotonic()
+
+    def must_undo(self) -> JobNotRunning | None:
+        """The second read, after something was stored that a sweep may have missed. None: the
+        attempt stands, hands off; else why it must be undone.
+
+        Raises:
+            StoreError, FormatError: it could not be made: leave the pendingset where it is.
+        """
+        found = self._read()
+        if found is None or found[0] in HANDS_OFF:
+            return None
+        return self._late(*found)
+
+    def _read(self) -> tuple[State, str] | None:
+        """None while the record is the one that setup wrote; else the state found, and the outcome
+        it tells."""
+        try:
+            info = self._runtime.store.head(self._key)
+            if same_etag(info.etag, self._job.fence_etag):
+                return None
+            seen = records.read(self._runtime, self._key)
+        except NotFound:
+            return State.ABSENT, ""
+        if seen is None or seen.record.uuid != self._job.uuid:
+            return State.ABSENT, ""
+        record = seen.record
+        return record.state, record.outcome or OUTCOMES.get(record.state, "")
+
+    def _late(self, state: State, outcome: str) -> JobNotRunning:
+        hint = "This attempt is late, its uploads are aborted: nothing is to be done"
+        if outcome == "committed":
+            hint = "The job was committed, perhaps with this attempt: its driver's report tells"
+        self.late = JobNotRunning(
+            f"job {self._job.id!r} takes no more work: it is {state}",
+            job_id=self._job.id,
+            state=state,
+            outcome=outcome,
+            hint=hint,
+        )
+        return self.late

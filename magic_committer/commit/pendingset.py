@@ -1,0 +1,248 @@
+"""An attempt's `.pendingset`: what makes it committed, and when it may still be undone.
+
+Once it is stored a driver may have accepted it, so an attempt is undone only if that cannot have
+happened, or does not matter any more. That rule is one pure function, `may_undo`; everything that
+undoes an attempt asks it.
+
+**Who may not be alone claims the key first.** "There is no set" is true only when it is said: a
+second handle may commit the attempt between the question and the aborts, and a driver may decide
+upon it. So an aborter stores a *tombstone* at the set's key (``If-None-Match: *``): a set without
+commits that says ``aborted``. Once it is there nobody can commit the attempt; if a set was there
+first, the attempt is committed, and the aborter keeps its hands off. The tombstone stays until the
+job's sweep; after its PUT the fence is read, as after each PUT that a sweep may have missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import ready
+from magic_committer.errors import (
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+    TaskFailed,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.hadoop.formats import (
+    PENDINGSET_BYTES_MAX,
+    Pending,
+    decode_pendingset,
+    encode_pendingset,
+    new_pendingset,
+)
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.statistics import Statistics
+from magic_committer.protocol.record import (
+    ATTEMPT_METADATA,
+    JOB_METADATA,
+    TASK_METADATA,
+    StartedJob,
+)
+from magic_committer.protocol.rules import Found
+from magic_committer.stores.base import Written
+
+logger = logging.getLogger("magic_committer")
+
+PUT_TRIES_MAX = 3
+"""How often a pendingset is sent that gets no clear answer; each with the store's own retries
+below."""
+PUT_PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSet:
+    """A pendingset as it is stored."""
+
+    pendings: tuple[Pending, ...]
+    etag: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtKey:
+    """What is at the key of a set. ``stored``: the set, if that is what was found."""
+
+    found: Found
+    stored: StoredSet | None = None
+
+
+class AttemptSet:
+    """The pendingset of one attempt.
+
+    Attributes:
+        key: where it is, or will be. metadata: of all the attempt's control objects.
+        refused: the last `put` was refused at its only try: it took no effect, and will not.
+    """
+
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, paths: JobPaths, task: str, attempt: str
+    ) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._attempt = attempt
+        self._task = task
+        self.key = paths.pendingset(attempt)
+        self.refused = False
+        self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
+        self._extra = {
+            ready.EXTRA_JOB: job.uuid,
+            ready.EXTRA_TASK: task,
+            ready.EXTRA_ATTEMPT: attempt,
+        }
+
+    def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
+        """The set's bytes.
+
+        Raises:
+            FormatError: it would be too large.
+        """
+        pendingset = new_pendingset(
+            job_id=self._job.id,
+            commits=pendings,
+            extra_data=self._extra,
+            iostatistics=statistics.to_dict(),
+        )
+        return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+
+    def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
+        """Store the set, once: ``If-None-Match: *``. One that holds these files and is stored
+        already is as good: our own PUT whose answer was lost, or an earlier commit.
+
+        Raises:
+            TaskFailed: the attempt was committed before, with other files; or it was aborted.
+            FormatError: what is there cannot be read.
+            StoreError: it is not known to be stored, unless `refused` says that it is not.
+        """
+        answer = self._put_once(body)
+        if isinstance(answer, Written):
+            return StoredSet(tuple(pendings), answer.etag, len(body))
+        stored = self._with(answer, pendings)
+        if stored is None:
+            raise self._other_files()
+        return stored
+
+    def claim(self) -> AtKey:
+        """Take the set's key, so that nobody can commit the attempt any more: a tombstone, ``If-
+        None-Match: *``. Repeatable.
+
+        Returns:
+            ``CLAIMED``, by this call or before; else what was there first.
+
+        Raises:
+            FormatError: what is there cannot be read.
+            StoreError: it is not known whether the key is taken. Nothing may be undone.
+        """
+        pendingset = new_pendingset(
+            job_id=self._job.id,
+            commits=(),
+            extra_data={**self._extra, ready.EXTRA_ABORTED: "true"},
+            iostatistics={},
+        )
+        body = encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+        answer = self._put_once(body)
+        return AtKey(Found.CLAIMED) if isinstance(answer, Written) else answer
+
+    def _put_once(self, body: bytes) -> Written | AtKey:
+        """Store ``body`` unless something is there; then what that is."""
+        self.refused = False
+        failure: StoreError | None = None
+        for number in range(PUT_TRIES_MAX):
+            if number:
+                self._runtime.clock.sleep(PUT_PAUSE_SECONDS * 2 ** (number - 1))
+            try:
+                return self._runtime.store.put(
+                    self.key,
+                    body,
+                    metadata=self.metadata,
+                    content_type="application/json",
+                    if_none_match=True,
+                )
+            except (PreconditionFailed, WriteConflict) as error:
+                failure = error
+                there = self.read()
+                if there.found is not Found.NOTHING:
+                    return there
+            except Unanswered as error:
+                failure = error
+            except StoreError as error:
+                # Only at the first try: one that was not answered may still land.
+                self.refused = number == 0 and refused(error)
+                raise
+        assert failure is not None
+        raise failure
+
+    def take_back(self) -> None:
+        """Delete what is at the key, of an attempt that is undone. What stays is swept with the
+        job, or found by `cleanup`."""
+        try:
+            failed = self._runtime.store.delete([self.key])
+        except StoreError as error:
+            failed = {self.key: error}
+        for key, why in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
+
+    def earlier(self, pendings: list[Pending]) -> StoredSet | None:
+        """The stored set, if it is this attempt's and holds these files; None if not. One GET.
+
+        Raises:
+            TaskFailed: the attempt was aborted.
+        """
+        return self._with(self.read(), pendings)
+
+    def read(self) -> AtKey:
+        """What is at the key now. One GET.
+
+        Raises:
+            FormatError: it cannot be read.
+        """
+        try:
+            stored = self._runtime.store.get(self.key, max_bytes=PENDINGSET_BYTES_MAX)
+        except NotFound:
+            return AtKey(Found.NOTHING)
+        if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid:
+            return AtKey(Found.FOREIGN)
+        pendingset = decode_pendingset(stored.body, self.key)
+        if ready.is_tombstone(pendingset.extra_data):
+            return AtKey(Found.CLAIMED)
+        before = tuple(pendingset.commits)
+        return AtKey(Found.SET, StoredSet(before, stored.info.etag, len(stored.body)))
+
+    def _with(self, there: AtKey, pendings: list[Pending]) -> StoredSet | None:
+        if there.found is Found.CLAIMED:
+            raise self.was_aborted()
+        if there.stored is None or not names(pendings) <= names(there.stored.pendings):
+            return None
+        return there.stored
+
+    def was_aborted(self) -> TaskFailed:
+        """Why an attempt with a tombstone cannot be committed."""
+        return TaskFailed(
+            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
+            " an earlier abort, or as a file of it failed: it can never be committed",
+            job_id=self._job.id,
+            hint="Run the task again under another attempt name",
+        )
+
+    def _other_files(self) -> TaskFailed:
+        return TaskFailed(
+            f"attempt {self._attempt!r} was committed before, with other files",
+            job_id=self._job.id,
+            hint="Give each attempt of a task a name of its own; the job's sweep takes these files",
+        )
+
+
+def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]:
+    """Key and id of each upload."""
+    return {(pending.destination_key, pending.upload_id) for pending in pendings}
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the one PUT that ``error`` came from took no effect, and will not. Not to be asked
+    after another try: that one may still land."""
+    return (
+        isinstance(error, StoreError) and not isinstance(error, Unanswered) and error.attempts == 1
+    )

@@ -1,0 +1,193 @@
+"""What is done before the decision: the arguments, the sets that tasks left, the plan.
+
+Nothing here changes the store, and nothing decides: `job_commit` calls these in the protocol's
+order (protocol.md, "Job commit") and obeys what they find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from magic_committer._arguments import check_result
+from magic_committer._runtime import Runtime
+from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled
+from magic_committer.commit.conflict import Replaced, refuse_existing_data, replaced
+from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
+from magic_committer.errors import CommitRefused, IncompleteJob, OptionError, name_some
+from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
+from magic_committer.options import FAILING, REPLACING
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.record import StartedJob, TaskCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a commit would publish: the chosen tasks, and what is wrong with them."""
+
+    tasks: tuple[str, ...]
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+
+
+def wanted_results(
+    job: StartedJob, results: Iterable[TaskCommit] | None
+) -> list[TaskCommit] | None:
+    """Hold the arguments against the job's terms: wrong ones change nothing."""
+    if results is None:
+        if job.terms.accept == "results":
+            raise OptionError(
+                f"job {job.id!r} was started with accept='results': pass the results"
+                " of its tasks to commit",
+                hint="What lies on the store may hold attempts whose input was cut",
+            )
+        return None
+    wanted = list(results)
+    tasks: set[str] = set()
+    for result in wanted:
+        check_result(result)
+        if result.job_uuid != job.uuid:
+            raise OptionError(f"the result of task {result.task!r} is of another job")
+        if not result.key and (result.files or result.bytes):
+            raise OptionError(
+                f"the result of task {result.task!r} tells of {result.files} files, but its key"
+                " is empty: it does not name the pendingset that holds them",
+                hint="Pass what task.commit() returned, as it is, or run the task again",
+            )
+        if result.task in tasks:
+            raise OptionError(
+                f"two results of task {result.task!r}", hint="Accept one attempt of each task"
+            )
+        tasks.add(result.task)
+    return wanted
+
+
+def load_sets(
+    runtime: Runtime, job: StartedJob, wanted: list[TaskCommit] | None, spool: Spool
+) -> Loaded:
+    """The pendingsets of a commit: those that results name; without results, those listed."""
+    if wanted is None:
+        refs: Iterable[SetRef] = _listed(runtime, job)
+        return load(runtime, job.id, refs, spool, None, owns=job.owns)
+    stored = [result for result in wanted if result.key]
+    wrong = [
+        f"task {result.task!r}: {result.key} is not where its pendingset belongs"
+        for result in stored
+        if result.key != job.paths.pendingset(result.attempt)
+    ]
+    if wrong:
+        return Loaded(problems=wrong[:PROBLEMS_MAX])
+    refs = (SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes) for r in stored)
+    loaded = load(runtime, job.id, refs, spool, len(stored))
+    told = {result.key: result for result in stored}
+    for one in loaded.sets:
+        result = told[one.ref.key]
+        if (one.files, one.bytes) != (result.files, result.bytes):
+            loaded.problems.append(
+                f"{one.ref.key}: holds {one.files} files and {one.bytes} bytes, its task said"
+                f" {result.files} and {result.bytes}"
+            )
+    return loaded
+
+
+def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
+    prefix = job.paths.job_attempt
+    for page in runtime.store.list(prefix, delimiter="/"):
+        for info in page.objects:
+            if info.key.endswith(PENDINGSET_SUFFIX):
+                yield SetRef(info.key, info.etag, size=info.size)
+
+
+def announcement(runtime: Runtime, job: StartedJob, partitions: tuple[str, ...]) -> Plan:
+    """What other jobs must know of this one before it looks at them: a plan of its partitions,
+    which nobody decides."""
+    return Plan(
+        job_id=job.id,
+        uuid=job.uuid,
+        nonce=runtime.ids(),
+        files=0,
+        data_bytes=0,
+        sets=(),
+        partitions=partitions,
+    )
+
+
+def make_plan(
+    runtime: Runtime,
+    job: StartedJob,
+    in_flight: int,
+    accepted: Sequence[LoadedSet],
+    checked: Checked,
+    spool: Spool,
+    partitions: tuple[str, ...] | None,
+) -> Plan:
+    """Step 3: what is to be decided. Pure but for the look at what is there.
+
+    Raises:
+        DestinationExists: modes ``fail``: there is data.
+    """
+    mode, strip = job.terms.mode, len(job.paths.tree)
+    if mode in FAILING:
+        refuse_existing_data(runtime, job, Destination.parse(job.dest), in_flight, partitions)
+    gone = _replaced(runtime, job, in_flight, accepted, checked, spool, partitions)
+    return Plan(
+        job_id=job.id,
+        uuid=job.uuid,
+        nonce=runtime.ids(),
+        files=checked.files,
+        data_bytes=checked.bytes,
+        sets=tuple(
+            PlannedSet(one.ref.key[strip:], one.etag, one.task, one.attempt) for one in accepted
+        ),
+        deletes=gone.deletes,
+        partitions=partitions or (),
+        marker=gone.marker if mode == "replace" else None,
+    )
+
+
+def _replaced(
+    runtime: Runtime,
+    job: StartedJob,
+    in_flight: int,
+    accepted: Sequence[LoadedSet],
+    checked: Checked,
+    spool: Spool,
+    partitions: Sequence[str] | None,
+) -> Replaced:
+    if job.terms.mode not in REPLACING:
+        return Replaced((), None)
+    rewritten = KeySet(checked.files)
+    for upload in spooled(accepted, spool):
+        rewritten.add(upload.key)
+    dest = Destination.parse(job.dest)
+    return replaced(runtime, job, dest, partitions, rewritten, in_flight)
+
+
+def whose_they_are_is_lost(job: StartedJob, keys: list[str]) -> IncompleteJob:
+    return IncompleteJob(
+        f"job {job.id!r}: in its directory there are pendingsets that say nowhere whose"
+        f" they are: {name_some(keys)}",
+        job_id=job.id,
+        hint="Nothing was decided. They may be this job's own, if their metadata got lost:"
+        f" magic-committer doctor {quote(job.dest)} says whether the store or a proxy"
+        " loses it. Otherwise somebody else wrote them: delete them and commit again; or abort"
+        " the job",
+    )
+
+
+def refusal(job: StartedJob, problems: list[str]) -> CommitRefused:
+    shown = "; ".join(problems[:3])
+    more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    return CommitRefused(
+        f"job {job.id!r} was not committed: {shown}{more}",
+        job_id=job.id,
+        problems=problems,
+        hint="Nothing was decided: abort it, or take the keys as they are:"
+        f" magic-committer job commit {quote(job.dest)} {quote(job.id)}"
+        " --accept KEY"
+        if job.adopted
+        else "The job is aborted, nothing of it is visible: run it again as a new job",
+    )

@@ -1,0 +1,129 @@
+"""Reverting: a decided job is undone, before it completed (states ``reverting`` and ``reverted``).
+
+For each upload of the plan **abort, then HEAD, then delete** if the object is what it became:
+looking first would leave a Complete in between visible (counterexamples.md, #7). For the same
+reason the abort must be proved: an upload whose parts are still there can be completed after the
+HEAD. Deleted is the very version that was looked at: by its ETag, or by its version id in a
+versioned bucket; what somebody wrote since is theirs. Repeatable, by anyone; only then the record
+says ``reverted``, and only then is the job swept: until then its pendingsets are needed.
+
+The job is decided: whatever fails here is `AbortIncomplete`, and is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit import records
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.load import Source
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.upload_state import (
+    Removal,
+    UploadName,
+    UploadRemover,
+    became,
+    object_at,
+)
+from magic_committer.errors import (
+    AbortIncomplete,
+    FormatError,
+    MagicError,
+    OutcomeUnknown,
+    StoreError,
+)
+from magic_committer.protocol.record import StartedJob, State
+from magic_committer.stores.base import ObjectInfo
+
+
+def undo(
+    runtime: Runtime, job: StartedJob, seen: records.Seen, source: Source, in_flight: int
+) -> records.Seen | None:
+    """Undo every upload of a ``reverting`` job, then say so. Repeatable.
+
+    Returns:
+        The stored record: ``reverted``, or what another process has made of it.
+
+    Raises:
+        AbortIncomplete: not everything could be undone, or the record could not be read or
+            written; do it again.
+    """
+    failure: MagicError | None = None
+    try:
+        failure = _undo_all(runtime, job, source, in_flight)
+        if failure is None:
+            return _swap(runtime, seen)
+    except (StoreError, FormatError, OutcomeUnknown) as error:
+        failure = error  # a pendingset of the plan cannot be read, or the swap has no clear answer
+    try:
+        now = records.read(runtime, seen.key)
+    except (StoreError, FormatError):
+        raise not_undone(job, failure) from failure  # what failed first says more
+    if now is None or now.record.state is not State.REVERTING:
+        return now
+    raise not_undone(job, failure) from failure
+
+
+def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
+    """The error for a job that is being reverted, while not all of it is gone."""
+    return AbortIncomplete(
+        f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
+        job_id=job.id,
+        hint=f"Do it again: magic_committer.attach({job.dest!r}, {job.id!r}).abort()",
+    )
+
+
+def _undo_all(
+    runtime: Runtime, job: StartedJob, source: Source, in_flight: int
+) -> MagicError | None:
+    """Undo every upload, past single failures; the last of these, None if there was none."""
+    done = 0
+    failure: MagicError | None = None
+
+    def uploads() -> Iterator[ReadyUpload]:
+        for some, _ in source.uploads():
+            yield from some
+
+    with closing(_each(runtime, job, uploads(), in_flight)) as outcomes:
+        for outcome in outcomes:
+            if isinstance(outcome.error, StoreError | AbortIncomplete):
+                failure = outcome.error
+                continue
+            outcome.unwrap()
+            done += 1
+            runtime.progress(Progress("revert", done, None, "files"))
+    return failure
+
+
+def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int) -> Any:
+    # It looks first: what has become visible cannot be completed once more, and on some stores its
+    # abort costs the object at its key, which may be a neighbour's by now.
+    remover = UploadRemover(runtime)
+
+    def one(upload: ReadyUpload) -> None:
+        removed = remover.remove(UploadName.of(upload))
+        if removed.removal is Removal.LEFT:
+            raise AbortIncomplete(f"the upload of {upload.key}: {removed.why}", job_id=job.id)
+        info = _became(runtime, upload)
+        if info is None or delete_if_same(
+            runtime, info.key, info.etag, info.version_id, modified=info.last_modified
+        ):
+            return
+        # Left, because it is another by now. Or was the DELETE refused?
+        if _became(runtime, upload) is not None:
+            raise AbortIncomplete(f"{upload.key} was not deleted", job_id=job.id)
+
+    return runtime.pool.each(one, uploads, in_flight=in_flight)
+
+
+def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:
+    """The object at an upload's key, if it is what the upload became. One HEAD."""
+    info = object_at(runtime, upload.key)
+    return info if info is not None and became(upload, info) else None
+
+
+def _swap(runtime: Runtime, seen: records.Seen) -> records.Seen | None:
+    return records.swap(runtime, seen, seen.record.step(State.REVERTED, runtime.ids())).now

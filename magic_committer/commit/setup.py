@@ -1,0 +1,288 @@
+"""Starting a job: draw a UUID, write the record, prove the store, look around (mode ``fail``).
+
+Set up, then look: of two excluding jobs that start at once each writes its record before it looks,
+so at least one sees the other (counterexamples.md, #8). Looking first lets both in.
+
+A setup that fails after it wrote the record takes it back: a drawn id simply goes. Under a given id
+somebody may have attached, and a PUT that was sent twice may land late: then it goes through
+``aborting`` and a sweep, and stays ``closed``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from dataclasses import fields, replace
+
+from magic_committer._patience import cleaning_up, patient
+from magic_committer._runtime import Runtime
+from magic_committer.commit import probe, records
+from magic_committer.commit.closed import finish
+from magic_committer.commit.conflict import (
+    refuse_existing_data,
+    refuse_other_jobs,
+)
+from magic_committer.commit.outcome import ended, outcome_of
+from magic_committer.commit.sweep import nothing_spared, sweep
+from magic_committer.errors import (
+    JobExists,
+    MagicError,
+    PathError,
+    StoreError,
+)
+from magic_committer.hadoop.paths import Destination, JobPaths, check_id
+from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
+from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
+from magic_committer.stores.base import KEY_BYTES_MAX
+
+JOB_ID_USED = (
+    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
+    " the job that it started before, takes exist_ok=True"
+)
+
+logger = logging.getLogger("magic_committer")
+
+
+@patient()
+def setup_job(
+    runtime: Runtime,
+    dest: Destination,
+    terms: Terms,
+    job_id: str | None,
+    in_flight: int,
+    said_mode: str = "",
+) -> StartedJob:
+    """Start a job. Not repeatable with a given id: an id is used once; see `join_job`.
+
+    Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 more the first time
+    for a mode that needs more of it (`probe.need`); 1 LIST for a given id; in mode ``fail`` a
+    listing of the destination and of the jobs under it.
+
+    Raises:
+        JobExists, DestinationExists, ConflictingJob, ConditionsNotSupported, PathError,
+        OptionError.
+        OutcomeUnknown: the store gave no clear answer; nothing of this job will become visible.
+    """
+    refuse_lost_checksums(terms.etag_form, terms.checksum)
+    uuid = runtime.ids()
+    given = job_id is not None
+    name = check_id("job id", job_id) if job_id is not None else uuid
+    paths = JobPaths(dest, name)
+    _check_lengths(paths)
+    if given:
+        _refuse_used_directory(runtime, paths)
+    record = JobRecord(
+        id=name,
+        uuid=uuid,
+        state=State.RUNNING,
+        nonce=runtime.ids(),
+        terms=terms,
+        given_id=given,
+        started=runtime.clock.now(),
+    )
+    job = StartedJob(
+        id=name,
+        uuid=uuid,
+        dest=dest.url,
+        terms=terms,
+        given_id=given,
+        fence_etag="",
+        undisturbed=False,
+        said_mode=said_mode,
+    )
+    try:
+        created = records.create(runtime, paths.record, record)
+    except BaseException as error:
+        if not isinstance(error, MagicError):  # Ctrl-C: it may be stored all the same
+            with cleaning_up(error):
+                _take_back(runtime, job, paths, in_flight, error)
+        raise
+    job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
+    try:
+        if _late_proof(runtime, paths, created.seen):
+            job = replace(job, undisturbed=False)
+        _prove(runtime, paths, created.seen)
+        if terms.mode in EXCLUDING:
+            refuse_other_jobs(runtime, job, dest)
+        if terms.mode == "fail":
+            refuse_existing_data(runtime, job, dest, in_flight)
+    except BaseException as error:
+        if _may_have_sent(error):  # a PUT of the proof may land late
+            job = replace(job, undisturbed=False)
+        with cleaning_up(error):
+            _withdraw(runtime, job, created.seen, in_flight, error)
+        raise
+    logger.info("job %s: started, %s, mode %s", name, dest.url, terms.mode)
+    return job
+
+
+@patient()
+def join_job(
+    runtime: Runtime,
+    dest: Destination,
+    terms: Terms,
+    job_id: str,
+    in_flight: int,
+    said_mode: str = "",
+) -> StartedJob:
+    """The job of a given id that is there already, for whoever would have started it with the same
+    terms. Repeatable; changes nothing.
+
+    Whoever wrote the record may have died before he looked around, and one who looked first would
+    let two excluding jobs in: so all of setup's looks are done again here. A look that says no
+    leaves the job as it is: its tasks may be at work, and its commit looks once more.
+
+    Raises:
+        JobExists: it has other terms, or its directory holds something and no record.
+        JobNotRunning: it is decided.
+        DestinationExists, ConflictingJob, ConditionsNotSupported: as `setup_job`.
+    """
+    paths = JobPaths(dest, job_id)
+    seen = records.read(runtime, paths.record)
+    if seen is None:
+        _refuse_used_directory(runtime, paths)
+        raise JobExists(
+            f"the record of job {job_id!r} was there, and is gone",
+            job_id=job_id,
+            hint="Another process has ended it at this moment: start it again",
+        )
+    _refuse_other_terms(seen.record, terms, dest)
+    if seen.record.state is not State.RUNNING:
+        decided = ended(job_id, seen.record.state, outcome_of(seen.record))
+        if decided.outcome != "committed":
+            decided.hint = f"{decided.hint}, under another job_id: an id is used once"
+        raise decided
+    job = replace(StartedJob.attached(seen.record, dest.url, seen.etag), said_mode=said_mode)
+    if terms.conditional_writes == "on":
+        # Not what would write the record again: others may be deciding.
+        probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
+    if terms.mode in EXCLUDING:
+        refuse_other_jobs(runtime, job, dest)
+    if terms.mode == "fail":
+        refuse_existing_data(runtime, job, dest, in_flight)
+    logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
+    return job
+
+
+_WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
+"""What `probe` asks by writing the record once more, as its creator wrote it."""
+
+
+def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> None:
+    if record.adopted:
+        raise JobExists(
+            f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
+        )
+    there = {f.name: getattr(record.terms, f.name) for f in fields(Terms)}
+    other = {name: value for name, value in there.items() if value != getattr(terms, name)}
+    if not other:
+        return
+    differ = "; ".join(
+        f"{name}={value!r}, not {getattr(terms, name)!r}" for name, value in other.items()
+    )
+    same = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    raise JobExists(
+        f"job {record.id!r} under {dest.url} was started with other terms: it has {differ}",
+        job_id=record.id,
+        hint=f"Give another job_id, or the terms that it has: {same}",
+    )
+
+
+def _may_have_sent(error: BaseException) -> bool:
+    """Whether what ended a setup may have left a request under way. Pure."""
+    if isinstance(error, StoreError):
+        return records.may_still_land(error)
+    return not isinstance(error, MagicError)  # Ctrl-C in the middle of one
+
+
+def _check_lengths(paths: JobPaths) -> None:
+    longest = paths.plan("0" * 32)
+    if len(longest.encode()) > KEY_BYTES_MAX:
+        raise PathError(
+            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
+            hint="Choose a shorter destination or job id",
+        )
+
+
+def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
+    for page in runtime.store.list(paths.directory):
+        if page.objects:
+            raise JobExists(
+                f"the directory of job {paths.job_id!r} is not empty: {page.objects[0].key}",
+                job_id=paths.job_id,
+                hint=JOB_ID_USED,
+            )
+        return
+
+
+def _late_proof(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
+    """Ask what is asked by creating the record once more. Whether a late PUT of that may still
+    write the record, were it gone: known before anything else of the proof can fail."""
+    return probe.need(runtime, paths, seen, {"conditional_put"})[1]
+
+
+def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+    job_id, terms = seen.record.id, seen.record.terms
+    if terms.conditional_writes == "off":
+        logger.warning(
+            "job %s: conditional writes are off: it has S3A's guarantees only, one driver and no"
+            " recovery beside it",
+            job_id,
+        )
+        return
+    found, _ = probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode))
+    if terms.mode in REPLACING and found.conditional_delete is False:
+        logger.warning(
+            "job %s: the store of bucket %r has no conditional DELETE (it %s): what somebody writes"
+            " over an object to be replaced, between the look at it and its deletion, is lost",
+            job_id,
+            runtime.store.bucket,
+            found.notes["conditional_delete"],
+        )
+
+
+def _take_back(
+    runtime: Runtime, job: StartedJob, paths: JobPaths, in_flight: int, why: BaseException
+) -> None:
+    """Take back a record whose PUT was interrupted, if it is there; and say how, if it comes."""
+    why.add_note(
+        f"job {job.id!r} may have been started all the same; if so, end it:"
+        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+    )
+    try:
+        seen = records.read(runtime, paths.record)
+    except MagicError as error:
+        why.add_note(f"whether it was cannot be told: {error}")
+        return
+    if seen is not None and seen.record.uuid == job.uuid:
+        _withdraw(runtime, job, seen, in_flight, why)
+
+
+def _withdraw(
+    runtime: Runtime, job: StartedJob, seen: records.Seen, in_flight: int, why: BaseException
+) -> None:
+    warnings: list[str] = []
+    try:
+        if job.undisturbed and not job.given_id and records.remove(runtime, seen):
+            return  # else the store has no conditional DELETE: it is closed instead
+        aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
+        swapped = records.swap(runtime, seen, aborting)
+        if swapped.won and swapped.now is not None:
+            swept = sweep(
+                runtime, job, spared=nothing_spared, accepted=frozenset(), in_flight=in_flight
+            )
+            warnings += swept.warnings
+            if not swept.again:
+                finish(runtime, swapped.now, "aborted", False, warnings)
+    except MagicError as error:
+        warnings.append(
+            f"{error.message}. End the job: magic_committer.abort({job.dest!r}, {job.id!r})"
+        )
+    for warning in warnings:
+        why.add_note(f"taking back the record of job {job.id!r}: {warning}")
+
+
+def decider(role: str) -> Decider:
+    """This process, as a record names it."""
+    return Decider(role, socket.gethostname(), os.getpid())

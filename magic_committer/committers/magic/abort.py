@@ -1,0 +1,188 @@
+"""Undoing an attempt: what is asked first, and how its uploads are removed.
+
+Invariants:
+
+* `settle` asks in a way that no other handle can change the answer afterwards: by a claim
+  (`pendingset`), unless the attempt has no other handle and nothing of it is under way.
+* An upload that may have become its object is looked at first: on some stores the abort of a
+  completed upload takes the object away (docs/stores.md).
+* The upload of a lost Create is found by its exact key, in names that carry the job's UUID, of jobs
+  that have ended: nobody completes anything there any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import ready
+from magic_committer.commit.fence import Fence
+from magic_committer.commit.pendingset import AtKey, AttemptSet, names
+from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
+from magic_committer.errors import FormatError, StoreError, Unanswered
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import uuid_in_name
+from magic_committer.protocol.record import HANDS_OFF, StartedJob, State
+from magic_committer.protocol.rules import Found, Phase, may_undo
+
+
+def late_in(fence: Fence) -> State | None:
+    """The state by which the fence called the attempt late; None if it did not."""
+    return State(fence.late.state) if fence.late is not None else None
+
+
+def settle(
+    job: StartedJob,
+    attempt_set: AttemptSet,
+    fence: Fence,
+    phase: Phase,
+    failures: list[BaseException],
+    *,
+    sole: bool,
+) -> tuple[AtKey, bool]:
+    """Find out what is at the key of an attempt's set before the attempt is undone.
+
+    Args:
+        sole: no other handle goes by the attempt's name.
+        failures: takes what went wrong and does not matter to `may_undo`.
+
+    Returns:
+        What is there; and whether it is proved that no driver has ever accepted the attempt.
+
+    Raises:
+        StoreError, FormatError: it is not known, and it matters: nothing may be undone.
+    """
+    if sole and phase is Phase.OPEN:
+        return AtKey(Found.NOTHING), True  # it never sent a set, and nobody else can
+    accept, late = job.terms.accept, late_in(fence)
+    reading = (
+        (late is not None and late not in HANDS_OFF)  # nobody accepts anything any more
+        or phase is Phase.COMMITTED
+        or (sole and (phase is Phase.ABORTED or accept == "results"))
+        or job.terms.conditional_writes == "off"  # a claim would overwrite the set
+    )
+    try:
+        there = attempt_set.read() if reading else attempt_set.claim()
+    except (StoreError, FormatError) as error:
+        if not may_undo(phase, sole=sole, accept=accept, found=Found.SET, late=late):
+            raise
+        failures.append(error)
+        return AtKey(Found.NOTHING), False
+    if reading or there.found is not Found.CLAIMED:
+        return there, False
+    return there, _claim_stands(attempt_set, fence, failures)
+
+
+def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:
+    """Make sure that no other handle commits the attempt with a file whose `.pending` was not
+    answered. False: one has.
+
+    Raises:
+        StoreError, FormatError: it is not known.
+    """
+    failures: list[BaseException] = []
+    there, _ = settle(job, attempt_set, fence, Phase.OPEN, failures, sole=False)
+    if there.stored is not None:
+        return not names([pending]) <= names(there.stored.pendings)
+    return there.found is not Found.FOREIGN
+
+
+def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
+    """Read the fence after a tombstone was stored, and take it back if the job has ended: its sweep
+    may be over. True: the job has not ended, so that no sweep can have deleted a set that was
+    accepted: that the key could be claimed proves that there was none."""
+    try:
+        late = fence.must_undo()
+    except (StoreError, FormatError) as error:
+        failures.append(error)
+        return False
+    if late is not None:
+        attempt_set.take_back()
+    return late is None
+
+
+def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> None:
+    """Remove one upload, unless it has ended. Where the store has taken the abort, and the task may
+    not see whether the parts are gone, that must do: the job's sweep proves it.
+
+    Raises:
+        StoreError: it is, or may be, still open.
+    """
+    left = remover.remove(upload)
+    if left.removal is Removal.LEFT and not left.sent:
+        raise left.error or Unanswered(
+            f"the upload {upload.upload_id} of {upload.key} could not be aborted: {left.why}",
+            operation="abort_upload",
+            bucket=runtime.store.bucket,
+            key=upload.key,
+        )
+
+
+def remove_all(
+    runtime: Runtime,
+    pendings: Iterable[Pending],
+    failures: list[BaseException],
+    *,
+    look_first: bool,
+    in_flight: int,
+) -> int:
+    """Remove the uploads that these name, past single failures; how many they are."""
+    doomed: dict[tuple[str, str], UploadName] = {}
+    for pending in pendings:
+        try:
+            upload = ready.from_pending(pending, pending.destination_key)
+        except FormatError as error:
+            failures.append(error)
+            continue
+        doomed[upload.key, upload.upload_id] = UploadName.of(upload)
+    remove = partial(remove_one, runtime, UploadRemover(runtime, look_first=look_first))
+    targets = [doomed[name] for name in sorted(doomed)]
+    for outcome in runtime.pool.each(remove, targets, in_flight=in_flight):
+        if outcome.error is not None:
+            failures.append(outcome.error)
+    return len(doomed)
+
+
+class RetriedCreates:
+    """Keys of an attempt whose Create was sent more than once: there may be two uploads of each,
+    the id of one lost (counterexamples.md, #18)."""
+
+    def __init__(self, runtime: Runtime, job: StartedJob, fence: Fence) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._fence = fence
+        self._lock = threading.Lock()
+        self._keys: list[str] = []
+
+    def add(self, key: str) -> None:
+        """The Create of ``key`` was sent more than once."""
+        if uuid_in_name(key) == self._job.uuid:  # else nobody can say whose an upload there is
+            with self._lock:
+                self._keys.append(key)
+
+    def abort_if_late(self) -> None:
+        """List the keys and abort what is open there, if the job has ended: one that has not sweeps
+        them itself, and while it commits one of them may be planned. Repeatable.
+
+        Each is looked at first: a listing may be stale, and show an upload that was completed. By
+        its parts alone: both uploads of a key carry the same token.
+
+        Raises:
+            StoreError: the fence or a key could not be read, or an upload may be left.
+        """
+        if not self._keys:
+            return
+        late = self._fence.late or self._fence.must_undo()
+        if late is None or State(late.state) in HANDS_OFF:
+            return
+        remover = UploadRemover(self._runtime)
+        for key in list(self._keys):
+            for page in self._runtime.store.list_uploads(key):
+                for upload in page.uploads:
+                    if upload.key == key:
+                        remove_one(self._runtime, remover, UploadName(key, upload.upload_id))
+            with self._lock:
+                if key in self._keys:
+                    self._keys.remove(key)

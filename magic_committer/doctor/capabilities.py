@@ -1,0 +1,169 @@
+"""What the library promises on a store with such ways and to whom such actions are denied. Pure.
+
+The sentences say what a job does: it refuses to start in a mode that the store cannot carry, or
+does something else, less safe, and says so (docs/stores.md). `tests/cli/test_doctor.py` holds them
+against jobs on stores with the ways of real servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities
+from magic_committer.doctor.policies import ABORT, DELETE, GET, LIST_UPLOADS, PUT, actions_of
+from magic_committer.options import FAILING, REPLACING, Mode
+
+TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
+"""What asking the store for its ways does, and every job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is promised of one thing, in a sentence.
+
+    Attributes:
+        subject: a mode, or what else a job does.
+        works: None: it was not found out.
+    """
+
+    subject: str
+    works: bool | None
+    sentence: str
+
+
+_OFF = "Options(conditional_writes='off')"
+_ON_PUT: Mapping[str, str] = {
+    "conditional_put": "PUT If-None-Match",
+    "swap": "PUT If-Match",
+}
+
+
+def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
+    """What the library promises with such a store and such permissions. Pure.
+
+    Args:
+        denied: of the actions that a committer needs.
+    """
+    decided = _decided(can, denied)
+    for mode in get_args(Mode):
+        yield _mode(mode, can, decided)
+    if denied & TO_PROBE:
+        off = Verdict(_OFF, False, f"does not help: {_wants(denied)}")
+    elif can.metadata_kept is False:
+        off = Verdict(_OFF, False, "does not help: without its metadata no file can be told")
+    elif decided.works:
+        off = Verdict(
+            _OFF, True, "works, and is not needed: the store keeps what a decision rests on"
+        )
+    else:
+        off = Verdict(
+            _OFF, True, "helps: S3A's guarantees only, one driver a job and no recovery beside it"
+        )
+    yield off
+    yield _again(can)
+    yield from _hung_up(can)
+    yield _killed(can, denied)
+
+
+def _wants(denied: Set[str]) -> str:
+    return f"the policy must allow {', '.join(sorted(denied))}"
+
+
+def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
+    """What every mode rests on; `append` needs no more."""
+    if needed := denied & actions_of("committer"):
+        return Verdict("append", False, f"does not work: {_wants(needed)}")
+    for name, verb in _ON_PUT.items():
+        if getattr(can, name) is False:
+            how = can.notes.get(name, "does not keep it")
+            sentence = f"is refused: of {verb} the store {how}, so no job could be decided once"
+            return Verdict("append", False, f"{sentence}. {_OFF} helps")
+    if can.metadata_kept is False:
+        how = can.notes.get("metadata_kept", "does not keep it")
+        sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
+        return Verdict("append", False, f"{sentence} be told from others'")
+    if None in (can.conditional_put, can.swap, can.metadata_kept):
+        return Verdict("append", None, "was not found out")
+    return Verdict(
+        "append",
+        True,
+        "works: a job is decided once, all of it or nothing; anyone can finish it from any crash",
+    )
+
+
+def _mode(mode: Mode, can: Capabilities, decided: Verdict) -> Verdict:
+    if mode == "append" or not decided.works:
+        return replace(decided, subject=mode)
+    if mode in FAILING:
+        if can.conditional_complete is None:
+            return Verdict(mode, None, "was not found out")
+        if can.conditional_complete:
+            return Verdict(mode, True, "works: nothing is ever written over")
+        how = can.notes.get("conditional_complete", "does not keep it")
+        return Verdict(
+            mode,
+            False,
+            f"is refused: of Complete If-None-Match the store {how}, so a job could write over what"
+            " somebody else wrote",
+        )
+    assert mode in REPLACING
+    if can.conditional_delete is None:
+        return Verdict(mode, None, "was not found out")
+    if can.conditional_delete:
+        return Verdict(mode, True, "works: only what was there when it was planned is deleted")
+    how = can.notes.get("conditional_delete", "does not keep it")
+    return Verdict(
+        mode,
+        True,
+        f"works, with a warning: of DELETE If-Match the store {how}; a job looks before it deletes,"
+        " and what somebody writes between the two is lost",
+    )
+
+
+def _again(can: Capabilities) -> Verdict:
+    subject = "finishing a job again"
+    if can.second_complete is None:
+        return Verdict(subject, None, "was not found out")
+    how = {
+        "idempotent": "a second Complete is answered as the first",
+        "forgetful": "a second Complete is answered with 404, and the object tells by its token",
+        "other": f"a second Complete {can.notes.get('second_complete', 'is an error')}, and the"
+        " object tells by its token",
+    }
+    slower = ""
+    if can.true_complete is False:
+        false = can.notes.get("true_complete", "answers 200 falsely")
+        slower = (
+            f"; but the store {false}: each object is looked at after its Complete, and completing"
+            " takes some two thirds longer"
+        )
+    return Verdict(subject, True, f"works: {how[can.second_complete]}{slower}")
+
+
+def _hung_up(can: Capabilities) -> Iterator[Verdict]:
+    """What only MinIO was seen to do, told where uploads are listed as only MinIO lists them:
+    nobody could ask without losing something."""
+    if can.uploads_by_prefix is False and can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY:
+        yield Verdict(
+            "a client that is killed during Complete",
+            False,
+            "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+        )
+
+
+def _killed(can: Capabilities, denied: Set[str]) -> Verdict:
+    subject = "finding uploads of killed tasks"
+    stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
+    if LIST_UPLOADS in denied:
+        return Verdict(subject, False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}")
+    if can.uploads_by_prefix is None:
+        return Verdict(subject, None, f"was not found out; where they are not listed {stay}")
+    for name, all_of in (("uploads_by_prefix", ""), ("uploads_paged", " past 1,000")):
+        if getattr(can, name) is False:
+            how = can.notes.get(name, "does not list them")
+            return Verdict(subject, False, f"does not work{all_of}: the store {how}; {stay}")
+    paged = "" if can.uploads_paged else "; past 1,000 was not asked (--paging)"
+    return Verdict(subject, True, f"works{paged}")

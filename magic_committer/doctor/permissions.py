@@ -1,0 +1,358 @@
+"""What a job may and can do under a destination, found out by trying: permissions, one S3 action
+after the other, what the store keeps of S3's rules, and what the library promises there.
+
+Invariants:
+
+* **Nothing is left behind**, whatever is denied. An object is put only once DeleteObject was
+  allowed, an upload created only once AbortMultipartUpload was; before, both are asked about what
+  does not exist. Where one of them is denied, the others are asked about what does not exist, too:
+  S3 looks at the permission first. (A bucket with versions keeps those of the scratch objects.)
+* All of it lies in a job's directory of its own, with that job's token: if this process is killed,
+  cleanup takes it for what it is.
+* A denial does not stop the rest. "Denied" is said only where it is certain: without s3:ListBucket
+  S3 answers 403 for an object that is not there, whoever asks.
+* What the store is found to be stands in `Capabilities`; what that means is `verdicts`' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from magic_committer._runtime import Runtime
+from magic_committer._wiring import BucketSettings
+from magic_committer.commit.probe import Capabilities, probe_all
+from magic_committer.doctor.capabilities import TO_PROBE, Verdict, verdicts
+from magic_committer.doctor.policies import (
+    ABORT,
+    DELETE,
+    GET,
+    LIFECYCLE,
+    LIST,
+    LIST_UPLOADS,
+    PARTS,
+    PERMISSIONS,
+    PUT,
+    Role,
+    directories_above,
+)
+from magic_committer.errors import (
+    FormatError,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PermissionDenied,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.paths import RECORD, Destination
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.base import Attributes, Part, uploads
+
+NO_UPLOAD = "magic-committer-doctor-no-such-upload"
+"""An upload id that no store has given."""
+NO_ETAG = '"00000000000000000000000000000000"'
+SCRATCH_BYTES_MAX = 1024
+CLOCK_SECONDS_MAX = 60.0
+"""A difference that is worth a word. S3 refuses requests from 15 minutes on (Signature V4)."""
+
+Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
+"""``unsupported``: the store has no such call. ``unknown``: not told, or not asked."""
+ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
+"""Allowed for a bucket or not at all: no policy narrows them to a prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What became of one S3 action.
+
+    Attributes:
+        on: where it was tried, a URL. use: what it is for. roles: who needs it.
+        detail: what the store said, unless it is ok.
+    """
+
+    action: str
+    on: str
+    answer: Answer
+    use: str
+    roles: tuple[Role, ...]
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that was found out about a destination.
+
+    Attributes:
+        store: its endpoint and bucket.
+        problem: why ``can`` is empty, where the store was not, or not wholly, asked.
+        clock_ahead: seconds that this machine's clock is ahead of the store's, to the second; None
+            if the store did not say. Nothing depends on it: all ages are the store's.
+        left: scratch objects and uploads that could not be taken away again.
+    """
+
+    dest: str
+    store: str
+    permissions: tuple[Asked, ...]
+    can: Capabilities = field(default_factory=Capabilities)
+    problem: str = ""
+    clock_ahead: float | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def lacking(self, role: Role, *answers: Answer) -> tuple[Asked, ...]:
+        """The actions that a role needs and that got one of these answers."""
+        return tuple(a for a in self.permissions if role in a.roles and a.answer in answers)
+
+
+def diagnose(
+    runtime: Runtime,
+    dest: Destination,
+    settings: BucketSettings | None = None,
+    *,
+    paging: bool = False,
+) -> Diagnosis:
+    """Find out what works under a destination. Some 80 requests. Repeatable.
+
+    Args:
+        settings: of the bucket, for the question whether its lifecycle may be read.
+        paging: ask also whether more than 1,000 uploads are listed: 2,000 requests more.
+
+    Raises:
+        NotFound: there is no such bucket.
+        PermissionDenied: there are no credentials, or the store does not know them.
+        Unanswered: there is no store.
+    """
+    with _Scratch(runtime, dest) as scratch:
+        found = {one.action: one for one in scratch.ask()}
+        found[LIFECYCLE] = _lifecycle(scratch, settings)
+        above = list(scratch.ask_above())
+    asked = (*(found[one.action] for one in PERMISSIONS), *above)
+    can, problem = Capabilities(), ""
+    if lacking := [action for action in sorted(TO_PROBE) if found[action].answer != "ok"]:
+        problem = f"not asked: that wants {', '.join(lacking)}"
+    else:
+        listing = found[LIST_UPLOADS].answer not in ("denied", "unanswered")
+        try:
+            can = probe_all(runtime, dest.prefix, paging=paging, listing=listing)
+        except StoreError as error:
+            problem = str(error)
+    denied = {one.action for one in asked if one.answer == "denied" and "committer" in one.roles}
+    return Diagnosis(
+        dest=dest.url,
+        store=runtime.store.identity,
+        permissions=asked,
+        can=can,
+        problem=problem,
+        clock_ahead=scratch.clock_ahead,
+        verdicts=tuple(verdicts(can, denied)),
+        left=tuple(scratch.left),
+    )
+
+
+def _lifecycle(scratch: _Scratch, settings: BucketSettings | None) -> Asked:
+    if settings is None:
+        detail = "the store that is registered for the bucket has none"
+        return replace(scratch.asked(LIFECYCLE), answer="unsupported", detail=detail)
+    try:
+        return scratch.tried(LIFECYCLE, settings.lifecycle)
+    except FormatError:  # it may be read; what it says is a matter for `lifecycle show`
+        return replace(scratch.asked(LIFECYCLE), answer="ok")
+
+
+# Permissions --------------------------------------------------------------------------------------
+
+
+class _Scratch:
+    """One key in a job's directory, of which each action is asked. What is there is gone when the
+    ``with`` ends, however it ends; ``left`` tells what is not."""
+
+    def __init__(self, runtime: Runtime, dest: Destination) -> None:
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._dest = dest
+        self._uuid = runtime.ids()
+        self._directory = f"{dest.jobs_prefix}{self._uuid}/"
+        self._key = f"{self._directory}doctor-mcj{self._uuid}"
+        self._metadata = {JOB_METADATA: self._uuid}
+        self._object = False  # it may be there
+        self._uploads: list[str] = []  # that may be open
+        self._unsure = False  # there may be one whose id is not known
+        self.clock_ahead: float | None = None
+        self.left: list[str] = []
+
+    def asked(self, action: str) -> Asked:
+        """An action that nothing is known of yet."""
+        (one,) = (one for one in PERMISSIONS if one.action == action)
+        on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
+        return Asked(action, on, "unknown", one.use, one.roles)
+
+    def tried(
+        self,
+        action: str,
+        send: Callable[[], object],
+        *,
+        absent: tuple[type[StoreError], ...] = (),
+        first: bool = False,
+    ) -> Asked:
+        """What becomes of a request.
+
+        Args:
+            absent: answers that say no more than that what the request names does not exist: who
+                hears them is allowed to ask.
+            first: of all requests. Where nobody answers, or our credentials are no good whatever
+                they may do, all others would say the same.
+        """
+        blank = self.asked(action)
+        try:
+            send()
+        except StoreError as error:
+            if _ends_all(error) if first else error.code == "NoSuchBucket":
+                raise
+            if not isinstance(error, absent):
+                return replace(blank, answer=_answer(error), detail=str(error))
+        return replace(blank, answer="ok")
+
+    def ask(self) -> Iterator[Asked]:
+        """All actions under the destination."""
+        listing = self.tried(LIST, partial(self._first_page, self._directory), first=True)
+        yield listing
+        yield self.tried(LIST_UPLOADS, self._uploads_page)
+        delete = self.tried(DELETE, self._delete)
+        put, abort, parts = self._ask_upload()
+        if delete.answer == "ok" and put.answer == "ok":
+            put, get, delete = self._ask_object()
+        else:
+            get = _certain(
+                self.tried(GET, partial(self._get, self._key), absent=(NotFound,)), listing
+            )
+        yield from (put, get, delete, abort, parts)
+
+    def ask_above(self) -> Iterator[Asked]:
+        """Whether records above the destination may be found and read, as a cleaner must."""
+        for above in directories_above(self._dest.prefix):
+            on = f"s3://{self._dest.bucket}/{above}"
+            jobs = f"{above}{MAGIC_JOB_PREFIX}"
+            listing = self.tried(LIST, partial(self._first_page, jobs))
+            get = self.tried(
+                GET, partial(self._get, f"{jobs}{self._uuid}/{RECORD}"), absent=(NotFound,)
+            )
+            for one in (listing, _certain(get, listing)):
+                yield replace(one, on=on, use="records above", roles=("cleaner",))
+
+    def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
+        absent = (NotFound, InvalidRequest)
+        abort = self.tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
+        if abort.answer == "denied":
+            part = Part(1, NO_ETAG, 1)
+            put = self.tried(
+                PUT,
+                lambda: self._store.complete_upload(self._key, NO_UPLOAD, [part]),
+                absent=absent,
+            )
+        else:
+            put = self.tried(PUT, self._create)
+        if not self._uploads:
+            parts = self.tried(
+                PARTS, lambda: self._store.list_parts(self._key, NO_UPLOAD), absent=absent
+            )
+            return put, abort, parts
+        upload = self._uploads[0]
+        parts = self.tried(PARTS, lambda: self._store.list_parts(self._key, upload))
+        return put, self.tried(ABORT, lambda: self._abort(upload)), parts
+
+    def _ask_object(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, GetObject, DeleteObject, of an object that is there."""
+        self._object = True
+        put = self.tried(
+            PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
+        )
+        there = put.answer == "ok"
+        get = self.tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
+        return put, get, self.tried(DELETE, self._delete)
+
+    def _create(self) -> None:
+        attributes = Attributes(metadata=self._metadata)
+        self._unsure = True
+        try:
+            created = self._store.create_upload(self._key, attributes=attributes)
+        except (PermissionDenied, InvalidRequest):
+            self._unsure = False
+            raise
+        self._uploads.append(created.upload_id)
+        self._unsure = created.attempts > 1
+
+    def _find_uploads(self) -> None:
+        try:
+            listed = [upload.upload_id for upload in uploads(self._store, self._key)]
+        except StoreError:
+            self.left.append(f"{self._key}: perhaps an upload")
+            return
+        self._uploads += [one for one in listed if one not in self._uploads]
+
+    def _abort(self, upload: str) -> None:
+        self._store.abort_upload(self._key, upload)
+        if upload in self._uploads:
+            self._uploads.remove(upload)
+
+    def _delete(self) -> None:
+        self._store.delete_one(self._key)
+        self._object = False
+
+    def __enter__(self) -> _Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._unsure:
+            self._find_uploads()
+        for upload in tuple(self._uploads):
+            try:
+                self._abort(upload)
+            except StoreError:
+                self.left.append(f"{self._key}: upload {upload}")
+        if self._object:
+            try:
+                self._delete()
+            except StoreError:
+                self.left.append(self._key)
+
+    def _first_page(self, prefix: str) -> None:
+        next(self._store.list(prefix, delimiter="/"), None)  # it may have no page at all
+
+    def _uploads_page(self) -> None:
+        for page in self._store.list_uploads(self._directory):
+            self._told_time(page.seen_at)
+            return
+
+    def _get(self, key: str) -> None:
+        info = self._store.get(key, max_bytes=SCRATCH_BYTES_MAX).info
+        self._told_time(info.seen_at)
+
+    def _told_time(self, seen_at: float) -> None:
+        self.clock_ahead = float(round(self._clock.now() - seen_at))
+
+
+def _certain(get: Asked, listing: Asked) -> Asked:
+    """What is known after a GET of what is not there."""
+    if get.answer != "denied" or listing.answer == "ok":
+        return get
+    detail = "without s3:ListBucket an object that is not there answers 403 as well"
+    return replace(get, answer="unknown", detail=detail)
+
+
+def _ends_all(error: StoreError) -> bool:
+    who = isinstance(error, PermissionDenied) and not error.status
+    codes = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+    return who or isinstance(error, Unanswered) or error.code in codes
+
+
+def _answer(error: StoreError) -> Answer:
+    if isinstance(error, PermissionDenied):
+        return "denied"
+    if isinstance(error, NotSupported):
+        return "unsupported"
+    return "unanswered" if isinstance(error, Unanswered) else "error"

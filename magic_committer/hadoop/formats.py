@@ -1,0 +1,499 @@
+"""The files that committers leave for each other: `.pending`, `.pendingset` and `_SUCCESS`.
+
+Compatible with Hadoop's S3A in both directions (run against 3.3.4, 3.3.6, 3.4.1, 3.4.2 and 3.5.0;
+what these releases wrote is in ``tests/golden``): string etags (up to 3.4.1) and object etags (from
+3.4.2), pretty (3.3.4) and compact.
+
+Invariants:
+
+* From whatever bytes, only `FormatError` comes out, naming object, field and reason.
+* What is written passes the very checks that reading does, before the first byte is handed out.
+* Decoding and encoding gives the same bytes for Hadoop's compact files, with the etag form that
+  they had: unknown fields, in etags and commits too, and the order of fields are kept.
+* The versions are 2 (`.pending` and each commit) and 3 (`.pendingset`); a missing one is right, as
+  in Hadoop.
+
+Stricter than Hadoop's reader, which coerces, wherever that could lose data:
+
+* uri, uploadId, bucket, destinationKey, jobId, taskId, etags, length and commits must be there, of
+  the right type; Hadoop takes a set without commits for an empty one, no length for 0;
+* refused: digits in a string, fractions, numbers beyond 64 bits, a field that appears twice,
+  anything before or after the object, UTF-16, a byte order mark;
+* refused: no etags or more than 10,000 (Complete would fail), a partCount that is not their number
+  (Hadoop ignores it), a checksum that is not one, a mixed list of etags (Hadoop too);
+* refused in a set: two commits of one destination (Hadoop too), a commit of another job (Hadoop
+  does not look);
+* control characters in keys, buckets, ids and etags, keys over 1,024 bytes.
+
+As lenient as Hadoop: unknown fields, null for text, date, filename, extraData and iostatistics,
+checksum algorithms that nobody knows (such a part is completed by its ETag alone).
+
+What we write ourselves is sealed as well (see `magic_committer.hadoop.json`): a set from which a
+commit has gone is well-formed in Hadoop's eyes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+
+from magic_committer.errors import FormatError
+from magic_committer.hadoop import fields, json
+from magic_committer.hadoop.fields import EMPTY_STATISTICS, SUCCESS_NAME
+from magic_committer.hadoop.json import Document, Fields, Invalid, Unknown
+from magic_committer.stores.base import PART_NUMBER_MAX
+
+PENDING_VERSION = 2
+PENDINGSET_VERSION = 3
+
+PENDING_BYTES_MAX = 8 * 1024**2
+"""10,000 parts with checksums take 2 MiB."""
+PENDINGSET_BYTES_MAX = 32 * 1024**2
+"""Some 35,000 files of one task. Reading takes up to 8 times its size of memory, of a forged one up
+to 18 times (docs/security.md)."""
+SUCCESS_BYTES_MAX = 4 * 1024**2
+SUCCESS_FILENAMES_MAX = 100
+"""How many names a `_SUCCESS` lists (Hadoop's SUCCESS_MARKER_FILE_LIMIT)."""
+
+EtagForm = Literal["objects", "strings"]
+
+_MD5 = re.compile(r"[0-9a-f]{32}\Z")
+
+
+# Values -------------------------------------------------------------------------------------------
+# `unknown` holds fields that we do not know; `order` the fields as they stood in the file, () for
+# Hadoop's own order. Both are there so that a file can be written again as it was.
+
+
+@dataclass(frozen=True, slots=True)
+class UploadEtag:
+    """One part of an upload, as Complete wants it. Its number is its place in the list, from 1.
+
+    Attributes:
+        etag: as the store sent it, usually with quotes.
+        checksum: base64, with its algorithm; both or none.
+    """
+
+    etag: str
+    checksum_algorithm: str | None = None
+    checksum: str | None = None
+    unknown: Unknown = ()
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One upload that waits for its Complete (Hadoop's SinglePendingCommit).
+
+    Attributes:
+        uri: of the magic path that was written to; for staging committers, of the destination.
+        destination_key: where the object becomes visible.
+        created, saved: milliseconds since the epoch.
+        job_id, task_id: "" until the task is committed; ``task_id`` names the attempt.
+        filename: of the `.pending`, None inside it and where there was none.
+        length: bytes of the object.
+        sealed: it is, or was, written with a seal.
+    """
+
+    uri: str
+    upload_id: str
+    bucket: str
+    destination_key: str
+    etags: tuple[UploadEtag, ...]
+    length: int
+    job_id: str = ""
+    task_id: str = ""
+    filename: str | None = None
+    created: int = 0
+    saved: int = 0
+    date: str = ""
+    text: str = ""
+    extra_data: Mapping[str, str] = field(default_factory=dict)
+    iostatistics: Mapping[str, Any] = field(default_factory=lambda: EMPTY_STATISTICS)
+    unknown: Unknown = ()
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    sealed: bool = field(default=False, compare=False)
+
+    def multipart_etag(self) -> str | None:
+        """The ETag that the completed object has on AWS and most stores: the MD5 of the parts' MD5s
+        and their number, in quotes. None where a part's etag is no MD5.
+
+        With SSE-KMS or SSE-C a part's etag looks like an MD5 and is none: the answer then equals no
+        object's ETag.
+        """
+        digest = hashlib.md5(usedforsecurity=False)
+        for part in self.etags:
+            value = part.etag.strip('"')
+            if not _MD5.match(value):
+                return None
+            digest.update(bytes.fromhex(value))
+        return f'"{digest.hexdigest()}-{len(self.etags)}"'
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSet:
+    """All uploads of one committed task attempt.
+
+    Attributes:
+        job_id: "" for staging committers.
+        sealed: it is, or was, written with a seal; never so for Hadoop's own.
+    """
+
+    job_id: str
+    commits: tuple[Pending, ...]
+    extra_data: Mapping[str, str] = field(default_factory=dict)
+    iostatistics: Mapping[str, Any] = field(default_factory=lambda: EMPTY_STATISTICS)
+    unknown: Unknown = ()
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    sealed: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessData:
+    """The marker of a committed job, or the report of one. The manifest committer's has the same
+    form.
+
+    Attributes:
+        timestamp: milliseconds since the epoch.
+        filenames: of the first files, with a leading "/".
+    """
+
+    success: bool = True
+    timestamp: int = 0
+    date: str = ""
+    hostname: str = ""
+    committer: str = ""
+    description: str = ""
+    job_id: str = ""
+    job_id_source: str = ""
+    metrics: Mapping[str, int] = field(default_factory=dict)
+    diagnostics: Mapping[str, str] = field(default_factory=dict)
+    filenames: tuple[str, ...] = ()
+    state: str | None = None
+    stage: str | None = None
+    iostatistics: Mapping[str, Any] = field(default_factory=lambda: EMPTY_STATISTICS)
+    unknown: Unknown = ()
+    order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+
+# Making -------------------------------------------------------------------------------------------
+
+
+def java_date(ms: int) -> str:
+    """What Java's ``Date.toString()`` gives in UTC for milliseconds since the epoch.
+
+    Raises:
+        OverflowError: beyond the year 9999.
+    """
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[at.weekday()]
+    months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+    return f"{day} {months[at.month - 1]} {at:%d %H:%M:%S} UTC {at.year}"
+
+
+def new_pending(
+    *,
+    uri: str,
+    upload_id: str,
+    bucket: str,
+    destination_key: str,
+    created_ms: int,
+    etags: Iterable[UploadEtag],
+    length: int,
+    extra_data: Mapping[str, str],
+    iostatistics: Mapping[str, Any] | None = None,
+    job_id: str = "",
+    task_id: str = "",
+    filename: str | None = None,
+    text: str = "",
+) -> Pending:
+    """A pending of ours. Nothing is checked yet: `encode_pending` does."""
+    return Pending(
+        uri=uri,
+        upload_id=upload_id,
+        bucket=bucket,
+        destination_key=destination_key,
+        etags=tuple(etags),
+        length=length,
+        job_id=job_id,
+        task_id=task_id,
+        filename=filename,
+        created=created_ms,
+        saved=created_ms,
+        date=java_date(created_ms),
+        text=text,
+        extra_data=extra_data,
+        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
+        sealed=True,
+    )
+
+
+def new_pendingset(
+    *,
+    job_id: str,
+    commits: Iterable[Pending],
+    extra_data: Mapping[str, str],
+    iostatistics: Mapping[str, Any],
+) -> PendingSet:
+    """A pendingset of ours. The commits' own statistics are emptied, as Hadoop does: the caller
+    has added them up in ``iostatistics``."""
+    emptied = tuple(replace(commit, iostatistics=EMPTY_STATISTICS) for commit in commits)
+    return PendingSet(job_id, emptied, extra_data, iostatistics, sealed=True)
+
+
+def new_success(
+    *,
+    job_id: str,
+    timestamp_ms: int,
+    hostname: str = "",
+    committer: str = "magic",
+    description: str = "",
+    job_id_source: str = "",
+    metrics: Mapping[str, int] | None = None,
+    diagnostics: Mapping[str, str] | None = None,
+    filenames: Iterable[str] = (),
+    iostatistics: Mapping[str, Any] | None = None,
+    success: bool = True,
+    state: str | None = None,
+    stage: str | None = None,
+) -> SuccessData:
+    """A marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are listed."""
+    listed = islice(filenames, SUCCESS_FILENAMES_MAX)
+    return SuccessData(
+        success=success,
+        timestamp=timestamp_ms,
+        date=java_date(timestamp_ms),
+        hostname=hostname,
+        committer=committer,
+        description=description,
+        job_id=job_id,
+        job_id_source=job_id_source,
+        metrics=metrics or {},
+        diagnostics=diagnostics or {},
+        filenames=tuple("/" + name.removeprefix("/") for name in listed),
+        state=state,
+        stage=stage,
+        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
+    )
+
+
+# Decoding and encoding ----------------------------------------------------------------------------
+
+
+def decode_pending(data: bytes, source: str) -> Pending:
+    """Read a `.pending`. ``source`` names the object in errors.
+
+    Raises:
+        FormatError: it cannot be trusted.
+    """
+    with _naming(source):
+        document, sealed = json.parse(data, PENDING_BYTES_MAX)
+        return _read_pending(document, sealed)
+
+
+def decode_pendingset(data: bytes, source: str) -> PendingSet:
+    """Read a `.pendingset`, or a staging committer's file of that form.
+
+    Raises:
+        FormatError: it cannot be trusted.
+    """
+    with _naming(source):
+        document, sealed = json.parse(data, PENDINGSET_BYTES_MAX)
+        return _read_pendingset(document, sealed)
+
+
+def decode_success(data: bytes, source: str) -> SuccessData:
+    """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
+    in Hadoop, only a name that is there and wrong, or null, is refused beside wrong types.
+
+    Raises:
+        FormatError: it cannot be trusted; an empty marker is the classic file committer's.
+    """
+    with _naming(source):
+        document, _ = json.parse(data, SUCCESS_BYTES_MAX)
+        return _read_success(document)
+
+
+def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
+    """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out.
+
+    Raises:
+        FormatError: a reader would not trust it; the object is called ``source``.
+    """
+    with _naming(source or f"pending of {pending.destination_key!r}"):
+        document = _pending_document(pending, etag_form)
+        _read_pending(document)
+        return json.serialise(document, PENDING_BYTES_MAX, sealed=pending.sealed)
+
+
+def encode_pendingset(
+    pendingset: PendingSet, etag_form: EtagForm = "objects", *, source: str = ""
+) -> bytes:
+    """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out.
+
+    Raises:
+        FormatError: a reader would not trust it; the object is called ``source``.
+    """
+    with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
+        document = _pendingset_document(pendingset, etag_form)
+        _read_pendingset(document)
+        return json.serialise(document, PENDINGSET_BYTES_MAX, sealed=pendingset.sealed)
+
+
+def encode_success(success: SuccessData, *, source: str = "") -> bytes:
+    """Write a `_SUCCESS` in one line.
+
+    Raises:
+        FormatError: a reader would not trust it; the object is called ``source``.
+    """
+    with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
+        document = _success_document(success)
+        _read_success(document)
+        return json.serialise(document, SUCCESS_BYTES_MAX, sealed=False)
+
+
+@contextmanager
+def _naming(source: str) -> Iterator[None]:
+    try:
+        yield
+    except Invalid as error:
+        raise FormatError(source, error.field, error.reason) from None
+
+
+# Fields -------------------------------------------------------------------------------------------
+
+
+def _etags(document: Mapping[str, Any], name: str) -> tuple[UploadEtag, ...]:
+    values = json.array(document, name)
+    if not 1 <= len(values) <= PART_NUMBER_MAX:
+        raise Invalid(name, f"has {len(values)} parts; an upload has 1 to {PART_NUMBER_MAX}")
+    form = type(values[0])
+    parts = []
+    for index, value in enumerate(values):
+        where = f"{name}[{index}]"
+        if type(value) is not form:
+            raise Invalid(where, "is not of the form of the first: strings or objects, not both")
+        if form is str:
+            value = {"etag": value}
+        elif form is not dict:
+            raise Invalid(where, "is neither a string nor an object")
+        try:
+            read = json.read_fields(_ETAG_FIELDS, value)
+        except Invalid as error:
+            raise (Invalid(where, error.reason) if form is str else error.within(where)) from None
+        parts.append(UploadEtag(read["etag"]) if form is str else UploadEtag(**read))
+    return tuple(parts)
+
+
+def _commits(document: Mapping[str, Any], name: str) -> tuple[Pending, ...]:
+    commits: dict[str, Pending] = {}
+    for index, value in enumerate(json.array(document, name)):
+        where = f"{name}[{index}]"
+        if not isinstance(value, dict):
+            raise Invalid(where, "is not an object")
+        try:
+            commit = _read_pending(value)
+        except Invalid as error:
+            raise error.within(where) from None
+        key = commit.destination_key
+        if key in commits:
+            raise Invalid(f"{where}.destinationKey", f"{key!r} is written to twice")
+        commits[key] = commit
+    return tuple(commits.values())
+
+
+_ETAG_FIELDS: Fields = {
+    "etag": ("etag", fields.part_etag),
+    "checksumAlgorithm": ("checksum_algorithm", json.nullable_text),
+    "checksum": ("checksum", fields.checksum),
+}
+_PENDING_FIELDS: Fields = {
+    "version": ("", fields.version(PENDING_VERSION)),
+    "filename": ("filename", json.nullable_text),
+    "uri": ("uri", fields.uri),
+    "uploadId": ("upload_id", fields.upload_id),
+    "bucket": ("bucket", fields.bucket),
+    "destinationKey": ("destination_key", fields.key),
+    "created": ("created", fields.moment),
+    "saved": ("saved", fields.moment),
+    "date": ("date", fields.note),
+    "jobId": ("job_id", json.text),
+    "taskId": ("task_id", json.text),
+    "text": ("text", fields.note),
+    "etags": ("etags", _etags),
+    "extraData": ("extra_data", json.texts),
+    "length": ("length", fields.length),
+    "iostatistics": ("iostatistics", fields.statistics),
+    "partCount": ("", json.nullable_integer),
+}
+_PENDINGSET_FIELDS: Fields = {
+    "version": ("", fields.version(PENDINGSET_VERSION)),
+    "jobId": ("job_id", json.text),
+    "commits": ("commits", _commits),
+    "extraData": ("extra_data", json.texts),
+    "iostatistics": ("iostatistics", fields.statistics),
+}
+_SUCCESS_FIELDS: Fields = {
+    "name": ("", fields.success_name),
+    "success": ("success", fields.success_flag),
+    "timestamp": ("timestamp", fields.moment),
+    "date": ("date", fields.note),
+    "hostname": ("hostname", fields.note),
+    "committer": ("committer", fields.note),
+    "description": ("description", fields.note),
+    "jobId": ("job_id", fields.note),
+    "jobIdSource": ("job_id_source", fields.note),
+    "metrics": ("metrics", fields.metrics),
+    "diagnostics": ("diagnostics", fields.diagnostics),
+    "filenames": ("filenames", fields.filenames),
+    "state": ("state", json.nullable_text),
+    "stage": ("stage", json.nullable_text),
+    "iostatistics": ("iostatistics", fields.statistics),
+}
+
+
+def _read_pending(document: Document, sealed: bool = False) -> Pending:
+    pending = Pending(**json.read_fields(_PENDING_FIELDS, document), sealed=sealed)
+    count = document.get("partCount")
+    if count not in (None, len(pending.etags)):
+        raise Invalid("partCount", f"is {count}, but there are {len(pending.etags)} etags")
+    return pending
+
+
+def _read_pendingset(document: Document, sealed: bool = False) -> PendingSet:
+    pendingset = PendingSet(**json.read_fields(_PENDINGSET_FIELDS, document), sealed=sealed)
+    for index, commit in enumerate(pendingset.commits):
+        if commit.job_id and pendingset.job_id not in ("", commit.job_id):
+            where = f"commits[{index}].jobId"
+            raise Invalid(where, f"is {commit.job_id!r}, the set's is {pendingset.job_id!r}")
+    return pendingset
+
+
+def _read_success(document: Document) -> SuccessData:
+    return SuccessData(**json.read_fields(_SUCCESS_FIELDS, document))
+
+
+def _pending_document(pending: Pending, etag_form: EtagForm) -> Document:
+    if etag_form == "strings":
+        etags: Sequence[Any] = [part.etag for part in pending.etags]
+    else:
+        etags = [json.write_fields(_ETAG_FIELDS, part, {}) for part in pending.etags]
+    computed = {"version": PENDING_VERSION, "etags": etags, "partCount": len(etags)}
+    return json.write_fields(_PENDING_FIELDS, pending, computed)
+
+
+def _pendingset_document(pendingset: PendingSet, etag_form: EtagForm) -> Document:
+    commits = [_pending_document(commit, etag_form) for commit in pendingset.commits]
+    computed = {"version": PENDINGSET_VERSION, "commits": commits}
+    return json.write_fields(_PENDINGSET_FIELDS, pendingset, computed)
+
+
+def _success_document(success: SuccessData) -> Document:
+    computed = {"name": SUCCESS_NAME, "filenames": list(success.filenames)}
+    return json.write_fields(_SUCCESS_FIELDS, success, computed)

@@ -1,0 +1,328 @@
+"""Strict JSON objects: what `magic_committer.hadoop.formats` reads and writes, field by field.
+
+Invariants:
+
+* From whatever bytes, `parse` and the field readers raise `Invalid`, which names field and reason,
+  and nothing else; size, depth and the number of values have limits.
+* A document takes at most some 18 times its size of memory while it is read (measured:
+  docs/security.md): it has one value for every `BYTES_A_VALUE_MIN` bytes at most, counted before
+  it is parsed. ``[],[],[]`` would take 37 times its size.
+* What `parse` accepts means one thing: no field appears twice (readers disagree on which wins),
+  and no number lost digits on the way in.
+* A *sealed* document ends in the SHA-256 of all its other fields, written compactly. Any change of
+  it is refused, also one that leaves it well-formed: a commit that went missing, a flipped letter
+  of an upload id. Hadoop ignores the field, and its own files have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+DEPTH_MAX = 16
+"""Objects and lists inside one another. Hadoop's deepest file, a pendingset, has six."""
+BYTES_A_VALUE_MIN = 16
+"""Of a document with more than `VALUES_FREE` values. What committers write has 24 and more: names,
+ids and ETags are long."""
+VALUES_FREE = 10_000
+"""So many values a document may have, however short they are."""
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+UINT64_MAX = 2**64 - 1
+SEAL = "contentSha256"
+
+# As far as the next value begins. Possessive: no input makes it try again what it has passed.
+_VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
+
+Document = dict[str, Any]
+Reader = Callable[[Mapping[str, Any], str], Any]
+"""Takes a document and a field's name; gives the value or raises `Invalid`."""
+Fields = Mapping[str, tuple[str, Reader]]
+"""A kind of document, in the order of writing: JSON name → name in Python, and its reader. A field
+without a name in Python is checked, but has no value of its own."""
+Unknown = tuple[tuple[str, Any], ...]
+
+
+class Invalid(Exception):
+    """A field that cannot be trusted. The formats turn it into a `FormatError` that names the
+    object.
+
+    Attributes:
+        field: JSON path, "" for the whole document.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, reason)
+        self.field = field
+        self.reason = reason
+
+    def within(self, parent: str) -> Invalid:
+        """The same, seen from the document that holds ``parent``."""
+        return Invalid(f"{parent}.{self.field}" if self.field else parent, self.reason)
+
+
+# Bytes --------------------------------------------------------------------------------------------
+
+
+def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
+    """Read one JSON object.
+
+    Returns:
+        The object, without its seal, and whether it had one.
+
+    Raises:
+        Invalid: too large, too deep, too many values, not UTF-8, not JSON, not an object,
+            ambiguous, or the seal does not match.
+    """
+    if len(data) > bytes_max:
+        raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
+    if not data:
+        raise Invalid("", "has no data (0 bytes)")
+    refuse_crowded(data)
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Invalid("", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise Invalid("", f"is {_kind(document)}, not an object")
+    _check_depth(document)
+    # A document that comes out again byte for byte cannot hold a name twice or an inexact number;
+    # only others (pretty-printed, other escapes) are worth the slower look.
+    if orjson.dumps(document) != data:
+        _check_unambiguous(data, document)
+    if SEAL not in document:
+        return document, False
+    seal = document.pop(SEAL)
+    if seal != _digest(orjson.dumps(document)):
+        raise Invalid(SEAL, "does not match: the document was changed after it was written")
+    return document, True
+
+
+def refuse_crowded(data: bytes) -> None:
+    """Refuse a document of very many, very short values before it is parsed: each takes some 60 to
+    240 bytes of memory, whatever it took in the file.
+
+    Raises:
+        Invalid: it has more than `VALUES_FREE`, and one for less than `BYTES_A_VALUE_MIN` bytes.
+    """
+    most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
+    if _values_at_most(data) <= most:
+        return
+    # Commas and brackets within texts do not count: one by one, as far as need be.
+    values, place = 1, _VALUE.match(data)
+    while place is not None and values <= most:
+        values, place = values + 1, _VALUE.match(data, place.end())
+    if values > most:
+        raise Invalid("", f"has over {most} values in {len(data)} bytes: no more are read")
+
+
+def _values_at_most(data: bytes) -> int:
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
+    """Write one JSON object compactly, with its seal if asked for. NaN becomes null.
+
+    Raises:
+        Invalid: too large, too deep, or it holds what JSON cannot.
+    """
+    _check_depth(document)
+    try:
+        data = orjson.dumps(document)
+        if sealed:
+            data = orjson.dumps(document | {SEAL: _digest(data)})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid("", f"cannot be written as JSON: {error}") from None
+    if len(data) > bytes_max:
+        raise Invalid("", f"would have {len(data)} bytes, at most {bytes_max} are read")
+    refuse_crowded(data)
+    return data
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _check_depth(document: Document) -> None:
+    level: list[Any] = [document]
+    for _ in range(DEPTH_MAX):
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise Invalid("", f"is nested deeper than {DEPTH_MAX} levels")
+
+
+def _check_unambiguous(data: bytes, document: Document) -> None:
+    def once(pairs: list[tuple[str, Any]]) -> None:
+        names = set()
+        for name, _ in pairs:
+            if name in names:
+                raise Invalid(name, "appears twice in one object")
+            names.add(name)
+
+    def exact(digits: str) -> int:
+        # Longer ones are not converted: that takes time in the square of their length.
+        value = int(digits) if len(digits) <= 20 else UINT64_MAX + 1
+        if not INT64_MIN <= value <= UINT64_MAX:
+            field = next(_fields_holding(document, float(digits), ""), "")
+            raise Invalid(field, f"is a number beyond 64 bits ({digits[:24]})")
+        return value
+
+    json.loads(data.decode(), object_pairs_hook=once, parse_int=exact)
+
+
+def _fields_holding(value: Any, number: float, field: str) -> Iterator[str]:
+    """The JSON paths of a number that was too large for an integer."""
+    if isinstance(value, float) and value == number:
+        yield field
+    elif isinstance(value, dict):
+        for name, child in value.items():
+            yield from _fields_holding(child, number, f"{field}.{name}" if field else name)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _fields_holding(child, number, f"{field}[{index}]")
+
+
+# Objects ------------------------------------------------------------------------------------------
+
+
+def read_fields(fields: Fields, document: Document) -> dict[str, Any]:
+    """The values of a document by their names in Python, beside ``unknown`` (fields that no table
+    names) and ``order`` (of the fields as they stood, () for the table's)."""
+    values = {attribute: read(document, name) for name, (attribute, read) in fields.items()}
+    values.pop("", None)
+    order = tuple(document)
+    if order != tuple(fields):
+        values["order"] = order
+        values["unknown"] = tuple((n, v) for n, v in document.items() if n not in fields)
+    return values
+
+
+def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Document:
+    """The document of a value that `read_fields` could have made; ``computed`` are the fields that
+    are derived, or are written in another form. A field that was not there is added only if its
+    value says more than its absence."""
+    known = {
+        name: computed[name] if name in computed else getattr(value, attribute)
+        for name, (attribute, _) in fields.items()
+    }
+    if not value.order:
+        return known | dict(value.unknown)
+    every = known | dict(value.unknown)
+    document = {name: every.pop(name) for name in value.order if name in every}
+    for name, content in every.items():
+        if name not in computed and (name not in fields or content != fields[name][1]({}, name)):
+            document[name] = content
+    return document
+
+
+# Fields -------------------------------------------------------------------------------------------
+# Each takes a default for what is missing or null; without one, the field must be there.
+
+
+def text(document: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """A string."""
+    value = document.get(name)
+    if isinstance(value, str):
+        return value
+    if value is None and default is not None:
+        return default
+    raise _wrong(document, name, "a string")
+
+
+def nullable_text(document: Mapping[str, Any], name: str) -> str | None:
+    """A string, or None where it is missing or null."""
+    return None if document.get(name) is None else text(document, name)
+
+
+def integer(
+    document: Mapping[str, Any], name: str, default: int | None = None, *, low: int = INT64_MIN
+) -> int:
+    """A whole number of 64 bits, at least ``low``: no fraction, no digits in a string."""
+    value = document.get(name)
+    if type(value) is int:
+        if low <= value <= INT64_MAX:
+            return value
+        raise Invalid(name, f"is {value}, not between {low} and {INT64_MAX}")
+    if value is None and default is not None:
+        return default
+    raise _wrong(document, name, "a whole number")
+
+
+def nullable_integer(document: Mapping[str, Any], name: str) -> int | None:
+    """A whole number, or None where it is missing or null."""
+    return None if document.get(name) is None else integer(document, name)
+
+
+def boolean(document: Mapping[str, Any], name: str, default: bool) -> bool:
+    """True or false."""
+    value = document.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool):
+        return value
+    raise _wrong(document, name, "true or false")
+
+
+def array(document: Mapping[str, Any], name: str, default: list[Any] | None = None) -> list[Any]:
+    """A list; what is in it is not looked at."""
+    value = document.get(name)
+    if isinstance(value, list):
+        return value
+    if value is None and default is not None:
+        return default
+    raise _wrong(document, name, "a list")
+
+
+def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object, {} where it is missing or null; its values are not looked at."""
+    value = document.get(name)
+    if value is None:
+        return {}
+    if isinstance(value, dict):
+        return value
+    raise _wrong(document, name, "an object")
+
+
+def texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    """An object all of whose values are strings, {} where it is missing or null."""
+    values = mapping(document, name)
+    for key in values:
+        if not isinstance(values[key], str):
+            raise _wrong(values, key, "a string").within(name)
+    return values
+
+
+def integers(document: Mapping[str, Any], name: str) -> dict[str, int]:
+    """An object all of whose values are whole numbers, {} where it is missing or null."""
+    values = mapping(document, name)
+    for key in values:
+        try:
+            integer(values, key)
+        except Invalid as error:
+            raise error.within(name) from None
+    return values
+
+
+def _wrong(document: Mapping[str, Any], name: str, wanted: str) -> Invalid:
+    if name not in document:
+        return Invalid(name, "is missing")
+    return Invalid(name, f"is {_kind(document[name])}, not {wanted}")
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    names = {bool: "true or false", int: "a number", float: "a fraction", str: "a string"}
+    names |= {list: "a list", dict: "an object"}
+    return names.get(type(value), f"a Python {type(value).__name__}")

@@ -1,0 +1,500 @@
+"""Where things are: S3 URLs, the magic directory and names, as pure functions of strings.
+
+The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools see our jobs::
+
+    D/_SUCCESS
+    D/__magic_job-<job>/job.json                                    the job's record
+    D/__magic_job-<job>/plan-<nonce>.json                           one for each try
+    D/__magic_job-<job>/alive.json                                  a long job's sign of life
+    D/__magic_job-<job>/job-<job>/00/<attempt>.pendingset           one for each committed attempt
+    D/__magic_job-<job>/job-<job>/00/tasks/<attempt>/__base/<name>  marker; + ``.pending``
+
+Invariants:
+
+* A `Destination`, `JobPaths` or `MagicPath` that exists is legal: the rules are checked when it is
+  made, and every key that it hands out fits into S3's 1,024 bytes, as do the control keys made of
+  it. Nobody checks twice.
+* Nothing is decoded and nothing is normalised. A key is what was written, and what Hadoop would
+  turn silently into another key (``a//b``, ``a/./b``, ``a/../b``, a trailing ``/``) is refused.
+
+Stricter than Hadoop (3.5.0's ``MagicCommitPaths``), each time because data would be lost there:
+
+* files that end in ``.pending`` or ``.pendingset``: the clean-up destroys them;
+* a magic element below another: the file would land beside, or in, a directory that is swept;
+* a file ``_SUCCESS``: the job's commit overwrites it;
+* control characters: listings are XML and cannot carry them;
+* `MagicPath.attempt` is read from its place in the layout; Hadoop takes the fourth element.
+
+Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
+``tests/unit/test_paths.py`` holds all of this against the real Hadoop's answers, row by row.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from magic_committer.errors import PathError
+from magic_committer.hadoop.elements import (
+    BASE,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
+    check_characters,
+    final_destination,
+    is_control_element,
+    magic_element_index,
+    shown,
+    split_key,
+    url_text,
+)
+from magic_committer.stores.base import KEY_BYTES_MAX
+
+# Names (org.apache.hadoop.fs.s3a.commit.CommitConstants, Hadoop 3.5.0)
+JOB_PREFIX = "job-"
+TASKS = "tasks"
+PENDING_SUFFIX = ".pending"
+PENDINGSET_SUFFIX = ".pendingset"
+SUCCESS = "_SUCCESS"
+RECORD = "job.json"
+ALIVE = "alive.json"
+
+# Limits
+CONTROL_BYTES_MIN = 144
+"""What a destination must leave free of `KEY_BYTES_MAX`: the `.pending` of a file with a name of
+some characters, ids of 32 digits."""
+BUCKET_CHARS_MAX = 255
+ID_CHARS_MAX = 128
+
+Layout = Literal["job", "plain"]
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)\Z", re.DOTALL)
+_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+_BUCKET = re.compile(rf"[A-Za-z0-9._-]{{1,{BUCKET_CHARS_MAX}}}\Z")
+_ID = re.compile(rf"[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\Z")
+_UUID = re.compile(r"[0-9a-f]{32}\Z")
+_TOKEN = re.compile(r"(?:^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|\Z)")
+# Everything but what java.net.URI leaves as it is in a path.
+_NOT_RAW_IN_JAVA = re.compile(r"[^A-Za-z0-9_.!~*'():@&=+$,;/-]")
+
+
+# URLs and keys ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A bucket and a key; the key may be "" (the bucket itself) or end in "/"."""
+
+    bucket: str
+    key: str
+
+
+def parse_url(url: str) -> Location:
+    """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL; nothing in it is percent-decoded.
+
+    Raises:
+        WrongType: no text. PathError: another scheme, no bucket, or characters that cannot be.
+    """
+    match = _URL.match(url_text(url))
+    if match is None or match[1].lower() not in _SCHEMES:
+        scheme = f"scheme {match[1]!r}" if match else "no scheme"
+        raise PathError(f"not an S3 URL: {scheme}", hint="Write s3://bucket/path")
+    bucket, key = match[2], match[3]
+    if not _BUCKET.match(bucket):
+        # The URL is not repeated: what stands before an "@" may be a secret.
+        raise PathError(
+            "the URL names no bucket that S3 could have",
+            hint="Write s3://bucket/path; credentials and hosts belong into the configuration",
+        )
+    check_characters(key)
+    return Location(bucket, key)
+
+
+def _check_fits(key: str) -> str:
+    size = len(key.encode())
+    if size > KEY_BYTES_MAX:
+        raise PathError(
+            f"the key {shown(key)} has {size} bytes",
+            hint=f"S3 takes at most {KEY_BYTES_MAX} bytes, for control objects too: shorten it",
+        )
+    return key
+
+
+def java_uri(bucket: str, key: str) -> str:
+    """The `uri` field as Java's ``Path.toUri().toString()`` writes it for an s3a path.
+
+    Percent-encoded are the ASCII characters that ``java.net.URI`` does not allow in a path (blank,
+    ``%``, ``?``, ``#``, brackets, …) and white space beyond ASCII; other non-ASCII characters and
+    ``+``, ``&``, ``=`` stay (run against Hadoop 3.5.0).
+    """
+    return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(_quote, key)}"
+
+
+def _quote(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isascii() or unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc"):
+        return "".join(f"%{byte:02X}" for byte in character.encode())
+    return character
+
+
+# Names and ids ------------------------------------------------------------------------------------
+
+
+def check_name(name: str, *, uuid: str = "") -> None:
+    """Check a file's name, relative to the destination, as a user gives it to ``job.open``.
+
+    Args:
+        uuid: of the job that publishes it. If given, a name that carries another job's token is
+            refused: the clean-up of that job would abort the upload.
+
+    Raises:
+        PathError: saying which rule it breaks and why.
+    """
+    if not isinstance(name, str) or not name:
+        raise PathError("a file needs a name", hint="Write it relative to the destination: a/b.csv")
+    if name.startswith("/") or _URL.match(name):
+        raise PathError(
+            f"{shown(name)} is not relative", hint="Write it relative to the destination: a/b.csv"
+        )
+    for element in split_key(name):
+        if is_control_element(element):
+            raise PathError(
+                f"{shown(name)} has the element {element!r}, a committer's own directory",
+                hint="What lies in there is swept when a job ends: choose another name",
+            )
+    if name.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+        raise PathError(
+            f"{shown(name)} ends like a committer's own file",
+            hint=f"{PENDING_SUFFIX} and {PENDINGSET_SUFFIX} files are taken for unfinished uploads"
+            " and removed: choose another suffix",
+        )
+    if name == SUCCESS:
+        raise PathError(
+            f"{SUCCESS} is the committer's own marker",
+            hint="The job's commit would overwrite it: choose another name",
+        )
+    owner = uuid_in_name(name)
+    if uuid and owner not in (None, uuid):
+        raise PathError(
+            f"{shown(name)} carries the token of the job {owner}",
+            hint="The clean-up of that job would abort this upload: take the token out",
+        )
+
+
+def check_id(kind: str, value: str) -> str:
+    """Check an id that becomes an element of keys; ``kind`` names it in the error.
+
+    Raises:
+        PathError: not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or an element with a meaning of its own.
+    """
+    if not isinstance(value, str) or not _ID.match(value):
+        raise PathError(
+            f"{kind} {shown(str(value))} cannot be part of a key",
+            hint=f"Use 1 to {ID_CHARS_MAX} of the characters A-Z a-z 0-9 . _ = -",
+        )
+    if value in (".", "..", BASE) or is_control_element(value):
+        raise PathError(f"{kind} {value!r} has a meaning of its own in a path", hint="Use another")
+    return value
+
+
+def unique_name(name: str, uuid: str) -> str:
+    """Put the job's token before the first dot of the last element: ``b-mcj<32 hex>.csv``.
+
+    Leading dots are not counted, so that a hidden file stays hidden. A name that has this token
+    already stays as it is.
+
+    Raises:
+        PathError: the name carries another job's token; or ``uuid`` is not 32 lower-case
+            hexadecimal digits.
+    """
+    if not _UUID.match(uuid):
+        raise PathError(f"{shown(uuid)} is no job UUID", hint="It has 32 hexadecimal digits")
+    directory, slash, last = name.rpartition("/")
+    owners = set(_TOKEN.findall(last))
+    if owners == {uuid}:
+        return name
+    if owners:
+        raise PathError(
+            f"{shown(name)} carries the token of another job", hint="Take the token out"
+        )
+    stem_start = len(last) - len(last.lstrip("."))
+    dot = last.find(".", stem_start)
+    end = len(last) if dot < 0 else dot
+    return f"{directory}{slash}{last[:end]}-mcj{uuid}{last[end:]}"
+
+
+def uuid_in_name(key: str) -> str | None:
+    """The UUID of the job that a key's last element names as its owner.
+
+    A delimited field with our own prefix, compared as a whole: Spark's UUIDs never match, and a
+    name with the tokens of two jobs belongs to nobody (protocol.md, "Whose upload is it?").
+    """
+    owners = set(_TOKEN.findall(key.rpartition("/")[2]))
+    return owners.pop() if len(owners) == 1 else None
+
+
+def is_hidden(relative: str) -> bool:
+    """Whether an element starts with ``_`` or ``.``: readers of tables pass over such files. An
+    empty element (``a//b``, or behind a prefix's last slash) is not hidden."""
+    return any(element.startswith(("_", ".")) for element in relative.split("/"))
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The directory that a job writes to. ``prefix`` ends in "/", or is "" for a whole bucket.
+
+    Raises:
+        PathError: the prefix is, or lies below, a committer's directory; has an empty, ``.`` or
+            ``..`` element or control characters; or leaves no room for keys below it.
+    """
+
+    bucket: str
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not _BUCKET.match(self.bucket):
+            raise PathError(f"{shown(self.bucket)} is no bucket's name")
+        if not self.prefix:
+            return
+        if not self.prefix.endswith("/") or self.prefix == "/":
+            raise PathError(f"the prefix {shown(self.prefix)} is no path that ends in '/'")
+        for element in split_key(self.prefix[:-1]):
+            if is_control_element(element):
+                raise PathError(
+                    f"{shown(self.prefix)} lies in a committer's own directory {element!r}",
+                    hint="What lies in there is swept when a job ends: choose another destination",
+                )
+        size = len(self.prefix.encode())
+        if size > KEY_BYTES_MAX - CONTROL_BYTES_MIN:
+            raise PathError(
+                f"the destination {shown(self.prefix)} has {size} bytes",
+                hint=f"At most {KEY_BYTES_MAX - CONTROL_BYTES_MIN} leave room for the keys below",
+            )
+
+    @classmethod
+    def parse(cls, url: str) -> Destination:
+        """Read a URL; one trailing "/" more or less is the same destination.
+
+        Raises:
+            PathError: see `parse_url` and the class.
+        """
+        location = parse_url(url)
+        path = location.key.removesuffix("/")
+        return cls(location.bucket, f"{path}/" if location.key else "")
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    @property
+    def success_key(self) -> str:
+        return f"{self.prefix}{SUCCESS}"
+
+    @property
+    def jobs_prefix(self) -> str:
+        """What the directories of all jobs under this destination start with."""
+        return f"{self.prefix}{MAGIC_JOB_PREFIX}"
+
+    @property
+    def older_jobs_prefix(self) -> str:
+        """The same for Hadoop up to 3.3."""
+        return f"{self.prefix}{MAGIC}/{JOB_PREFIX}"
+
+    def key(self, name: str) -> str:
+        """The key of a file of this name.
+
+        Raises:
+            PathError: see `check_name`; or the key is too long.
+        """
+        check_name(name)
+        return _check_fits(f"{self.prefix}{name}")
+
+    def contains(self, key: str) -> bool:
+        """Whether a key lies below: ``dataset1/`` never holds ``dataset10/x``, nor itself."""
+        return len(key) > len(self.prefix) and key.startswith(self.prefix)
+
+    def relative(self, key: str) -> str:
+        """The name of a key below this destination.
+
+        Raises:
+            PathError: it is not below.
+        """
+        if not self.contains(key):
+            raise PathError(f"the key {shown(key)} is not below {self.url}")
+        return key[len(self.prefix) :]
+
+    def job_id_of(self, key: str) -> str | None:
+        """The id of the job in whose directory a key lies, if it is one that we could have made."""
+        directory, slash, _ = key.removeprefix(self.jobs_prefix).partition("/")
+        below = key.startswith(self.jobs_prefix) and slash
+        return directory if below and _is_id(directory) else None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPaths:
+    """The keys of one job's control objects. All strings are keys; directories end in "/".
+
+    ``adopted`` is of a Hadoop job that was adopted: where its pendingsets lie below the
+    destination, ``__magic_job-<id>/job-<id>/NN/`` or, up to 3.3, ``__magic/job-<id>/[NN/]``.
+    A wrong id or directory raises `PathError`, and so does a key that is too long.
+    """
+
+    dest: Destination
+    job_id: str
+    adopted: str = ""
+
+    def __post_init__(self) -> None:
+        check_id("job id", self.job_id)
+        job = re.escape(f"{JOB_PREFIX}{self.job_id}")
+        if self.adopted and not re.fullmatch(rf"{MAGIC}(_{job})?/{job}/([0-9]+/)?", self.adopted):
+            raise PathError(f"{shown(self.adopted)} is no directory of job {self.job_id!r}")
+
+    @property
+    def directory(self) -> str:
+        return f"{self.dest.jobs_prefix}{self.job_id}/"
+
+    @property
+    def record(self) -> str:
+        return _check_fits(f"{self.directory}{RECORD}")
+
+    def plan(self, nonce: str) -> str:
+        return _check_fits(f"{self.directory}plan-{check_id('nonce', nonce)}.json")
+
+    @property
+    def alive(self) -> str:
+        return _check_fits(f"{self.directory}{ALIVE}")
+
+    @property
+    def job_attempt(self) -> str:
+        """Where the pendingsets lie."""
+        hadoops = f"{self.dest.prefix}{self.adopted}"
+        return hadoops if self.adopted else f"{self.directory}{JOB_PREFIX}{self.job_id}/00/"
+
+    @property
+    def tree(self) -> str:
+        """Where all that the tasks left lies: `directory`, or what Hadoop 3.3 had for the job."""
+        older = self.adopted.startswith(f"{MAGIC}/")
+        return f"{self.dest.older_jobs_prefix}{self.job_id}/" if older else self.directory
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.directory, self.tree)))
+
+    @property
+    def task_attempts(self) -> str:
+        return f"{self.job_attempt}{TASKS}/"
+
+    def pendingset(self, attempt: str) -> str:
+        name = f"{check_id('attempt', attempt)}{PENDINGSET_SUFFIX}"
+        return _check_fits(f"{self.job_attempt}{name}")
+
+    def attempt_of_pendingset(self, key: str) -> str | None:
+        """The attempt whose pendingset a key names; None for every other object."""
+        name = key.removeprefix(self.job_attempt)
+        attempt = name.removesuffix(PENDINGSET_SUFFIX)
+        below = key.startswith(self.job_attempt) and attempt != name
+        return attempt if below and _is_id(attempt) else None
+
+    def attempt_directory(self, attempt: str) -> str:
+        return f"{self.task_attempts}{check_id('attempt', attempt)}/"
+
+    def base(self, attempt: str) -> str:
+        return f"{self.attempt_directory(attempt)}{BASE}/"
+
+    def marker(self, attempt: str, name: str) -> str:
+        """The magic key of a file: a zero-byte object once it is closed."""
+        return self.pending(attempt, name).removesuffix(PENDING_SUFFIX)
+
+    def pending(self, attempt: str, name: str) -> str:
+        check_name(name)
+        return _check_fits(f"{self.base(attempt)}{name}{PENDING_SUFFIX}")
+
+    def uri(self, key: str) -> str:
+        """The `uri` field for a key of this bucket; see `java_uri`."""
+        return java_uri(self.dest.bucket, key)
+
+
+def _is_id(value: str) -> bool:
+    try:
+        check_id("id", value)
+    except PathError:
+        return False
+    return True
+
+
+# Magic paths --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MagicPath:
+    """A file under a magic directory.
+
+    Attributes:
+        dest, name: where it becomes visible.
+        key: the magic key, as written.
+        layout: ``"job"`` is ours: ``__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
+            ``"plain"`` is every other form that Hadoop writes or accepts; none of our jobs lists
+            it.
+        job_id, attempt: never None in layout ``"job"``; else where the path names them.
+    """
+
+    dest: Destination
+    name: str
+    key: str
+    layout: Layout
+    job_id: str | None = None
+    attempt: str | None = None
+
+    @property
+    def final_key(self) -> str:
+        return f"{self.dest.prefix}{self.name}"
+
+
+def parse_magic_path(path: str) -> MagicPath:
+    """Read the full URL of a file under a magic directory, in any layout of Hadoop 3.1 to 3.5.
+
+    Raises:
+        PathError: it is no such path, or one by which data would be lost; see the module's head.
+    """
+    location = parse_url(path)
+    elements = split_key(location.key)
+    index = magic_element_index(elements)
+    children = elements[index + 1 :]
+    for element in children:
+        if is_control_element(element):
+            raise PathError(
+                f"{shown(path)} has {element!r} below {elements[index]!r}",
+                hint="A magic directory inside another is swept with it: use one of them",
+            )
+    name = "/".join(final_destination(elements)[index:])
+    check_name(name)
+    _check_fits(f"{location.key}{PENDING_SUFFIX}")
+    dest = Destination(location.bucket, "".join(f"{element}/" for element in elements[:index]))
+    job_id, app_attempt, attempt = _owner(children)
+    ours = (
+        elements[index] == f"{MAGIC_JOB_PREFIX}{job_id}"
+        and app_attempt == "00"
+        and job_id is not None
+        and _is_id(job_id)
+        and attempt is not None
+        and _is_id(attempt)
+    )
+    return MagicPath(dest, name, location.key, "job" if ours else "plain", job_id, attempt)
+
+
+def _owner(children: Sequence[str]) -> tuple[str | None, str | None, str | None]:
+    """Job id, application attempt and task attempt, each where the layout names it."""
+    job = children[0] if children else ""
+    if not job.startswith(JOB_PREFIX) or job == JOB_PREFIX:
+        return None, None, None
+    rest = children[1:]
+    app_attempt = None
+    if rest and rest[0].isascii() and rest[0].isdigit():  # absent up to Hadoop 3.3.4
+        app_attempt, rest = rest[0], rest[1:]
+    named = len(rest) > 3 and rest[0] == TASKS and rest[2] == BASE
+    return job.removeprefix(JOB_PREFIX), app_attempt, rest[1] if named else None

@@ -1,0 +1,151 @@
+"""Counters and durations in the shape of Hadoop's ``iostatistics`` (Hadoop 3.3.5 and later).
+
+Five maps, in this order: ``counters``, ``gauges``, ``minimums``, ``maximums``, ``meanstatistics``.
+A duration ``k`` is the counter ``k``, ``k.failures``, and ``k.min``, ``k.max``, ``k.mean`` in
+milliseconds. Beyond Hadoop, when it was: the minimum ``k.started`` and the maximum ``k.ended``, by
+this machine's clock in milliseconds since the epoch (`magic-committer report` draws them; Hadoop
+keeps what it does not know). Adding two statistics is how a task's become a job's. Safe from many
+threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from magic_committer._runtime import Clock
+
+# Hadoop's names (its StoreStatisticNames and CommitterStatisticNames)
+FILES_CREATED = "committer_magic_files_created"
+BYTES_UPLOADED = "committer_bytes_uploaded"
+BYTES_COMMITTED = "committer_bytes_committed"
+COMMITS_CREATED = "committer_commits_created"
+COMMITS_COMPLETED = "committer_commits_completed"
+COMMITS_FAILED = "committer_commits_failed"
+COMMITS_ABORTED = "committer_commits_aborted"
+TASKS_COMPLETED = "committer_tasks_completed"
+JOBS_COMPLETED = "committer_jobs_completed"
+MARKER_PUT = "committer_magic_marker_put"
+PUT_PART = "multipart_upload_part_put"
+COMMIT_JOB = "committer_commit_job"
+MATERIALIZE_FILE = "committer_materialize_file"
+
+# Ours, named as the stages of Hadoop's manifest committer are
+TASK_ATTEMPT = "task_stage_attempt"
+"""An attempt, from its begin to its commit."""
+LOAD_SETS = "job_stage_load_pendingsets"
+CHECK_UPLOADS = "job_stage_check_uploads"
+SAVE_PLAN = "job_stage_save_plan"
+DECIDE = "job_stage_decide"
+DELETE_REPLACED = "job_stage_delete_replaced"
+
+STARTED, ENDED = ".started", ".ended"
+
+
+class Statistics:
+    """Counters and durations of one attempt or job."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[str, int] = {}
+        self._minimums: dict[str, int] = {}
+        self._maximums: dict[str, int] = {}
+        self._means: dict[str, tuple[int, int]] = {}
+
+    def add(self, name: str, amount: int = 1) -> None:
+        """Raise a counter."""
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + amount
+
+    def counter(self, name: str) -> int:
+        """A counter's value, 0 if it was never raised."""
+        with self._lock:
+            return self._counters.get(name, 0)
+
+    @contextmanager
+    def timed(self, name: str, clock: Clock) -> Iterator[None]:
+        """Count and time a block; an exception counts under ``name.failures`` too."""
+        stop = self.begin(name, clock)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            stop(failed)
+
+    def begin(self, name: str, clock: Clock) -> Callable[[bool], None]:
+        """Begin a duration now. The result ends it, if it has not ended before; its argument says
+        whether what took so long has failed."""
+        began = clock.monotonic()
+        running = [True]
+        self._at(self._minimums, f"{name}{STARTED}", clock, min)
+
+        def stop(failed: bool) -> None:
+            if running:
+                running.clear()
+                self._duration(name, int((clock.monotonic() - began) * 1000), failed)
+                self._at(self._maximums, f"{name}{ENDED}", clock, max)
+
+        return stop
+
+    def _at(
+        self, times: dict[str, int], name: str, clock: Clock, which: Callable[[int, int], int]
+    ) -> None:
+        now = int(clock.now() * 1000)
+        with self._lock:
+            times[name] = which(times.get(name, now), now)
+
+    def _duration(self, name: str, milliseconds: int, failed: bool) -> None:
+        with self._lock:
+            self._counters[name] = self._counters.get(name, 0) + 1
+            if failed:
+                key = f"{name}.failures"
+                self._counters[key] = self._counters.get(key, 0) + 1
+            low, high, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
+            self._minimums[low] = min(self._minimums.get(low, milliseconds), milliseconds)
+            self._maximums[high] = max(self._maximums.get(high, milliseconds), milliseconds)
+            samples, total = self._means.get(mean, (0, 0))
+            self._means[mean] = (samples + 1, total + milliseconds)
+
+    def merge(self, iostatistics: Mapping[str, Any]) -> None:
+        """Add a document of this shape; maps that are missing and values of other types are passed
+        over, as Hadoop does."""
+        with self._lock:
+            for name, value in _integers(iostatistics.get("counters")):
+                self._counters[name] = self._counters.get(name, 0) + value
+            for name, value in _integers(iostatistics.get("minimums")):
+                self._minimums[name] = min(self._minimums.get(name, value), value)
+            for name, value in _integers(iostatistics.get("maximums")):
+                self._maximums[name] = max(self._maximums.get(name, value), value)
+            means = iostatistics.get("meanstatistics")
+            for name, mean in means.items() if isinstance(means, Mapping) else ():
+                if isinstance(mean, Mapping):
+                    pair = dict(_integers(mean))
+                    samples, total = self._means.get(name, (0, 0))
+                    self._means[name] = (
+                        samples + pair.get("samples", 0),
+                        total + pair.get("sum", 0),
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, keys sorted."""
+        with self._lock:
+            return {
+                "counters": dict(sorted(self._counters.items())),
+                "gauges": {},
+                "minimums": dict(sorted(self._minimums.items())),
+                "maximums": dict(sorted(self._maximums.items())),
+                "meanstatistics": {
+                    name: {"samples": samples, "sum": total}
+                    for name, (samples, total) in sorted(self._means.items())
+                },
+            }
+
+
+def _integers(values: object) -> Iterator[tuple[str, int]]:
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield name, value

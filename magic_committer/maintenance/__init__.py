@@ -1,0 +1,1 @@
+"""For operators, and for jobs whose driver died. The public calls are in `api`."""

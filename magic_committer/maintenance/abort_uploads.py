@@ -1,0 +1,380 @@
+"""Aborting uploads under a path: first all of them are looked at, then those are aborted that may.
+
+What is aborted belongs to jobs that are over, which nobody can publish any more; Hadoop's and
+foreign uploads are on the operator's word. Invariants:
+
+* An upload of a job that still has a record to be decided is never aborted before the job is: a
+  *dead* job is aborted first, as `magic_committer.abort` does it: its driver may win that swap.
+  Only as a whole: where the filters or the path leave out one of its uploads, the job is left.
+* Jobs that are decided to commit or are being reverted are left to `magic_committer.recover`.
+* Right before its abort an upload is looked for again, by its exact key: what is not open any more
+  is left alone (aborting a completed upload costs the object on some stores, docs/stores.md), and
+  so is one that is not old enough any more.
+* An abort is believed only when it is proved (`UploadRemover`); what stays is told.
+* An interrupted run loses nothing: the same call goes on where it ended. Two at once do no harm.
+
+Memory: the uploads of the dead jobs that are to be aborted are held, the others stream.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from magic_committer._runtime import Progress
+from magic_committer.commit import records
+from magic_committer.commit.ready import upload_name
+from magic_committer.commit.upload_state import (
+    Removal,
+    UploadName,
+    UploadRemover,
+    UploadState,
+    upload_state,
+)
+from magic_committer.errors import MagicError, PathError
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.inspect import Listing
+from magic_committer.maintenance.prices import US_EAST_1, Prices
+from magic_committer.maintenance.recover import abort_job
+from magic_committer.maintenance.reports import age_of, words
+from magic_committer.maintenance.uploads import (
+    ABORTED,
+    Filters,
+    FoundUpload,
+    Rules,
+    Survey,
+    deed,
+    sized,
+)
+from magic_committer.options import Options
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import State
+
+UNDECIDED_OR_UNDONE = frozenset({State.RUNNING, *ABORTED})
+"""States in which a dead job is aborted, or swept, without touching an object of data."""
+
+Action = Literal["aborted", "would abort", "gone", "left"]
+"""``gone``: it had ended when its turn came. ``left``: `Cleared.why`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What became of one upload."""
+
+    found: FoundUpload
+    action: Action
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: those of the upload, with the action, and why as its note."""
+        told = self.found.to_dict()
+        return {**told, "action": self.action, "note": self.why or told["note"]}
+
+
+@dataclass(slots=True)
+class DeadJob:
+    """A dead job with uploads in the scope.
+
+    Attributes:
+        seen: how many of its uploads were found. chosen: those that are to be aborted.
+    """
+
+    id: str
+    uuid: str
+    dest: str
+    seen: int = 0
+    chosen: list[FoundUpload] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a run would do.
+
+    Attributes:
+        chosen: how many uploads are to be aborted, by class.
+        left: how many are not, by class: by the rules, or because the filters do not mean them.
+        named: those to be aborted that do not go with a dead job.
+        bytes, dollars_per_month: of those to be aborted, as far as they are known; 0 without sizes.
+        jobs: dead jobs that are aborted as a whole, by UUID.
+        advice: what the operator may want to do about those left, a sentence each.
+    """
+
+    chosen: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    named: KeySet = field(default_factory=KeySet)
+    bytes: int = 0
+    dollars_per_month: float = 0.0
+    jobs: dict[str, DeadJob] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def uploads(self) -> int:
+        """How many uploads are to be aborted."""
+        return self.chosen.total()
+
+
+class Clearing:
+    """One clean-up of the open uploads under a scope.
+
+    Args:
+        filters: which uploads are meant. rules: which of them may be aborted.
+        sizes: ask for parts and bytes of each before it goes.
+    """
+
+    def __init__(
+        self,
+        survey: Survey,
+        filters: Filters,
+        rules: Rules,
+        *,
+        options: Options,
+        sizes: bool = True,
+        prices: Prices = US_EAST_1,
+    ) -> None:
+        self._survey = survey
+        self._runtime = survey.runtime
+        self._filters = filters
+        self._rules = rules
+        self._options = options
+        self._sizes = sizes
+        self._prices = prices
+        self._total = self._done = 0
+        self._remover = UploadRemover(survey.runtime)
+        self.unfinished: list[str] = []
+        """Jobs that were aborted, and of which something is left, a sentence each."""
+
+    # Planning -------------------------------------------------------------------------------------
+
+    def plan(self, *, sizes: bool = False) -> Plan:
+        """Look at all uploads; changes nothing.
+
+        Args:
+            sizes: add up bytes and cost too.
+
+        Raises:
+            StoreError: they could not be listed.
+        """
+        plan = Plan()
+        to_recover: set[tuple[str, str, str]] = set()
+        for page in self._survey.pages():
+            chosen = []
+            for found in page:
+                of_dead_job = _of_dead_job(found)
+                if of_dead_job or _began_meanwhile(found):
+                    new = DeadJob(found.job, found.uuid, found.dest)
+                    plan.jobs.setdefault(found.uuid, new).seen += 1
+                elif found.owner_class == "over" and found.job_state != State.CLOSED:
+                    to_recover.add((found.job, found.job_state, found.dest))
+                if not self._means(found):
+                    plan.left[found.owner_class] += 1
+                elif of_dead_job:
+                    plan.jobs[found.uuid].chosen.append(found)
+                else:
+                    chosen.append(found)
+                    plan.named.add(upload_name(found.key, found.upload_id))
+            self._count(plan, chosen, sizes)
+        self._drop_partial(plan)
+        for job in plan.jobs.values():
+            self._count(plan, job.chosen, sizes)
+        bucket = self._survey.scope.bucket
+        for name, state, dest in sorted(to_recover):
+            plan.advice.append(f"job {name} under s3://{bucket}/{dest} is {state}: recover it")
+        return plan
+
+    def _means(self, found: FoundUpload) -> bool:
+        """Whether filters and rules allow to abort an upload, by itself or with its dead job."""
+        return (
+            self._filters.fits(found, self._survey.scope) and deed(found, self._rules)[0] != "leave"
+        )
+
+    def _count(self, plan: Plan, chosen: list[FoundUpload], sizes: bool) -> int:
+        counted = self._sized(chosen) if sizes else chosen
+        for found in counted:
+            plan.chosen[found.owner_class] += 1
+            plan.bytes += found.bytes or 0
+            plan.dollars_per_month += found.dollars_per_month or 0.0
+        return len(counted)
+
+    def _drop_partial(self, plan: Plan) -> None:
+        """Leave the dead jobs of which not all is meant."""
+        scope = self._survey.scope
+        for uuid, job in list(plan.jobs.items()):
+            whole = job.dest.startswith(scope.prefix)
+            if whole and len(job.chosen) == job.seen:
+                continue
+            del plan.jobs[uuid]
+            plan.left["over"] += len(job.chosen)
+            if job.chosen:
+                why = (
+                    f"{job.seen - len(job.chosen)} of its {job.seen} uploads are not meant, and it"
+                    " is aborted as a whole or not at all"
+                    if whole
+                    else "it lies above the path, and is aborted as a whole or not at all"
+                )
+                where = f"s3://{scope.bucket}/{job.dest}"
+                plan.advice.append(f"dead job {job.id} under {where}: {why}: recover it")
+
+    def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
+        if not self._sizes:
+            return page
+        return sized(self._runtime, page, self._survey.in_flight, self._prices)
+
+    # Doing ----------------------------------------------------------------------------------------
+
+    def run(self, plan: Plan, *, dry_run: bool = False) -> Iterator[Cleared]:
+        """Abort what is to be aborted, as it is asked for: the uploads that the plan names and no
+        others. Repeatable.
+
+        Args:
+            dry_run: change nothing; say ``would abort``.
+
+        Raises:
+            StoreError: the uploads could not be listed. What fails with one of them is ``left``.
+        """
+        self._total, self._done = plan.uploads, 0
+        for job in plan.jobs.values():
+            chosen, gone = self._still_open(job.chosen)
+            yield from gone
+            if dry_run:
+                yield from (Cleared(found, "would abort") for found in chosen)
+                continue
+            ended = self._abort_job(job)
+            if ended.why:
+                yield from (Cleared(found, "left", ended.why) for found in chosen)
+            else:
+                yield from self._each(chosen, ended)
+        for page in self._survey.pages():
+            meant = [
+                one
+                for one in page
+                if upload_name(one.key, one.upload_id) in plan.named and not _of_dead_job(one)
+            ]
+            chosen, gone = self._still_open(meant)
+            yield from gone
+            if dry_run:
+                yield from (Cleared(found, "would abort") for found in chosen)
+            else:
+                yield from self._each(chosen)
+
+    def _still_open(self, page: list[FoundUpload]) -> tuple[list[FoundUpload], list[Cleared]]:
+        """Uploads with their sizes, and those that have ended meanwhile."""
+        chosen = self._sized(page)
+        names = {(found.key, found.upload_id) for found in chosen}
+        ended = [found for found in page if (found.key, found.upload_id) not in names]
+        return chosen, [Cleared(found, "gone") for found in ended]
+
+    def _abort_job(self, job: DeadJob) -> _Ended:
+        """Abort a dead job, if it still is dead, and not decided to commit."""
+        try:
+            dest = Destination(self._survey.scope.bucket, job.dest)
+            seen = records.read(self._runtime, JobPaths(dest, job.id).record)
+            if seen is None or seen.record.uuid != job.uuid or seen.record.state is State.CLOSED:
+                return _Ended(by_us=False)  # meanwhile
+            if seen.record.state not in UNDECIDED_OR_UNDONE:
+                return _Ended(why=f"its job is {seen.record.state}")
+            age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
+            if seen.record.state is State.RUNNING and age < self._survey.dead_after:
+                return _Ended(why=f"its job lives: it changed {words(age)} ago")
+            report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
+            swept = report.state in (State.CLOSED, State.ABSENT)
+            if not swept:
+                why = f": {report.warnings[0]}" if report.warnings else ""
+                self.unfinished.append(f"job {job.id} is still {report.state}{why}")
+        except MagicError as error:
+            return _Ended(why=f"its job could not be aborted: {error.message}")
+        return _Ended(by_us=True, swept=swept)
+
+    def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
+        by = by or _Ended()
+        outcomes: Any = self._runtime.pool.each(
+            lambda found: self._clear(found, by), chosen, in_flight=self._survey.in_flight
+        )
+        with closing(outcomes):
+            for outcome in outcomes:
+                self._done += 1
+                self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
+                if isinstance(outcome.error, MagicError):
+                    yield Cleared(outcome.item, "left", outcome.error.message)
+                else:
+                    yield outcome.unwrap()
+
+    def _clear(self, found: FoundUpload, by: _Ended) -> Cleared:
+        """Abort one upload, if it is still open and still old enough, and see that it is gone.
+
+        Args:
+            by: how its job was just aborted, which took it along if all went well.
+        """
+        upload = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
+        age = self._age_now(found)
+        if age is False:
+            return self._not_listed(found, upload, by)
+        limit = self._rules.older_than
+        if limit and (age is None or age < limit):
+            return Cleared(found, "left", f"it is younger than {words(limit)} by now")
+        if found.owner_class == "hadoop" and self._was_adopted(found):
+            return Cleared(found, "left", "its job has been adopted meanwhile")
+        removed = self._remover.remove(upload)
+        match removed.removal:
+            case Removal.ABORTED:
+                return Cleared(found, "aborted")
+            case Removal.LEFT:
+                return Cleared(found, "left", removed.why)
+            case Removal.VISIBLE:
+                why = "it was completed: the object there is what it became"
+            case Removal.GONE:
+                why = "a listing shows it, and its parts are gone"
+        return Cleared(found, "gone", why)
+
+    def _not_listed(self, found: FoundUpload, upload: UploadName, by: _Ended) -> Cleared:
+        look = upload_state(self._runtime, upload)
+        if look.state is UploadState.OPEN:
+            return Cleared(found, "left", "no listing shows it, but its parts are there")
+        if look.ended or by.swept:
+            return Cleared(found, "aborted" if by.by_us else "gone")
+        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
+
+    def _age_now(self, found: FoundUpload) -> float | Literal[False] | None:
+        """The age that limits go by, asked for again; False: no listing shows the upload."""
+        for page in self._runtime.store.list_uploads(found.key):
+            for upload in page.uploads:
+                if (upload.key, upload.upload_id) == (found.key, found.upload_id):
+                    began = upload.initiated
+                    age = found.named_age if began is None else age_of(page.seen_at, began)
+                    if age is None or found.job_age is None:
+                        return age
+                    return min(age, found.job_age)
+            if any(upload.key > found.key for upload in page.uploads):
+                return False
+        return False
+
+    def _was_adopted(self, found: FoundUpload) -> bool:
+        """Whether the job of an upload of Hadoop's has a record by now that is not closed."""
+        try:
+            paths = JobPaths(Destination(self._survey.scope.bucket, found.dest), found.job)
+        except PathError:
+            return False  # no job of ours can have that id
+        seen = records.read(self._runtime, paths.record)
+        return seen is not None and seen.record.state is not State.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How a dead job ended: by us, by somebody else meanwhile; or why it did not. ``swept``: its
+    sweep has proved that all its uploads are gone."""
+
+    by_us: bool = False
+    swept: bool = False
+    why: str = ""
+
+
+def _of_dead_job(found: FoundUpload) -> bool:
+    """Whether an upload goes when its dead job is aborted."""
+    return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
+
+
+def _began_meanwhile(found: FoundUpload) -> bool:
+    """Whether a job that was taken for dead has begun an upload since: then it is not."""
+    return found.owner_class == "unknown" and found.job_state in UNDECIDED_OR_UNDONE

@@ -1,0 +1,270 @@
+"""Adopting a Hadoop job whose JVM is dead: it gets a record, and is an ordinary job from then on.
+
+Hadoop's magic committer keeps no record: what a dead job left can be committed or aborted by nobody
+but another driver of the same job, and that one forgets what it did when it dies. With a record the
+decision is one swap, and anyone can finish it (docs/recovery.md). Invariants:
+
+* **Only on the operator's word** that the job's JVM is dead: nothing on the store can tell. While
+  it lives it may complete or abort what we do not know of (no I3). Cleanup never adopts.
+* **Never where a token of ours lies**, on any object of the directory: what looks like a Hadoop job
+  there is litter of one of ours, and a late write of its zombie would be published
+  (counterexamples.md, #5). A zombie that writes after the look changes nothing either: of an
+  adopted job only what has no token is committed, aborted or deleted (`StartedJob.owns`).
+* Nothing of Hadoop's is touched by adopting, also where it fails: the store is proved before, on a
+  job of its own that goes at once, and the record is one PUT ``If-None-Match``.
+* The record names the application attempt whose pendingsets count: the newest that has any. Hadoop
+  commits its own attempt's only (3.3.6 and later; before, all attempts shared one directory); what
+  the others left is aborted with the sweep.
+* **What Hadoop decided stays decided.** A job that `_SUCCESS` names has committed: its record says
+  ``completed`` from the start, so nobody can abort it, and all that is left is the sweep; Hadoop's
+  `_SUCCESS` stays. The plan that this record names was never stored: as in any job whose sweep has
+  begun. Of other jobs whose files are visible in part an abort is refused
+  (`magic_committer.commit.published`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import probe, records
+from magic_committer.commit.published import committed_by_hadoop
+from magic_committer.committers.magic import MagicCommitter, Prospect
+from magic_committer.errors import (
+    JobError,
+    JobExists,
+    JobNotFound,
+    JobTooYoung,
+    OutcomeUnknown,
+    name_some,
+)
+from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
+from magic_committer.maintenance.inspect import Listing, measure, with_token
+from magic_committer.maintenance.reports import words
+from magic_committer.options import Options
+from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
+from magic_committer.upload import BlockSource
+
+logger = logging.getLogger("magic_committer")
+
+PASSED_OVER_NAMED_MAX = 3
+"""Directories of older application attempts that a sentence names."""
+ADOPTED_TERMS = Terms(mode="append", accept="listing", track="s3", checksum="off")
+"""What a Hadoop job agreed to, in our words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A Hadoop job as it was adopted; with ``dry_run``, as it would be.
+
+    Attributes:
+        job_id: names its directory. uuid: drawn for the record; "" with ``dry_run``.
+        pendingsets: where those lie that a commit takes, below the destination.
+        tasks: how many there are.
+        passed_over: directories of older application attempts, with pendingsets that will be
+            aborted. passed_over_tasks: how many tasks these had committed.
+        committed: `_SUCCESS` names the job: Hadoop has committed it wholly. Adopted, it cannot be
+            aborted, and a commit only sweeps what it left.
+        age: seconds, at least, since anything of the job changed, by the store's clock.
+        files, bytes: of all that it left, of every attempt.
+        problem: what of it cannot be read.
+    """
+
+    job_id: str
+    dest: str
+    pendingsets: str
+    tasks: int
+    passed_over: tuple[str, ...]
+    age: float
+    files: int
+    bytes: int
+    problem: str = ""
+    uuid: str = ""
+    passed_over_tasks: int = 0
+    committed: bool = False
+
+    def older(self) -> str:
+        """What becomes of older application attempts, in a sentence; "" if there are none. Pure."""
+        if not self.passed_over:
+            return ""
+        tasks = f"{self.passed_over_tasks} task{'' if self.passed_over_tasks == 1 else 's'}"
+        where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
+        return f"its older application attempts had committed {tasks}, which are aborted: {where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def adopt_job(
+    runtime: Runtime,
+    dest: Destination,
+    job_id: str,
+    *,
+    older_than: float,
+    dry_run: bool = False,
+    options: Options | None = None,
+) -> Adoption:
+    """Adopt one job; see `magic_committer.adopt`. ``older_than`` in seconds."""
+    options = options or Options()
+    adoption = _look(runtime, dest, job_id, older_than)
+    job = started_of(runtime, dest, adoption)
+    if committed_by_hadoop(runtime, job, options.commit_threads):
+        adoption = replace(adoption, committed=True)
+    if dry_run:
+        return adoption
+    _prove(runtime, dest, options)
+    record = _record(runtime, dest, adoption)
+    try:
+        records.create(runtime, JobPaths(dest, job_id).record, record)
+    except JobExists as error:
+        raise _ours(job_id, error.message) from error
+    except OutcomeUnknown as error:
+        error.hint = "Adopt it again: if its record is there by then, it is adopted"
+        raise
+    logger.info("job %s: adopted, %s%s", job_id, dest.url, adoption.pendingsets)
+    if adoption.passed_over:
+        logger.warning("job %s: %s", job_id, adoption.older())
+    return replace(adoption, uuid=record.uuid)
+
+
+def prospect_of(
+    runtime: Runtime,
+    dest: Destination,
+    adoption: Adoption,
+    expect: int | Iterable[str] | None = None,
+    accept: Collection[str] = (),
+    options: Options | None = None,
+) -> Prospect:
+    """What a commit would publish of a job that is not adopted yet. Reads only.
+
+    Raises:
+        IncompleteJob, StoreError.
+    """
+    job = started_of(runtime, dest, adoption)
+    committer = MagicCommitter(runtime, job, options or Options(), BlockSource())
+    return committer.look_at_commit(expect, accept)
+
+
+def started_of(runtime: Runtime, dest: Destination, adoption: Adoption) -> StartedJob:
+    """The job as it will be, for looks before there is a record."""
+    return StartedJob.attached(_record(runtime, dest, adoption), dest.url, "")
+
+
+# The look -----------------------------------------------------------------------------------------
+
+
+def _look(runtime: Runtime, dest: Destination, job_id: str, older_than: float) -> Adoption:
+    paths = JobPaths(dest, job_id)
+    _refuse_ours(runtime, paths)
+    for directory in (paths.directory, f"{dest.older_jobs_prefix}{job_id}/"):
+        listing = Listing(runtime, directory)
+        measured = measure(runtime, listing)
+        if listing.objects:
+            break
+    else:
+        raise JobNotFound(
+            f"there is no job {job_id!r} under {dest.url}, neither ours nor Hadoop's",
+            job_id=job_id,
+            hint="It may have ended, either way, or never been: look at the destination",
+        )
+    if measured.failure is not None:
+        raise measured.failure
+    ours = measured.ours or with_token(runtime, directory)
+    if ours:
+        _refuse_ours(runtime, paths)  # somebody else may be adopting it
+        raise JobError(
+            f"job {job_id!r} cannot be adopted: {ours} carries the token of a job of this library",
+            job_id=job_id,
+            hint="What lies there is what that job left: adopted, the late write of one of its"
+            " tasks would be published. cleanup takes it away",
+        )
+    if listing.age < older_than:
+        raise JobTooYoung(
+            f"job {job_id!r} changed {words(listing.age)} ago, less than {words(older_than)}:"
+            " what its JVM sent last may still land",
+            job_id=job_id,
+            age=listing.age,
+            limit=older_than,
+            hint="Wait; or, if you know that it cannot, adopt it with older_than=0",
+        )
+    home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
+    chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
+    return Adoption(
+        job_id=job_id,
+        dest=dest.url,
+        pendingsets=chosen[len(dest.prefix) :],
+        tasks=tasks,
+        passed_over=tuple(other[len(dest.prefix) :] for other in passed_over),
+        passed_over_tasks=passed_over_tasks,
+        age=listing.age,
+        files=measured.files,
+        bytes=measured.bytes,
+        problem=measured.problem,
+    )
+
+
+def _refuse_ours(runtime: Runtime, paths: JobPaths) -> None:
+    seen = records.read(runtime, paths.record)
+    if seen is not None:
+        raise _ours(paths.job_id, f"job {paths.job_id!r} has a record, it is {seen.record.state}")
+
+
+def _ours(job_id: str, message: str) -> JobExists:
+    return JobExists(message, job_id=job_id, hint="It needs no adoption: commit, abort or recover")
+
+
+def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
+    """The directory whose pendingsets count, their number, and older ones that have any too, and
+    how many.
+
+    Args:
+        home: has a directory for each application attempt; up to Hadoop 3.3.4 the pendingsets.
+    """
+    directories = {-1: home}
+    for page in runtime.store.list(home, delimiter="/"):
+        for prefix in page.prefixes:
+            if (number := prefix[len(home) : -1]).isdecimal() and number.isascii():
+                directories[int(number)] = prefix
+    newest_first = [directories[number] for number in sorted(directories, reverse=True)]
+    counts = {
+        directory: sum(
+            info.key.endswith(PENDINGSET_SUFFIX)
+            for page in runtime.store.list(directory, delimiter="/")
+            for info in page.objects
+        )
+        for directory in newest_first
+    }
+    chosen, *passed_over = [d for d in newest_first if counts[d]] or newest_first[:1]
+    return chosen, counts[chosen], passed_over, sum(counts[other] for other in passed_over)
+
+
+# The record ---------------------------------------------------------------------------------------
+
+
+def _prove(runtime: Runtime, dest: Destination, options: Options) -> None:
+    """That the store keeps the conditions of a decision: asked on a job of its own, not here."""
+    known = probe.known(runtime.store.identity)
+    if not (known.conditional_put and known.swap):
+        trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, options, BlockSource())
+        trial.abort_job(role="recovery")
+
+
+def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecord:
+    record = JobRecord(
+        id=adoption.job_id,
+        uuid=runtime.ids(),
+        state=State.RUNNING,
+        nonce=runtime.ids(),
+        terms=ADOPTED_TERMS,
+        given_id=True,
+        started=runtime.clock.now(),
+        adopted=adoption.pendingsets,
+    )
+    if not adoption.committed:
+        return record
+    no_plan = ObjectRef(record.paths(dest).plan(record.nonce), "")
+    return replace(record, state=State.COMPLETED, plan=no_plan, decider=Decider("hadoop", "", 0))

@@ -1,0 +1,310 @@
+"""Whose an open upload is: the jobs at and above it, and the ids that their control objects name.
+
+Whose something is, is read, never inferred (protocol.md, "Whose upload is it?"). Two things tell:
+
+* the UUID in the upload's name. Its job's record may lie in any directory at or above the upload;
+* its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. What
+  names a key outside its own destination names nothing.
+
+A record tells whether its job is over: closed, or absent. **Uploads are listed first, records are
+read then, and uploads are listed again**: a job that was set up in between shows its record, and
+what a job completed in between shows no upload any more. Where a directory cannot be read, there
+may be a record in it: then nobody can tell, and that is an answer (None).
+
+Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
+that a control object names (some 250 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.load import each_listed
+from magic_committer.commit.neighbours import at_and_above, job_directories_in
+from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.errors import FormatError, MagicError, NotFound
+from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
+    JOB_PREFIX,
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    Destination,
+)
+from magic_committer.maintenance.inspect import Listing, pendings_of
+from magic_committer.maintenance.reports import NAMED_MAX, age_of
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.stores.base import ObjectInfo
+
+
+def each(
+    runtime: Runtime, function: Callable[[Any], Any], items: Iterable[Any], in_flight: int
+) -> Iterator[tuple[Any, Any]]:
+    """Items with what the function returned, or with the error of ours that it raised."""
+    outcomes: Any = runtime.pool.each(function, items, in_flight=in_flight)
+    with closing(outcomes):
+        for outcome in outcomes:
+            failed = isinstance(outcome.error, MagicError)
+            yield outcome.item, outcome.error if failed else outcome.unwrap()
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Place:
+    """One directory in which jobs may have been started.
+
+    Attributes:
+        directories: the committers' directories in it: ``__magic_job-…/`` and ``__magic/``.
+        records: those that could be read, by their job's UUID.
+        unread: the directories whose record could not be read. problems: why; also if the place
+            itself could not be listed: then there may be any job.
+    """
+
+    directories: tuple[str, ...] = ()
+    records: dict[str, records.Seen] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+
+class Places:
+    """The job records at and above directories, each read once.
+
+    Args:
+        in_flight: requests at once.
+    """
+
+    def __init__(self, runtime: Runtime, in_flight: int) -> None:
+        self._runtime = runtime
+        self._in_flight = in_flight
+        self._known: dict[str, Place] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read so far, a sentence each: the first of them."""
+        found = (problem for place in self._known.values() for problem in place.problems)
+        return list(islice(found, NAMED_MAX))
+
+    def look(self, directories: Iterable[str]) -> None:
+        """Read the records at and above some directories, but for those already read."""
+        new = {
+            place
+            for directory in directories
+            for place in at_and_above(directory)
+            if place not in self._known
+        }
+        for prefix, listed in each(self._runtime, self._list, sorted(new), self._in_flight):
+            place = self._known[prefix] = Place()
+            if isinstance(listed, MagicError):
+                where = f"s3://{self._runtime.store.bucket}/{prefix}"
+                place.problems.append(f"the jobs under {where} cannot be told: {listed}")
+            else:
+                place.directories = listed
+        ours = (
+            (prefix, directory)
+            for prefix in sorted(new)
+            for directory in self._known[prefix].directories
+            if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
+        )
+        for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
+            place = self._known[prefix]
+            if isinstance(seen, MagicError):
+                place.unread.add(directory)
+                place.problems.append(f"the job of {directory} cannot be told: {seen}")
+            elif seen is not None:
+                place.records[seen.record.uuid] = seen
+
+    def all(self) -> Mapping[str, Place]:
+        """All places that were looked at, by directory."""
+        return self._known
+
+    def around(self, directory: str) -> list[Place]:
+        """The places at and above a directory."""
+        self.look((directory,))
+        return [self._known[place] for place in at_and_above(directory)]
+
+    def record(self, directory: str, uuid: str) -> tuple[records.Seen | None, bool]:
+        """The record of a job with an upload in a directory; and, where there is none, whether that
+        is certain."""
+        closed, certain = None, True
+        for place in self.around(directory):
+            seen = place.records.get(uuid)
+            if seen is not None and seen.record.state is not State.CLOSED:
+                return seen, True
+            closed = closed or seen
+            certain = certain and not place.problems
+        return closed, certain or closed is not None
+
+    def is_over(self, directory: str, uuid: str) -> bool | None:
+        """Whether the job with an upload in a directory is over: its record is closed, or there is
+        none. None: it cannot be told."""
+        seen, certain = self.record(directory, uuid)
+        if seen is not None:
+            return seen.record.state is State.CLOSED
+        return True if certain else None
+
+    def _list(self, prefix: str) -> tuple[str, ...]:
+        return job_directories_in(self._runtime, prefix)
+
+    def _read(self, place: tuple[str, str]) -> records.Seen | None:
+        prefix, directory = place
+        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        if seen is not None:
+            dest = Destination(self._runtime.store.bucket, prefix)
+            if seen.record.paths(dest).record != seen.key:
+                raise FormatError(seen.key, "id", "is not the one that its directory names")
+        return seen
+
+
+# What control objects name ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a control object says of an open upload.
+
+    Attributes:
+        uuid: of the job; "": Hadoop's, unless the job whose record is in ``directory`` is alive.
+        directory: the magic directory that the object lies in. job: the id that it stands for.
+        token, multipart_etag: by which an object is recognised that the upload became.
+        age: of the control object, in seconds; the upload is older.
+    """
+
+    uuid: str
+    directory: str
+    job: str
+    token: str
+    multipart_etag: str
+    age: float
+
+
+class Index:
+    """The open uploads that control objects name, and the ages of the jobs' directories.
+
+    Args:
+        wanted: `upload_name`s of the uploads that are open: others are passed over.
+    """
+
+    def __init__(self, runtime: Runtime, places: Places, wanted: KeySet) -> None:
+        self._runtime = runtime
+        self._wanted = wanted
+        self._named: dict[bytes, tuple[Named, ...]] = {}
+        self._ages: dict[str, float] = {}
+        self._unread: set[str] = set()
+        self._signed: dict[str, bool] = {}
+        self.problems: list[str] = []
+        for prefix, place in places.all().items():
+            for directory in place.directories:
+                self._read_directory(prefix, place, directory)
+
+    def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
+        """What names an upload: one for each job that does."""
+        return self._named.get(_digest(upload_name(key, upload_id)), ())
+
+    def age(self, directory: str) -> float:
+        """Seconds since anything changed in a magic directory, by the store's clock; 0 where that
+        is not known."""
+        return self._ages.get(directory, 0.0)
+
+    def is_whole(self, directory: str) -> bool:
+        """Whether all that a magic directory names could be read."""
+        return directory not in self._unread
+
+    def is_litter(self, directory: str) -> bool:
+        """Whether a magic directory holds pendings of jobs of ours and no others: without a record
+        it is what a job left that is over."""
+        return self._signed.get(directory, False)
+
+    def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
+        dest = Destination(self._runtime.store.bucket, prefix)
+        adopted = {
+            seen.record.paths(dest).tree: uuid
+            for uuid, seen in place.records.items()
+            if seen.record.adopted and seen.record.state is not State.CLOSED
+        }
+        listing = Listing(self._runtime, directory)
+
+        def naming() -> Iterator[ObjectInfo]:
+            for info in listing:
+                if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                    yield info
+
+        outcomes = each_listed(
+            self._runtime, lambda info: pendings_of(self._runtime, info), naming()
+        )
+        try:
+            with closing(outcomes):
+                for outcome in outcomes:
+                    try:
+                        pendings, metadata = outcome.unwrap()
+                        uuid = metadata.get(JOB_METADATA, "")
+                        self._signed[directory] = bool(uuid) and self._signed.get(directory, True)
+                        for tree in adopted if not uuid else ():
+                            if outcome.item.key.startswith(tree):
+                                uuid = adopted[tree]
+                        self._add(dest, directory, uuid, outcome.item, pendings)
+                    except NotFound:
+                        continue  # committed or aborted meanwhile
+                    except MagicError as error:
+                        self._missed(directory, str(error))
+        except MagicError as error:  # the listing itself
+            self._missed(directory, str(error))
+        else:
+            self._ages[directory] = listing.age
+
+    def _missed(self, directory: str, why: str) -> None:
+        self._unread.add(directory)
+        if len(self.problems) < NAMED_MAX:
+            self.problems.append(f"{directory}: not all that it names is known: {why}")
+
+    def _add(
+        self,
+        dest: Destination,
+        directory: str,
+        uuid: str,
+        info: ObjectInfo,
+        pendings: Iterable[Pending],
+    ) -> None:
+        age = age_of(info.seen_at, info.last_modified)
+        for number, pending in enumerate(pendings):
+            if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            name = upload_name(pending.destination_key, pending.upload_id)
+            if name not in self._wanted:
+                continue
+            upload = from_pending(pending, f"{info.key}: {number}")
+            named = Named(
+                uuid=uuid,
+                directory=directory,
+                job=job_id_of(directory, info.key),
+                token=upload.token,
+                multipart_etag=upload.multipart_etag,
+                age=age,
+            )
+            others = self._named.get(_digest(name), ())
+            if all((one.uuid, one.directory) != (uuid, directory) for one in others):
+                self._named[_digest(name)] = (*others, named)
+
+
+def job_id_of(directory: str, key: str) -> str:
+    """The id of the job that a control object in a magic directory belongs to; "" where the path
+    does not tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
+    name = directory[:-1].rpartition("/")[2]
+    if name.startswith(MAGIC_JOB_PREFIX):
+        return name[len(MAGIC_JOB_PREFIX) :]
+    first = key[len(directory) :].partition("/")[0]
+    return first.removeprefix(JOB_PREFIX) if first.startswith(JOB_PREFIX) else ""
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()

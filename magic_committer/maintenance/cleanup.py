@@ -1,0 +1,349 @@
+"""Cleaning up under a destination: dead jobs, jobs half finished, and what jobs that are over left.
+
+It may run at any time, beside live jobs and beside itself: every decision is a swap of a record,
+everything deleted is deleted as it was looked at, what is aborted belongs to jobs that are over.
+
+Whose something is, is read, never inferred (protocol.md, "Whose upload is it?"):
+
+* an upload: by the UUID in its name, or by its id in a `.pending` or `.pendingset` with our token;
+* a control object: by the token in its metadata.
+
+That a job is over says its record: closed, or absent. **Uploads are listed, then records are read,
+then uploads are listed again**: a job that was set up in between shows its record, and what a job
+completed in between shows no upload any more. The record may lie under any directory above the
+upload, also above the destination; where it cannot be looked for, the upload stays.
+
+An upload of a job that is over can never be published. It is left for an hour all the same, and
+where its age is not known for good: some program may be copying a file of that very name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.neighbours import directory_of
+from magic_committer.commit.ready import from_pending
+from magic_committer.commit.upload_state import (
+    Removal,
+    Removed,
+    UploadName,
+    UploadRemover,
+    upload_state,
+)
+from magic_committer.errors import (
+    FormatError,
+    JobTooYoung,
+    MagicError,
+    NotFound,
+    NotSupported,
+    StoreError,
+)
+from magic_committer.hadoop.paths import (
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    Destination,
+    uuid_in_name,
+)
+from magic_committer.maintenance.attribution import Places, each
+from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
+from magic_committer.maintenance.recover import recover_job
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of, words
+from magic_committer.options import Options
+from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.stores.base import ObjectInfo, UploadInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ages in seconds from which things are taken away; see `magic_committer.cleanup`.
+
+    Attributes:
+        finish: decided jobs are finished; else they are only reported.
+    """
+
+    dead: float
+    leftover: float
+    closed: float
+    forget_given: bool
+    finish: bool = True
+
+
+class Cleaning:
+    """One cleanup of one destination."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        dest: Destination,
+        limits: Limits,
+        *,
+        dry_run: bool,
+        options: Options,
+    ) -> None:
+        self._runtime = runtime
+        self._dest = dest
+        self._limits = limits
+        self._dry_run = dry_run
+        self._options = options
+        self._in_flight = options.commit_threads
+        self._recovered: list[Recovery] = []
+        self._unfinished: list[Recovery] = []
+        self._left_ages: dict[str, float] = {}
+        self._over: set[str] = set()
+        self._places = Places(runtime, options.commit_threads)
+        self._remover = UploadRemover(runtime)
+        self._counts = dict.fromkeys(
+            ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
+        )
+        self._did: list[str] = []
+        self._errors: list[str] = []
+
+    def run(self) -> CleanupReport:
+        """Clean up. Errors on one thing do not stop the others.
+
+        Raises:
+            StoreError: the jobs could not be listed.
+        """
+        owned = {(directory_of(u.key), uuid) for u, uuid, _ in self._named_uploads()}
+        for directory in job_directories(self._runtime, self._dest):
+            try:
+                self._job(directory)
+            except MagicError as error:
+                self._errors.append(f"{directory}: {error}")
+        if owned:
+            self._places.look(directory for directory, _ in owned)
+            self._abort_named({one: self._places.is_over(*one) for one in owned})
+            self._errors += self._places.problems
+        counts = self._counts
+        return CleanupReport(
+            dest=self._dest.url,
+            dry_run=self._dry_run,
+            recovered=tuple(self._recovered),
+            jobs_left=counts["jobs_left"],
+            uploads_aborted=counts["uploads_aborted"],
+            uploads_left=counts["uploads_left"],
+            objects_deleted=counts["objects"],
+            records_deleted=counts["records"],
+            did=tuple(self._did),
+            errors=tuple(self._errors),
+            unfinished=tuple(self._unfinished),
+        )
+
+    def _note(self, what: str, line: str) -> None:
+        self._counts[what] += 1
+        if self._counts[what] <= NAMED_MAX:
+            self._did.append(line)
+
+    # Jobs -----------------------------------------------------------------------------------------
+
+    def _job(self, directory: str) -> None:
+        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        if seen is None:
+            self._litter(directory, known_over="")
+        elif seen.record.state is State.CLOSED:
+            self._litter(directory, known_over=seen.record.uuid)
+            self._forget(seen)
+        else:
+            self._recover(directory, seen)
+
+    def _recover(self, directory: str, seen: records.Seen) -> None:
+        running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
+        if not running and self._age(directory) < self._limits.leftover:
+            self._counts["jobs_left"] += 1
+            return
+        only_told = not running and not self._limits.finish
+        try:
+            recovery = recover_job(
+                self._runtime,
+                self._dest,
+                seen.record.id,
+                older_than=self._limits.dead,
+                dry_run=self._dry_run or only_told,
+                options=self._options,
+            )
+        except JobTooYoung:
+            self._counts["jobs_left"] += 1
+            return
+        if only_told:
+            self._counts["jobs_left"] += 1
+            self._unfinished.append(recovery)
+            return
+        self._recovered.append(recovery)
+        if not recovery.dry_run and recovery.state not in (State.CLOSED, State.ABSENT):
+            warnings = recovery.report.warnings if recovery.report is not None else ()
+            why = f": {warnings[0]}" if warnings else ""
+            self._errors.append(f"job {recovery.job_id} is still {recovery.state}{why}")
+        if len(self._recovered) <= NAMED_MAX:
+            self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
+
+    def _age(self, directory: str) -> float:
+        return Listing(self._runtime, directory).to_end().age
+
+    def _forget(self, seen: records.Seen) -> None:
+        """Delete a closed record that is old, if nobody goes by its id any more."""
+        age = age_of(seen.seen_at, seen.last_modified)
+        self._left_ages.setdefault(seen.record.uuid, age)
+        if age < self._limits.closed:
+            return
+        if seen.record.given_id and not self._limits.forget_given:
+            return
+        # The second deletes where the store knows no conditional delete.
+        if (
+            self._dry_run
+            or records.remove(self._runtime, seen)
+            or delete_if_same(self._runtime, seen.key, seen.etag)
+        ):
+            self._note("records", f"job {seen.record.id}: its closed record, {words(age)} old")
+
+    # Litter ---------------------------------------------------------------------------------------
+
+    def _litter(self, directory: str, known_over: str) -> None:
+        """What jobs that are over left in a directory: by token, each old enough by itself.
+
+        Args:
+            known_over: the UUID of the closed record there; "": there is no record.
+        """
+        seen_any = False
+
+        def candidates() -> Iterator[ObjectInfo]:
+            nonlocal seen_any
+            for info in Listing(self._runtime, directory):
+                seen_any = seen_any or info.key != f"{directory}{RECORD}"
+                if info.key != f"{directory}{RECORD}" and self._old(info):
+                    yield info
+
+        taken = 0
+        for info, outcome in each(
+            self._runtime, lambda i: self._take(i, known_over), candidates(), self._in_flight
+        ):
+            if isinstance(outcome, MagicError):
+                self._errors.append(f"{info.key}: {outcome}")
+            elif outcome is not None:
+                taken += 1
+                self._counts["uploads_aborted"] += outcome
+                self._note("objects", f"{info.key}: a job that is over left it")
+        if seen_any and not taken and not known_over:
+            self._counts["jobs_left"] += 1
+
+    def _old(self, info: ObjectInfo) -> bool:
+        return age_of(info.seen_at, info.last_modified) >= self._limits.leftover
+
+    def _take(self, info: ObjectInfo, known_over: str) -> int | None:
+        """Delete one control object of a job that is over, after aborting the uploads that it
+        names: while one of these is left, it stays, for the next cleanup. None: it is not ours, not
+        over, or stays; else the number of uploads."""
+        try:
+            now = self._runtime.store.head(info.key)
+        except NotFound:
+            return None
+        token = (now.metadata or {}).get(JOB_METADATA, "")
+        if not token or (known_over and token != known_over) or not self._old(now):
+            return None
+        if not known_over and not self._is_over_here(info.key, token):
+            return None
+        self._left_ages[token] = max(
+            self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
+        )
+        aborted, left = 0, False
+        if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+            aborted, left = self._abort_pendings(now)
+        if left:
+            self._counts["uploads_aborted"] += aborted
+            return None
+        if not self._dry_run:
+            delete_if_same(self._runtime, now.key, now.etag)
+        return aborted
+
+    def _is_over_here(self, key: str, token: str) -> bool:
+        """Whether the job of an object in a directory without a record is over: the record is
+        looked for once more, after the object was seen, for a given id that was forgotten may be
+        in use again."""
+        if token not in self._over:
+            directory = key[: key.index("/", len(self._dest.jobs_prefix)) + 1]
+            seen = records.read(self._runtime, f"{directory}{RECORD}")
+            if seen is not None and seen.record.uuid == token:
+                return False
+            self._over.add(token)
+        return True
+
+    def _abort_pendings(self, info: ObjectInfo) -> tuple[int, bool]:
+        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
+        have ended: aborting a completed one costs the object on some stores, also one that has
+        replaced its own (docs/stores.md). How many were aborted, and whether one is left."""
+        try:
+            pendings, _ = pendings_of(self._runtime, info)
+        except NotFound:
+            return 0, False
+        except FormatError as error:
+            self._errors.append(f"its uploads are not known: {error}")
+            return 0, False
+        for pending in pendings:
+            if not self._dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+        aborted, left = 0, False
+        for number, pending in enumerate(pendings):
+            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
+            removed = self._remove(upload)
+            aborted += removed.removal is Removal.ABORTED
+            left = left or removed.removal is Removal.LEFT
+        return aborted, left
+
+    def _remove(self, upload: UploadName) -> Removed:
+        """Abort one upload, unless it has ended; what is left is told. A dry run only looks."""
+        if self._dry_run:
+            look = upload_state(self._runtime, upload)
+            if look.error is not None and not look.ended:
+                removed = Removed(Removal.LEFT, look.error.message, look.error)
+            else:
+                removed = Removed(Removal.GONE if look.ended else Removal.ABORTED)
+        else:
+            removed = self._remover.remove(upload)
+        if removed.removal is Removal.LEFT:
+            self._counts["uploads_left"] += 1
+            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
+        return removed
+
+    # Uploads by name ------------------------------------------------------------------------------
+
+    def _named_uploads(self) -> Iterator[tuple[UploadInfo, str, float | None]]:
+        """Open uploads whose names tell a job: with its UUID, and the upload's age where the store
+        gives one."""
+        try:
+            for page in self._runtime.store.list_uploads(self._dest.prefix):
+                for upload in page.uploads:
+                    uuid = uuid_in_name(upload.key)
+                    if uuid is None:
+                        continue
+                    began = upload.initiated
+                    yield upload, uuid, None if began is None else age_of(page.seen_at, began)
+        except NotSupported:
+            self._errors.append("the store cannot list uploads: those that nothing names stay open")
+        except StoreError as error:
+            self._errors.append(f"uploads could not be listed: {error}")
+
+    def _abort_named(self, over: Mapping[tuple[str, str], bool | None]) -> None:
+        """Abort old uploads of jobs that are over, by directory and UUID."""
+
+        def doomed() -> Iterator[UploadInfo]:
+            for upload, uuid, age in self._named_uploads():
+                age = age if age is not None else self._left_ages.get(uuid)
+                is_over = over.get((directory_of(upload.key), uuid), False)
+                if is_over and age is not None and age >= self._limits.leftover:
+                    yield upload
+                elif is_over is not False:
+                    self._counts["uploads_left"] += 1
+
+        def abort(upload: UploadInfo) -> Removed:
+            return self._remove(UploadName(upload.key, upload.upload_id))
+
+        for upload, outcome in each(self._runtime, abort, doomed(), self._in_flight):
+            if isinstance(outcome, MagicError):
+                self._errors.append(f"{upload.key}: {outcome}")
+            elif outcome.removal is Removal.ABORTED:
+                line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
+                self._note("uploads_aborted", line)

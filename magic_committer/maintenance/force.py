@@ -1,0 +1,162 @@
+"""A way out for every record: a job that can be neither finished nor undone is given up.
+
+First the job is aborted or undone as ever. Only what that leaves is given up: uploads that cannot
+be aborted, files that cannot be deleted, a plan that is gone, a record that nobody can read. Each
+is told by name, its control objects are deleted, and its record last. Whoever asks for the job
+afterwards is told "unknown" (I10). Invariants:
+
+* Nothing is touched but what the job's own directory names below the destination, with a token of
+  this job, and uploads whose names carry its UUID where no other record has that UUID.
+* Files of a job that is ``completed`` are never deleted: it may have deleted what they replace
+  (I7). Nor are those of a job whose record cannot be read, for that may be such a job.
+* A live driver loses nothing that it was told to have. A record that can be read says ``aborting``,
+  ``reverting``, ``reverted`` or ``completed`` before anything is given up; one that cannot is first
+  replaced by a *claim*, if it is still the one that was looked at: no swap wins from then on, and
+  every task finds that it is late. The record is deleted only in exchange for a claim, so a store
+  without conditional DELETE is enough.
+* Repeatable, from any crash: the record goes last, and a claim can be given up like any other.
+"""
+
+from __future__ import annotations
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.errors import (
+    AbortIncomplete,
+    CommitIncomplete,
+    FormatError,
+    JobError,
+    JobNotFound,
+    JobNotRunning,
+    NotFound,
+)
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.giving_up import GivenUp, GivingUp
+from magic_committer.maintenance.recover import abort_job, committer_of
+from magic_committer.options import Options
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    RECORD_BYTES_MAX,
+    JobReport,
+    StartedJob,
+    State,
+)
+from magic_committer.stores.base import ObjectInfo
+
+UNREADABLE = "unreadable"
+"""What is said in place of a state of a record that this version cannot read."""
+
+
+def force_abort(
+    runtime: Runtime,
+    dest: Destination,
+    job_id: str,
+    *,
+    older_than: float,
+    dry_run: bool = False,
+    options: Options | None = None,
+) -> GivenUp:
+    """End a job whatever its record says; see `magic_committer.force_abort`. ``older_than`` in
+    seconds."""
+    key = JobPaths(dest, job_id).record
+    try:
+        stored = runtime.store.head(key)  # first: what is read after it is no older
+    except NotFound:
+        raise JobNotFound(
+            f"there is no record of job {job_id!r} under {dest.url}",
+            job_id=job_id,
+            hint="There is nothing to give up. What it left, if anything,"
+            f" magic_committer.cleanup({dest.url!r}) takes",
+        ) from None
+    giving = GivingUp(runtime, dest, job_id, key, dry_run)
+    if stored.size > RECORD_BYTES_MAX:
+        error = FormatError(
+            key, "", f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
+        )
+        return _unreadable(giving, stored, error, older_than)
+    try:
+        seen = records.read(runtime, key)
+    except FormatError as error:
+        return _unreadable(giving, stored, error, older_than)
+    if seen is None:
+        return giving.told(State.ABSENT, State.ABSENT)
+    return _readable(giving, seen, older_than, options)
+
+
+def _readable(
+    giving: GivingUp, seen: records.Seen, older_than: float, options: Options | None
+) -> GivenUp:
+    runtime, dest, found = giving.runtime, giving.dest, seen.record.state
+    why = ""
+    if found is State.CLOSED:
+        return giving.told(found, found, outcome=seen.record.outcome)
+    if found is State.COMPLETED:
+        giving.refuse_young(f"it is {found}: its files are visible", older_than)
+    elif not giving.dry_run:
+        report, why = _undone(runtime, dest, seen, options)
+        if report is not None:
+            return giving.told(found, report.state, outcome=report.outcome, report=report)
+        now = records.read(runtime, seen.key)
+        if now is None or now.record.state is State.CLOSED:
+            state = now.record.state if now else State.ABSENT
+            return giving.told(found, state, outcome=outcome_of(now.record) if now else "")
+        if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
+            raise JobError(
+                f"job {giving.job_id!r} is {now.record.state}, and was {found} when it was looked"
+                f" at: it was not given up{why and f' ({why})'}",
+                job_id=giving.job_id,
+                hint="Look at it, and do it again",
+            )
+        seen = now
+    record = seen.record
+    giving.own(StartedJob.attached(record, dest.url, seen.etag))
+    giving.undo = record.state is State.REVERTING
+    giving.runtime = committer_of(runtime, dest, seen, options).runtime
+    giving.uploads()
+    if not giving.dry_run:
+        giving.control_objects()
+        giving.remove_record(giving.claim(seen.etag))
+    state = record.state if giving.dry_run else State.ABSENT
+    committed = "committed" if record.state is State.COMPLETED else ""
+    return giving.told(found, state, outcome=committed, why=why)
+
+
+def _undone(
+    runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+) -> tuple[JobReport | None, str]:
+    """Abort or undo the job as ever: its report, or what keeps it from being undone.
+
+    Raises:
+        OutcomeUnknown, StoreError: what its record says is not known: nothing is given up.
+    """
+    try:
+        report = abort_job(runtime, dest, seen, revert=True, options=options)
+    except JobNotRunning as error:
+        return None, error.message
+    except (AbortIncomplete, CommitIncomplete, FormatError) as error:
+        return None, str(error.__cause__ or error)
+    if report.state in (State.ABSENT, State.CLOSED):
+        return report, ""
+    return None, "; ".join(report.warnings)
+
+
+def _unreadable(
+    giving: GivingUp, stored: ObjectInfo, error: FormatError, older_than: float
+) -> GivenUp:
+    """A record that this version cannot read: damaged, forged, a newer version's, or a claim."""
+    if not giving.is_claimed():
+        giving.refuse_young(
+            f"its record cannot be read ({error.message}); if a newer version of the library runs"
+            " it, use that",
+            older_than,
+        )
+    giving.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
+    if giving.dry_run:
+        giving.uploads()
+        return giving.told(UNREADABLE, UNREADABLE, why=str(error))
+    claimed = giving.claim(stored.etag)
+    giving.uploads()
+    giving.control_objects()
+    giving.remove_record(claimed)
+    return giving.told(UNREADABLE, State.ABSENT, why=str(error))

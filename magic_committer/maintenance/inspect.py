@@ -1,0 +1,498 @@
+"""Looking at a job's directory: its record, its age, and what is pending in it. Reads only.
+
+Record first, listing second: what the listing shows is not older than the record, so an age is
+never too great for the state that it goes with. Memory does not grow with the job: the directory is
+read as a stream, and of its files only hashes are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import orjson
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.load import (
+    LOADING_SETS_MAX,
+    Owns,
+    StoredSource,
+    each_listed,
+    set_bytes_max,
+)
+from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.plans import load_plan
+from magic_committer.commit.ready import (
+    EXTRA_ABORTED,
+    EXTRA_JOB,
+    ReadyUpload,
+    is_tombstone,
+    upload_name,
+)
+from magic_committer.commit.upload_state import (
+    UploadLook,
+    UploadState,
+    lacks_parts,
+    upload_state,
+)
+from magic_committer.errors import (
+    FormatError,
+    MagicError,
+    NotFound,
+    NotSupported,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.hadoop.formats import Pending, decode_pending, decode_pendingset
+from magic_committer.hadoop.paths import (
+    ALIVE,
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    Destination,
+    JobPaths,
+)
+from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind, age_of, words
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    TASK_METADATA,
+    JobRecord,
+    StartedJob,
+    State,
+)
+from magic_committer.stores.base import ObjectInfo
+
+SIGN_BYTES_MAX = 64 * 1024
+
+
+class Listing:
+    """The objects of a job's directories, as they are listed; their age, once all were."""
+
+    def __init__(self, runtime: Runtime, *directories: str) -> None:
+        self._pages = chain.from_iterable(map(runtime.store.list, directories))
+        self._newest = float("-inf")
+        self._seen_at = 0.0
+        self.objects = 0
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        for page in self._pages:
+            for info in page.objects:
+                self.objects += 1
+                self._newest = max(self._newest, info.last_modified)
+                self._seen_at = max(self._seen_at, info.seen_at)
+                yield info
+
+    def to_end(self) -> Listing:
+        """List the rest."""
+        for _ in self:
+            continue
+        return self
+
+    @property
+    def age(self) -> float:
+        """Seconds, at least, since anything changed."""
+        return age_of(self._seen_at, self._newest) if self.objects else 0.0
+
+
+def job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The directories of all jobs directly under a destination."""
+    for page in runtime.store.list(dest.jobs_prefix, delimiter="/"):
+        yield from page.prefixes
+
+
+def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The same for jobs of Hadoop up to 3.3."""
+    for page in runtime.store.list(dest.older_jobs_prefix, delimiter="/"):
+        yield from page.prefixes
+
+
+def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
+    """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata: with the
+    job's token also where only ``extraData`` has kept it, and with `EXTRA_ABORTED` where it is a
+    tombstone. One GET.
+
+    Raises:
+        FormatError, StoreError.
+    """
+    stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
+    metadata = dict(stored.info.metadata or {})
+    if info.key.endswith(PENDING_SUFFIX):
+        pendings = [decode_pending(stored.body, info.key)]
+        extras = [pendings[0].extra_data]
+    else:
+        pendingset = decode_pendingset(stored.body, info.key)
+        pendings = list(pendingset.commits)
+        extras = [pendingset.extra_data, *(pending.extra_data for pending in pendings)]
+    for extra in extras:
+        if extra and EXTRA_JOB in extra:
+            metadata.setdefault(JOB_METADATA, extra[EXTRA_JOB])
+        if is_tombstone(extra):
+            metadata[EXTRA_ABORTED] = "true"
+    return pendings, metadata
+
+
+# Measuring ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is pending in a directory.
+
+    Attributes:
+        ours: a key that carries a token of this library's; "": none was seen.
+        failure: why something could not be read, so that ``ours`` does not tell.
+    """
+
+    tasks: KeySet = field(default_factory=KeySet)
+    files: int = 0
+    bytes: int = 0
+    ours: str = ""
+    failure: StoreError | None = None
+    problems: int = 0
+    problem: str = ""
+    sign: ObjectInfo | None = None
+
+    def add(self, info: ObjectInfo, pendings: list[Pending], metadata: dict[str, str]) -> None:
+        """Count one control object."""
+        if metadata.get(JOB_METADATA):
+            self.ours = info.key
+        if info.key.endswith(PENDINGSET_SUFFIX) and EXTRA_ABORTED not in metadata:
+            self.tasks.add(metadata.get(TASK_METADATA) or info.key)
+        self.files += len(pendings)
+        self.bytes += sum(pending.length for pending in pendings)
+
+    def could_not_read(
+        self, runtime: Runtime, info: ObjectInfo, error: FormatError | StoreError
+    ) -> None:
+        """Count one whose content is not known."""
+        self.problems += 1
+        self.problem = self.problem or str(error)
+        if isinstance(error, StoreError):
+            self.failure = error
+        elif _carries_token(runtime, info):
+            self.ours = info.key
+
+
+def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
+    """Count what the tasks left: all of one job, or of whomever if there is no record."""
+    measured = Measured()
+
+    def worth_reading() -> Iterator[ObjectInfo]:
+        for info in listing:
+            if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                yield info
+            elif info.key.endswith(f"/{ALIVE}"):
+                measured.sign = info
+
+    def read(info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
+        return pendings_of(runtime, info)
+
+    with closing(each_listed(runtime, read, worth_reading())) as outcomes:
+        for outcome in outcomes:
+            try:
+                pendings, metadata = outcome.unwrap()
+            except NotFound:
+                continue
+            except (FormatError, StoreError) as error:
+                measured.could_not_read(runtime, outcome.item, error)
+                continue
+            if owns is None or owns(metadata):
+                measured.add(outcome.item, pendings, metadata)
+    return measured
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the plan of a ``committing`` job is executed.
+
+    Attributes:
+        missing: uploads that are gone, or have lost their parts, and did not become the object at
+            their key.
+        unknown: uploads of which nobody can tell now, ``why``: never counted as missing.
+    """
+
+    files: int = 0
+    visible: int = 0
+    missing: int = 0
+    missing_keys: list[str] = field(default_factory=list)
+    unknown: int = 0
+    why: str = ""
+
+
+def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Progress:
+    """Look for each upload of the plan: open, visible, or neither.
+
+    A listing of the uploads under the destination; `upload_state` for each that it does not show:
+    the listing is a hint only.
+
+    Raises:
+        StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on;
+            or the store does not answer.
+    """
+    assert seen.record.plan is not None
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    plan = load_plan(runtime, job, seen.record.plan)
+    source = StoredSource(runtime, job, plan, missing_is_fine=False)
+    shown = KeySet()  # it grows by what is listed: the number of files is the plan's word only
+    with suppress(NotSupported):
+        for page in runtime.store.list_uploads(dest.prefix):
+            for upload in page.uploads:
+                shown.add(upload_name(upload.key, upload.upload_id))
+
+    def unlisted() -> Iterator[ReadyUpload]:
+        for uploads, _ in source.uploads():
+            yield from (upload for upload in uploads if upload.name not in shown)
+
+    progress = Progress(plan.files)
+    outcomes = runtime.pool.each(
+        lambda upload: upload_state(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            _count(progress, outcome.item, outcome.unwrap())
+    return progress
+
+
+def _count(progress: Progress, upload: ReadyUpload, look: UploadLook) -> None:
+    if isinstance(look.error, Unanswered):
+        raise look.error  # so will the others be
+    progress.visible += look.state is UploadState.VISIBLE
+    if look.error is not None:
+        progress.unknown += 1
+        progress.why = progress.why or f"{upload.key}: {look.error}"
+    elif look.state is UploadState.GONE or lacks_parts(upload, look):
+        progress.missing += 1
+        if len(progress.missing_keys) < NAMED_MAX:
+            progress.missing_keys.append(upload.key)
+
+
+# Inspecting ---------------------------------------------------------------------------------------
+
+
+def inspect_all(runtime: Runtime, dest: Destination, dead_seconds: float) -> Iterator[FoundJob]:
+    """Every job directory under a destination, ours and Hadoop's of either layout."""
+    adopted: set[str] = set()
+    for directory in job_directories(runtime, dest):
+        found = inspect_one(runtime, dest, directory, dead_seconds)
+        if found.adopted:
+            adopted.add(JobPaths(dest, found.id, found.adopted).tree)
+        yield found
+    for directory in older_job_directories(runtime, dest):
+        if directory not in adopted:
+            yield _older(runtime, dest, directory)
+
+
+def inspect_job(
+    runtime: Runtime, dest: Destination, job_id: str, dead_seconds: float
+) -> FoundJob | None:
+    """One job, ours or Hadoop's of either layout; None if there is none of that id.
+
+    Raises:
+        PathError: it is no id.
+    """
+    directory = JobPaths(dest, job_id).directory
+    found = inspect_one(runtime, dest, directory, dead_seconds)
+    if found.objects:
+        return found
+    found = _older(runtime, dest, f"{dest.older_jobs_prefix}{job_id}/")
+    return found if found.objects else None
+
+
+def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
+    job_id = directory[len(dest.older_jobs_prefix) : -1]
+    found = FoundJob(job_id, dest.url, "hadoop", directory=directory[len(dest.prefix) :])
+    try:
+        return _without_record(runtime, found, directory)
+    except MagicError as error:
+        return _unreadable(runtime, found, directory, error)
+
+
+def inspect_one(
+    runtime: Runtime, dest: Destination, directory: str, dead_seconds: float
+) -> FoundJob:
+    """One directory. What cannot be read is told in ``problem``, not raised."""
+    job_id, below = directory[len(dest.jobs_prefix) : -1], directory[len(dest.prefix) :]
+    found = FoundJob(job_id, dest.url, "unreadable", directory=below)
+    try:
+        seen = records.read(runtime, f"{directory}{RECORD}")
+        if seen is None:
+            return _without_record(runtime, found, directory)
+        return _with_record(runtime, dest, found, seen, dead_seconds)
+    except MagicError as error:
+        return _unreadable(runtime, found, directory, error)
+
+
+def _unreadable(runtime: Runtime, found: FoundJob, directory: str, error: MagicError) -> FoundJob:
+    with suppress(StoreError):
+        listing = Listing(runtime, directory).to_end()
+        found = replace(found, age=listing.age, objects=listing.objects)
+    why = "nothing: it cannot be read"
+    return replace(found, kind="unreadable", problem=str(error), would=why)
+
+
+def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
+    listing = Listing(runtime, directory)
+    measured = measure(runtime, listing)
+    ours = measured.ours or with_token(runtime, directory)
+    kind: JobKind = "litter" if ours else "hadoop"
+    would = (
+        "nothing: its job is over; cleanup takes what it left"
+        if ours
+        else "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
+    )
+    return replace(_measured(found, listing, measured), kind=kind, would=would)
+
+
+def with_token(runtime: Runtime, directory: str) -> str:
+    """A key that carries a job's token, "" if there is none. Not looked at again are those whose
+    metadata `measure` has read."""
+
+    def others() -> Iterator[ObjectInfo]:
+        for info in Listing(runtime, directory):
+            if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                yield info
+
+    outcomes = runtime.pool.each(
+        lambda info: _carries_token(runtime, info), others(), in_flight=LOADING_SETS_MAX
+    )
+    with closing(outcomes):  # type: ignore[type-var]
+        for outcome in outcomes:
+            if outcome.unwrap():
+                return outcome.item.key
+    return ""
+
+
+def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
+    try:
+        return JOB_METADATA in (runtime.store.head(info.key).metadata or {})
+    except NotFound:
+        return False
+
+
+def _with_record(
+    runtime: Runtime,
+    dest: Destination,
+    found: FoundJob,
+    seen: records.Seen,
+    dead_seconds: float,
+) -> FoundJob:
+    record = seen.record
+    listing = Listing(runtime, *record.paths(dest).directories)
+    measured = measure(runtime, listing, StartedJob.attached(record, dest.url, "").owns)
+    found = replace(
+        _measured(found, listing, measured),
+        id=record.id,
+        kind="ours",
+        uuid=record.uuid,
+        state=str(record.state),
+        outcome=outcome_of(record),
+        mode=record.terms.mode,
+        accept=record.terms.accept,
+        track=record.terms.track,
+        given_id=record.given_id,
+        started=record.started,
+        directory=record.paths(dest).tree[len(dest.prefix) :],
+        adopted=record.adopted,
+    )
+    if record.decider is not None:
+        who = record.decider
+        found = replace(found, role=who.role, host=who.host, pid=who.pid)
+    elif measured.sign is not None:
+        found = _signed(runtime, found, measured.sign)
+    progress: Progress | None = None
+    try:
+        if record.plan is not None and record.state is not State.CLOSED:
+            found = _planned(runtime, dest, found, record)
+        if record.state is State.COMMITTING:
+            progress = progress_of(runtime, dest, seen)
+            found = replace(
+                found,
+                visible=progress.visible,
+                missing=progress.missing,
+                missing_keys=tuple(progress.missing_keys),
+            )
+            if progress.unknown:
+                found = replace(
+                    found,
+                    problem=f"of {progress.unknown} files nobody can tell now whether they are"
+                    f" visible, e.g. {progress.why}",
+                )
+    except (StoreError, FormatError) as error:
+        if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
+            found = replace(found, problem=str(error))
+    return replace(found, would=would_do(record, found.age, dead_seconds, progress))
+
+
+def _measured(found: FoundJob, listing: Listing, measured: Measured) -> FoundJob:
+    problem = f"{measured.problems} unreadable, e.g. {measured.problem}" if measured.problem else ""
+    return replace(
+        found,
+        age=listing.age,
+        objects=listing.objects,
+        tasks=len(measured.tasks),
+        files=measured.files,
+        bytes=measured.bytes,
+        problem=problem,
+    )
+
+
+def _planned(runtime: Runtime, dest: Destination, found: FoundJob, record: JobRecord) -> FoundJob:
+    assert record.plan is not None
+    plan = load_plan(runtime, StartedJob.attached(record, dest.url, ""), record.plan)
+    return replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
+
+
+def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
+    """Who said last that the job lives; a sign that says nothing is none."""
+    try:
+        told = orjson.loads(runtime.store.get(sign.key, max_bytes=SIGN_BYTES_MAX).body)
+        return replace(found, role=str(told["role"]), host=str(told["host"]), pid=int(told["pid"]))
+    except (StoreError, ValueError, TypeError, KeyError):
+        return found
+
+
+def would_do(
+    record: JobRecord, age: float, dead_seconds: float, progress: Progress | None = None
+) -> str:
+    """What `recover` does with a record, in one sentence. Pure."""
+    match record.state:
+        case State.RUNNING if age < dead_seconds:
+            return (
+                f"nothing yet: it may be alive, it changed {words(age)} ago; after"
+                f" {words(dead_seconds)} abort it"
+            )
+        case State.RUNNING if record.adopted:
+            return "abort it, unless its JVM made files visible: then a person decides"
+        case State.RUNNING:
+            return "abort it: its uploads are aborted, nothing of it becomes visible"
+        case State.COMMITTING:
+            return _would_complete(progress)
+        case State.COMPLETED:
+            return (
+                "finish it: all is visible; delete what it replaces, mark the destination, sweep"
+                " and close the job"
+            )
+        case State.REVERTING:
+            return "undo it: abort its uploads, delete what is visible of it, sweep, close"
+        case State.CLOSED:
+            return f"nothing: it was {record.outcome}"
+        case _:
+            return "sweep what it left, and close it"
+
+
+def _would_complete(progress: Progress | None) -> str:
+    if progress is None:
+        return "complete its files, mark the destination, sweep and close the job"
+    left = progress.files - progress.visible - progress.missing
+    if progress.missing:
+        return (
+            f"complete {left} files of {progress.files}, then stop: {progress.missing} are"
+            " unresolved, their uploads are gone and the objects there are not theirs"
+        )
+    return (
+        f"complete {left} files of {progress.files}, mark the destination, sweep and close the job"
+    )

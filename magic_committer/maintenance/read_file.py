@@ -1,0 +1,153 @@
+"""Reading one file that a committer left, of whatever kind, by the readers that committing uses.
+
+So "valid" means: our own commit, recovery and marker code accept it whole. What kind of file it is
+says its name, else its content: the kind whose fields it has most of. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import orjson
+
+from magic_committer.errors import FormatError
+from magic_committer.hadoop.formats import (
+    PENDING_BYTES_MAX,
+    PENDINGSET_BYTES_MAX,
+    SUCCESS_BYTES_MAX,
+    Pending,
+    PendingSet,
+    SuccessData,
+    decode_pending,
+    decode_pendingset,
+    decode_success,
+)
+from magic_committer.hadoop.json import Invalid, refuse_crowded
+from magic_committer.hadoop.paths import ALIVE, PENDING_SUFFIX, PENDINGSET_SUFFIX, RECORD, SUCCESS
+from magic_committer.maintenance.inspect import SIGN_BYTES_MAX
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
+from magic_committer.protocol.strict import Reader, read_document
+
+FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
+SIGN_VERSION = 1
+FIELDS_MIN = 2
+"""A document with fewer of a kind's own fields is not taken for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The content of ``alive.json``: who said last that a job lives."""
+
+    job: str
+    role: str
+    host: str
+    pid: int
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> Sign:
+        """Read ``alive.json``.
+
+        Raises:
+            FormatError: it is none, or of a newer version of the library.
+        """
+        read = Reader(read_document(data, source, SIGN_BYTES_MAX), source)
+        if (version := read.take("version", int)) != SIGN_VERSION:
+            raise FormatError(
+                source, "version", f"is {version}, this library knows {SIGN_VERSION}",
+                hint="Upgrade magic-committer",
+            )  # fmt: skip
+        sign = cls(
+            read.take("job", str), read.take("role", str), read.take("host", str),
+            read.take("pid", int),
+        )  # fmt: skip
+        read.nothing_left()
+        return sign
+
+
+File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign
+
+_DECODE: Mapping[FileKind, Callable[[bytes, str], File]] = {
+    "pending": decode_pending,
+    "pendingset": decode_pendingset,
+    "success": decode_success,
+    "plan": Plan.decode,
+    "record": JobRecord.decode,
+    "alive": Sign.decode,
+}
+BYTES_MAX: Mapping[FileKind, int] = {
+    "pending": PENDING_BYTES_MAX,
+    "pendingset": PENDINGSET_BYTES_MAX,
+    "success": SUCCESS_BYTES_MAX,
+    "plan": PLAN_BYTES_MAX,
+    "record": RECORD_BYTES_MAX,
+    "alive": SIGN_BYTES_MAX,
+}
+UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
+"""Of a file whose kind its content must tell."""
+
+_OWN_FIELDS: Mapping[FileKind, frozenset[str]] = {
+    "pending": frozenset({"uploadId", "destinationKey", "uri", "etags", "bucket", "taskId"}),
+    "pendingset": frozenset({"commits", "jobId", "extraData"}),
+    "success": frozenset(
+        {"committer", "timestamp", "filenames", "success", "metrics", "diagnostics", "hostname"}
+    ),
+    "plan": frozenset({"sets", "deletes", "partitions", "nonce", "uuid", "job_id"}),
+    "record": frozenset({"terms", "state", "nonce", "uuid", "given_id", "started"}),
+    "alive": frozenset({"job", "role", "host", "pid"}),
+}
+
+_TASK_MANIFEST = "TaskManifest/1"
+
+
+def kind_by_name(name: str) -> FileKind | None:
+    """The kind that a file's name, or a key, tells."""
+    last = name.rpartition("/")[2]
+    if last.endswith(PENDINGSET_SUFFIX):
+        return "pendingset"
+    if last.endswith(PENDING_SUFFIX):
+        return "pending"
+    if last.startswith("plan-") and last.endswith(".json"):
+        return "plan"
+    return {SUCCESS: "success", RECORD: "record", ALIVE: "alive"}.get(last)  # type: ignore[return-value]
+
+
+def kind_by_content(data: bytes, source: str) -> FileKind:
+    """The kind whose fields a document has most of.
+
+    Raises:
+        FormatError: it is no JSON object, or none of ours.
+    """
+    document: dict[str, Any] = {}
+    try:
+        refuse_crowded(data)
+        document = orjson.loads(data)
+    except Invalid as error:
+        raise FormatError(source, error.field, error.reason) from None
+    except orjson.JSONDecodeError as error:
+        reason = f"is not JSON: {error}" if data else "has no data (0 bytes)"
+        raise FormatError(source, "", reason) from None
+    if not isinstance(document, dict):
+        raise FormatError(source, "", "is not a JSON object")
+    if str(document.get("type", "")).endswith(_TASK_MANIFEST):
+        raise FormatError(source, "type", "is of Hadoop's manifest committer, which has no uploads")
+    score = {kind: len(own & set(document)) for kind, own in _OWN_FIELDS.items()}
+    best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
+    if score[best] < FIELDS_MIN:
+        raise FormatError(
+            source, "", "has the fields of none of the files that committers write",
+            hint=f"Say what it is: {', '.join(FILE_KINDS)}",
+        )  # fmt: skip
+    return best
+
+
+def decode(kind: FileKind, data: bytes, source: str) -> File:
+    """Read a file of that kind.
+
+    Raises:
+        FormatError: it cannot be trusted; names object, field and reason.
+    """
+    return _DECODE[kind](data, source)

@@ -1,0 +1,211 @@
+"""Recovering one job: what its record decided is finished, what it did not decide is aborted.
+
+Nothing is inferred from what is visible: the record alone says what to do, and every step that
+changes it is a swap. So recovery may run beside the driver, beside another recovery, and again
+after a crash; who is slower obeys. Only for a job that still runs it has to be judged whether its
+driver is dead: by age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.outcome import (
+    accepted,
+    committed_by_marker,
+    outcome_of,
+    way_out_of_unresolved,
+)
+from magic_committer.commit.published import refuse_if_published
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.errors import (
+    AlreadyVisible,
+    CommitIncomplete,
+    DestinationExists,
+    JobNotRunning,
+    JobTooYoung,
+    MagicError,
+    OptionError,
+    OutcomeUnknown,
+)
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.inspect import Listing, Progress, progress_of, would_do
+from magic_committer.maintenance.reports import Recovery, words
+from magic_committer.options import Options
+from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
+from magic_committer.upload import BlockSource
+
+LOOKS_MAX = 4
+"""How often the record is read anew because another process has moved it on: there are no more
+arrows from ``running`` to its end."""
+
+FORWARD = (State.COMMITTING, State.COMPLETED)
+
+
+def recover_job(
+    runtime: Runtime,
+    dest: Destination,
+    job_id: str,
+    *,
+    older_than: float,
+    accept: Collection[str] = (),
+    leave_visible: bool = False,
+    dry_run: bool = False,
+    options: Options | None = None,
+) -> Recovery:
+    """Finish or undo one job; see `magic_committer.recover`. ``older_than`` in seconds."""
+    if isinstance(accept, str):
+        raise OptionError("accept is a list of keys, not one key")
+    key = JobPaths(dest, job_id).record
+    found = ""
+    last: MagicError | None = None
+    for _ in range(LOOKS_MAX):
+        seen = records.read(runtime, key)
+        if seen is None:
+            return _absent(runtime, dest, job_id, found, dry_run)
+        state = seen.record.state
+        found = found or str(state)
+        recovery = Recovery(
+            job_id=job_id,
+            dest=dest.url,
+            found=found,
+            state=str(state),
+            outcome=outcome_of(seen.record),
+            did=would_do(seen.record, 0.0, 0.0),
+            uuid=seen.record.uuid,
+            dry_run=dry_run,
+        )
+        if state is State.CLOSED:
+            return recovery
+        if state is State.RUNNING:
+            _refuse_young(runtime, dest, seen, older_than)
+        if dry_run:
+            return _planned(runtime, dest, seen, recovery, accept, leave_visible)
+        committer = committer_of(runtime, dest, seen, options)
+        try:
+            report = _follow(committer, seen, accept, leave_visible)
+        except (JobNotRunning, OutcomeUnknown) as error:
+            last = error  # somebody else moved it on: look again
+            continue
+        except CommitIncomplete as error:
+            raise _with_the_way_out(error, dest, job_id) from error.__cause__
+        return replace(recovery, state=report.state, outcome=report.outcome, report=report)
+    assert last is not None
+    raise last
+
+
+def abort_job(
+    runtime: Runtime,
+    dest: Destination,
+    seen: records.Seen,
+    *,
+    revert: bool,
+    leave_visible: bool = False,
+    options: Options | None = None,
+) -> JobReport:
+    """Abort or undo one job; see `magic_committer.abort`."""
+    committer = committer_of(runtime, dest, seen, options)
+    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
+
+
+def committer_of(
+    runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+) -> MagicCommitter:
+    """A job as this process takes it over from the store."""
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    # "Nobody else writes here" was said when it was started, for as long as its driver lives.
+    job = replace(job, terms=replace(job.terms, exclusive=False))
+    return MagicCommitter(runtime, job, options or Options(), BlockSource())
+
+
+def _follow(
+    committer: MagicCommitter, seen: records.Seen, accept: Collection[str], leave_visible: bool
+) -> JobReport:
+    if seen.record.state not in FORWARD:
+        return committer.abort_job(leave_visible=leave_visible, role="recovery")
+    try:
+        return committer.commit_job(accept=accept, role="recovery")
+    except DestinationExists as conflict:  # mode `fail`: it was undone instead, and that is its end
+        if isinstance(conflict.report, JobReport):
+            return conflict.report
+        raise
+
+
+def _refuse_young(
+    runtime: Runtime, dest: Destination, seen: records.Seen, older_than: float
+) -> None:
+    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
+    if age >= older_than:
+        return
+    raise JobTooYoung(
+        f"job {seen.record.id!r} is running, and changed {words(age)} ago: it may be alive, for"
+        f" less than {words(older_than)} have passed",
+        job_id=seen.record.id,
+        age=age,
+        limit=older_than,
+        hint="Wait; or, if you know that its driver is dead,"
+        f" magic_committer.abort({dest.url!r}, {seen.record.id!r})",
+    )
+
+
+def _planned(
+    runtime: Runtime,
+    dest: Destination,
+    seen: records.Seen,
+    recovery: Recovery,
+    accept: Collection[str],
+    leave_visible: bool,
+) -> Recovery:
+    """What would be done, in more detail: reads only."""
+    if seen.record.state is State.RUNNING and seen.record.adopted:
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        try:
+            in_flight = Options().commit_threads
+            stays = refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
+        except AlreadyVisible as error:
+            return replace(recovery, did=f"nothing: {error.message}")
+        return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
+    if seen.record.state is not State.COMMITTING:
+        return recovery
+    progress: Progress = progress_of(runtime, dest, seen)
+    unresolved = tuple(key for key in progress.missing_keys if key not in accept)
+    progress.missing -= len(progress.missing_keys) - len(unresolved)
+    did = would_do(seen.record, 0.0, 0.0, progress)
+    return replace(recovery, did=did, unresolved=unresolved)
+
+
+def _absent(
+    runtime: Runtime, dest: Destination, job_id: str, found: str, dry_run: bool
+) -> Recovery:
+    """No record: "unknown", unless the marker tells (I10). A drawn id is the job's UUID."""
+    job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
+    committed = committed_by_marker(runtime, job)
+    return Recovery(
+        job_id=job_id,
+        dest=dest.url,
+        found=found or str(State.ABSENT),
+        state=str(State.ABSENT),
+        outcome="committed" if committed else "",
+        did="nothing: it has committed and is finished"
+        if committed
+        else "nothing: there is no record of it; it may have ended, either way, or never been",
+        dry_run=dry_run,
+    )
+
+
+def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -> CommitIncomplete:
+    """The same error, with the calls that an operator has."""
+    call = f"magic_committer.recover({dest.url!r}, {job_id!r}"
+    if not error.outstanding:
+        error.hint = f"Recover it again later: {call})"
+    if error.unresolved:
+        error.hint = way_out_of_unresolved(
+            error,
+            again=f"{call})",
+            accept=f"{call}, accept={accepted(error.unresolved)})",
+            undo=f"magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)",
+        )
+    return error

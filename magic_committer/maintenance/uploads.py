@@ -1,0 +1,496 @@
+"""The open uploads under a path: whose each is, how old, how large, what it costs. Reads only.
+
+Each upload is of exactly one class:
+
+* ``live``: of a job of ours that is not over and of which something changed lately.
+* ``over``: of a job of ours that cannot publish it any more, by its record (closed, aborting,
+  reverted); or of which nothing has changed for so long that it is dead.
+* ``orphan``: it carries the UUID of a job of ours, and there is no record of it at or above it.
+* ``hadoop``: a `.pending` or `.pendingset` of Hadoop's committer names it.
+* ``foreign``: nothing tells whose it is. Near a job that may be alive it may be that job's, with a
+  name that its user chose: then it is flagged.
+* ``unknown``: the record that would tell cannot be read; or the upload began while the records were
+  being read.
+
+Ownership is read and never inferred, in the order that `attribution` gives: in doubt, what protects
+the upload most holds. Ages are the store's and decide nothing but limits: some stores tell the time
+of the last part, or none, or 2010 (docs/stores.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, get_args
+
+from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit import records
+from magic_committer.commit.neighbours import directory_of
+from magic_committer.commit.ready import upload_name
+from magic_committer.commit.upload_state import UploadName, upload_state
+from magic_committer.hadoop.elements import MAGIC
+from magic_committer.hadoop.paths import RECORD, Destination, parse_url, uuid_in_name
+from magic_committer.maintenance.attribution import Index, Named, Places
+from magic_committer.maintenance.prices import US_EAST_1, Prices
+from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, age_of, words
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import State
+from magic_committer.stores.base import UploadInfo
+
+OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
+CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
+"""From the most protected on: of two things that are told of an upload the first one holds."""
+
+FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
+"""Of a dead job: its uploads are completed, or undone with their objects. `recover` does that."""
+
+ABORTED = frozenset({State.ABORTING, State.REVERTED})
+"""Nothing of such a job becomes visible any more, however young it is: only its sweep is left."""
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The keys that are looked at: all that start with ``prefix``."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str, *, raw: bool = False) -> Scope:
+        """Read a URL. It is a directory, ``dataset1`` never means ``dataset10``, unless ``raw``.
+
+        Raises:
+            PathError: it is no S3 URL; or, unless ``raw``, no directory that data can lie in.
+        """
+        if raw:
+            location = parse_url(url)
+            return cls(location.bucket, location.key)
+        dest = Destination.parse(url)
+        return cls(dest.bucket, dest.prefix)
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def shows_more_than_keys(self, listed: Iterable[UploadInfo]) -> bool:
+        """Whether a listing of this scope proves that the store lists uploads by a part of their
+        keys. Without any prefix MinIO shows what its process remembers: that proves nothing."""
+        return bool(self.prefix) and any(one.key != self.prefix for one in listed)
+
+    def relative(self, key: str) -> str:
+        """A key without what stands before the scope's last "/"."""
+        return key[len(directory_of(self.prefix)) :]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundUpload:
+    """One open upload. What is not known is None, or "".
+
+    Attributes:
+        owner_class: see the module's head.
+        job, uuid, job_state: of the job that it belongs to; the state is its record's, ``absent``
+            without one. ``dest``: prefix of that job's destination.
+        initiated: as the store tells it, seconds since the epoch. age: seconds since then, at
+            least, by the store's clock.
+        named_age: age of what names it (a control object, or its job's closed record): a limit goes
+            by it where the store tells no age.
+        job_age: of Hadoop's uploads, seconds since anything changed in their job's directory.
+        parts, bytes: what is stored of it; None: not asked, or the store would not say.
+        dollars_per_month: what that costs; None: not known.
+        near: a job that may be alive has its record, or an unreadable one, at or above it; ``note``
+            says which.
+        would: what `uploads abort` does with it by default, in one sentence.
+        token, multipart_etag: by which the object is recognised that it became.
+    """
+
+    key: str
+    upload_id: str
+    owner_class: OwnerClass
+    job: str = ""
+    job_state: str = ""
+    uuid: str = ""
+    dest: str = ""
+    initiated: float | None = None
+    age: float | None = None
+    named_age: float | None = None
+    job_age: float | None = None
+    parts: int | None = None
+    bytes: int | None = None
+    storage_class: str = ""
+    initiator: str = ""
+    owner: str = ""
+    dollars_per_month: float | None = None
+    near: bool = False
+    note: str = ""
+    would: str = ""
+    token: str = ""
+    multipart_etag: str = ""
+
+    @property
+    def limit_age(self) -> float | None:
+        """The age that limits go by: never more than the true one."""
+        age = self.age if self.age is not None else self.named_age
+        return age if age is None or self.job_age is None else min(age, self.job_age)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, for people and programs."""
+        told = {name: getattr(self, name) for name in FIELDS if name != "class"}
+        return {"class": self.owner_class, **told}
+
+
+FIELDS = (
+    "key", "upload_id", "class", "job", "job_state", "uuid", "initiated", "age", "parts", "bytes",
+    "storage_class", "initiator", "owner", "dollars_per_month", "note", "would",
+)  # fmt: skip
+"""Of `FoundUpload.to_dict`."""
+
+
+# What may be done ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the operator lets be aborted.
+
+    Attributes:
+        older_than: in seconds. 0: whatever its age, also if that is not known.
+        foreign, hadoop: these classes too.
+        near_live_jobs: foreign ones also where a job that may be alive writes.
+    """
+
+    older_than: float = LEFTOVER_SECONDS
+    foreign: bool = False
+    hadoop: bool = False
+    near_live_jobs: bool = False
+
+
+Deed = Literal["abort", "abort the job", "leave"]
+
+
+def deed(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
+    """What is to be done with an upload, and the same in a sentence. Pure."""
+    does, why = _by_class(found, rules)
+    if does == "leave" or rules.older_than == 0:
+        return does, why
+    age = found.limit_age
+    if age is None:
+        return "leave", "leave it: its age is not known"
+    if age < rules.older_than:
+        return "leave", f"leave it until it is {words(rules.older_than)} old"
+    return does, why
+
+
+def _by_class(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
+    match found.owner_class:
+        case "live":
+            return "leave", f"leave it: its job is {found.job_state}"
+        case "unknown":
+            return "leave", "leave it: it cannot be told whose it is"
+        case "over" if found.job_state in FINISHED_BY_RECOVERY:
+            return "leave", f"leave it: its job is {found.job_state}, recover that job"
+        case "over" if found.job_state != State.CLOSED:
+            return "abort the job", "abort its job as a whole, and it with the job"
+        case "hadoop" if not rules.hadoop:
+            return "leave", "leave it: it is Hadoop's"
+        case "foreign" if found.near and not rules.near_live_jobs:
+            return "leave", f"leave it: {found.note}"
+        case "foreign" if not rules.foreign:
+            return "leave", "leave it: nothing tells whose it is"
+    return "abort", "abort it"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which uploads are meant; None: all.
+
+    Attributes:
+        older_than: in seconds; an age that is not known is not older than anything but 0.
+        job: an id or a UUID.
+        key_glob: for the key below the path; ``*`` matches "/" too.
+        initiator: a glob. classes: empty: all.
+    """
+
+    older_than: float | None = None
+    job: str | None = None
+    key_glob: str | None = None
+    initiator: str | None = None
+    classes: frozenset[str] = frozenset()
+
+    def fits(self, found: FoundUpload, scope: Scope) -> bool:
+        """Whether an upload is meant. Pure."""
+        return (
+            (not self.older_than or (found.limit_age or 0.0) >= self.older_than)
+            and (self.job is None or self.job in (found.job, found.uuid))
+            and (self.key_glob is None or fnmatchcase(scope.relative(found.key), self.key_glob))
+            and (self.initiator is None or fnmatchcase(found.initiator, self.initiator))
+            and (not self.classes or found.owner_class in self.classes)
+        )
+
+
+def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
+    """How many uploads fit filters that ask for neither age nor owner: a listing, no more. And
+    whether the listing `Scope.shows_more_than_keys`."""
+    total, more = 0, False
+    for page in runtime.store.list_uploads(scope.prefix):
+        more = more or scope.shows_more_than_keys(page.uploads)
+        for one in page.uploads:
+            found = FoundUpload(one.key, one.upload_id, "unknown", initiator=one.initiator)
+            total += filters.fits(found, scope)
+    return total, more
+
+
+# Looking ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What is known of an upload by its owner."""
+
+    owner_class: OwnerClass
+    job: str = ""
+    state: str = ""
+    uuid: str = ""
+    dest: str = ""
+    named_age: float | None = None
+    job_age: float | None = None
+    near: bool = False
+    note: str = ""
+
+
+class Survey:
+    """The open uploads under a scope. Made, it has listed them and read whose they are; `pages`
+    lists them once more, each time that it is called.
+
+    Args:
+        dead_after: a job of which nothing has changed for so many seconds is dead.
+        in_flight: requests at once.
+
+    Attributes:
+        shows_more_than_keys: the listing proves that the store lists by prefix.
+
+    Raises:
+        NotSupported: the store has no listing of uploads.
+        StoreError: they could not be listed.
+    """
+
+    def __init__(
+        self, runtime: Runtime, scope: Scope, *, dead_after: float = DEAD_SECONDS, in_flight: int
+    ) -> None:
+        self.scope = scope
+        self.runtime = runtime
+        self.dead_after = dead_after
+        self.in_flight = in_flight
+        self._first = KeySet()
+        self.shows_more_than_keys = False
+        directories: set[str] = set()
+        for page in runtime.store.list_uploads(scope.prefix):
+            more = scope.shows_more_than_keys(page.uploads)
+            self.shows_more_than_keys = self.shows_more_than_keys or more
+            for upload in page.uploads:
+                self._first.add(upload_name(upload.key, upload.upload_id))
+                directories.add(directory_of(upload.key))
+            runtime.progress(Progress("list", self.listed, None, "uploads"))
+        self._places = Places(runtime, in_flight)
+        self._places.look(directories)
+        self._index = Index(runtime, self._places, self._first)
+        self._by_job: dict[tuple[str, str], _Verdict] = {}
+        self._by_place: dict[str, _Verdict] = {}
+
+    @property
+    def listed(self) -> int:
+        """How many uploads the first listing showed."""
+        return len(self._first)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be read, and makes uploads ``unknown`` or ``foreign``."""
+        return (*self._places.problems, *self._index.problems)
+
+    def pages(self) -> Iterator[list[FoundUpload]]:
+        """The uploads as they are now, in the store's order, without their sizes."""
+        for page in self.runtime.store.list_uploads(self.scope.prefix):
+            yield [self._found(upload, page.seen_at) for upload in page.uploads]
+
+    def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
+        named = self._index.get(upload.key, upload.upload_id)
+        verdict = self._judge(upload, named)
+        ages = [one.age for one in named]
+        if verdict.named_age is not None:
+            ages.append(verdict.named_age)
+        began = upload.initiated
+        found = FoundUpload(
+            key=upload.key,
+            upload_id=upload.upload_id,
+            owner_class=verdict.owner_class,
+            job=verdict.job,
+            job_state=verdict.state,
+            uuid=verdict.uuid,
+            dest=verdict.dest,
+            initiated=began,
+            age=None if began is None else age_of(seen_at, began),
+            named_age=max(ages, default=None),
+            job_age=verdict.job_age,
+            storage_class=upload.storage_class,
+            initiator=upload.initiator,
+            owner=upload.owner,
+            near=verdict.near,
+            note=verdict.note,
+            token=named[0].token if named else "",
+            multipart_etag=named[0].multipart_etag if named else "",
+        )
+        return replace(found, would=deed(found, Rules())[1])
+
+    # Judging ------------------------------------------------------------------------------------
+
+    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Verdict:
+        directory = directory_of(upload.key)
+        told = {one.uuid: one.job for one in named if one.uuid}
+        in_name = uuid_in_name(upload.key)
+        if in_name:
+            told.setdefault(in_name, "")
+        verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]
+        verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
+        if not verdicts:
+            verdicts.append(self._of_nobody(directory))
+        verdict = min(
+            verdicts,
+            key=lambda v: (
+                _rank(v),
+                v.state not in FINISHED_BY_RECOVERY,
+                v.state == State.CLOSED,
+            ),
+        )
+        judged = upload_name(upload.key, upload.upload_id) in self._first
+        if judged or verdict.owner_class == "live":
+            return verdict
+        return replace(
+            verdict, owner_class="unknown", note="it began while the records were being read"
+        )
+
+    def _of_job(self, directory: str, uuid: str, job: str) -> _Verdict:
+        """Of a job of ours, by its UUID."""
+        if (directory, uuid) not in self._by_job:
+            self._by_job[directory, uuid] = self._look_up(directory, uuid)
+        verdict = self._by_job[directory, uuid]
+        return verdict if verdict.job or not job else replace(verdict, job=job)
+
+    def _look_up(self, directory: str, uuid: str) -> _Verdict:
+        seen, certain = self._places.record(directory, uuid)
+        if seen is None and not certain:
+            note = "the record of its job may be where nothing can be read"
+            return _Verdict("unknown", uuid=uuid, note=note)
+        if seen is None:
+            return _Verdict("orphan", state=str(State.ABSENT), uuid=uuid)
+        record = seen.record
+        of_job = _Verdict("over", record.id, str(record.state), uuid, _dest_of(seen))
+        if record.state is State.CLOSED:
+            age = age_of(seen.seen_at, seen.last_modified)
+            return replace(of_job, named_age=age, note=f"its job was {record.outcome}")
+        if record.state in ABORTED:
+            return replace(of_job, note="its job is aborted, and not swept yet")
+        age = self._job_age(seen)
+        if age < self.dead_after:
+            return replace(of_job, owner_class="live", note=f"its job changed {words(age)} ago")
+        return replace(of_job, note=f"its job is dead: it changed {words(age)} ago")
+
+    def _of_hadoop(self, named: Named) -> _Verdict:
+        """Named by a control object without a token."""
+        dest = directory_of(named.directory[:-1])
+        place = self._places.around(dest)[-1]
+        if named.directory in place.unread:
+            return _Verdict("unknown", named.job, note="the record of its job cannot be read")
+        seen = _record_in(place.records.values(), named.directory)
+        if seen is not None and seen.record.state is not State.CLOSED:
+            verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
+            if verdict.owner_class == "live":
+                return verdict
+        age = self._index.age(named.directory)
+        return _Verdict("hadoop", named.job, dest=dest, job_age=age)
+
+    def _of_nobody(self, directory: str) -> _Verdict:
+        """Named by nothing: foreign, and near a job or not."""
+        if directory not in self._by_place:
+            self._by_place[directory] = min(
+                self._neighbours(directory),
+                key=lambda v: (not v.near, not v.note),
+                default=_Verdict("foreign"),
+            )
+        return self._by_place[directory]
+
+    def _neighbours(self, directory: str) -> Iterator[_Verdict]:
+        for place in self._places.around(directory):
+            for problem in place.problems:
+                yield _Verdict("foreign", near=True, note=f"it may be of a job: {problem}")
+            by_key = {seen.key: seen for seen in place.records.values()}
+            for below in place.directories:
+                seen = by_key.get(f"{below}{RECORD}")
+                over = seen is not None and seen.record.state is State.CLOSED
+                whole = self._index.is_whole(below) and below not in place.unread
+                if over or (seen is None and whole and self._index.is_litter(below)):
+                    continue
+                age = self._index.age(below) if seen is None else self._job_age(seen)
+                what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
+                read = "" if whole else ", not all of which can be read"
+                note = f"it may be of {what}, which changed {words(age)} ago{read}"
+                yield _Verdict("foreign", near=age < self.dead_after or not whole, note=note)
+
+    def _job_age(self, seen: records.Seen) -> float:
+        dest = Destination(self.scope.bucket, _dest_of(seen))
+        paths = seen.record.paths(dest)
+        ages = [self._index.age(paths.directory)]
+        if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
+            ages.append(self._index.age(f"{dest.prefix}{MAGIC}/"))
+        return min(ages)
+
+
+def _rank(verdict: _Verdict) -> int:
+    """How strongly a verdict protects, the strongest first."""
+    if verdict.owner_class == "hadoop":
+        return 2
+    finished = verdict.state in FINISHED_BY_RECOVERY
+    return {"live": 0, "unknown": 1, "over": 1 if finished else 3, "orphan": 4}.get(
+        verdict.owner_class, 5
+    )
+
+
+def _dest_of(seen: records.Seen) -> str:
+    """The prefix of the destination that a record lies under."""
+    return directory_of(seen.key.removesuffix(f"/{RECORD}"))
+
+
+def _record_in(found: Iterable[records.Seen], directory: str) -> records.Seen | None:
+    return next((seen for seen in found if seen.key == f"{directory}{RECORD}"), None)
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def sized(
+    runtime: Runtime, page: list[FoundUpload], in_flight: int, prices: Prices = US_EAST_1
+) -> list[FoundUpload]:
+    """The same uploads with their parts, bytes and cost: a ListParts each. Those that have ended
+    meanwhile are left out; of those that the store would not tell, the note says why."""
+
+    def measure(number: int) -> FoundUpload | None:
+        found = page[number]
+        look = upload_state(runtime, UploadName(found.key, found.upload_id))
+        if look.ended:
+            return None
+        if look.error is not None:
+            why = f"its size is not known: {look.error.code or type(look.error).__name__}"
+            return replace(found, note=f"{found.note}; {why}" if found.note else why)
+        size = sum(part.size for part in look.parts)
+        cost = prices.month(size, found.storage_class)
+        return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
+
+    measured: dict[int, FoundUpload | None] = {}
+    outcomes: Any = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)
+    with closing(outcomes):
+        for outcome in outcomes:
+            measured[outcome.item] = outcome.unwrap()
+    return [found for number in range(len(page)) if (found := measured[number]) is not None]

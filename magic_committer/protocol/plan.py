@@ -1,0 +1,290 @@
+"""The plan: what one driver wants decided. One immutable object a try, ``plan-<nonce>.json``.
+
+The record that decides names the plan and its ETag, so two drivers with two plans can never be
+mixed (counterexamples.md, #3): whoever executes, executes the plan that the record names, and a
+plan with another ETag is not it.
+
+The plan names the accepted pendingsets, not their uploads: a job of ten million files has a plan of
+some thousand lines.
+
+A stored plan stays as it is stored, in bytes (`rows`): it takes its own size and 4 bytes a row of
+memory, whatever is in it, and has limits (``PLAN_*_MAX``). A job whose plan would be beyond them is
+refused before it is decided.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, NoReturn
+
+import orjson
+
+from magic_committer.errors import FormatError, OptionError, PathError
+from magic_committer.hadoop.json import INT64_MAX
+from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination, is_hidden
+from magic_committer.options import BY_PARTITION, REPLACING
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.record import ObjectRef, StartedJob
+from magic_committer.protocol.rows import (
+    NUMBER,
+    ROW_BYTES_MAX,
+    SPACE,
+    TEXT,
+    find_rows,
+    row_of,
+    spaced,
+    write_rows,
+)
+from magic_committer.protocol.strict import Reader
+
+PLAN_VERSION = 2
+PLAN_VERSIONS = (1, PLAN_VERSION)
+"""Versions that are read. The first names replaced objects without their Last-Modified."""
+PLAN_BYTES_MAX = 256 * 1024**2
+"""A plan of 100,000 tasks that replaces 1,000,000 files has some 170 MB."""
+PLAN_SETS_MAX = 250_000
+"""Accepted tasks. Whoever executes a plan holds their names: some 600 bytes each."""
+PLAN_DELETES_MAX = 2_000_000
+"""Files that one job replaces."""
+PLAN_PARTITIONS_MAX = 250_000
+"""Partitions that one job writes, in the modes by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSet:
+    """One accepted `.pendingset`: its key below `JobPaths.tree` and its exact version."""
+
+    name: str
+    etag: str
+    task: str
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to become visible, and by whom it was planned (``nonce``).
+
+    Attributes:
+        deletes: objects that the job replaces, each as it was when planned: ETag and Last-Modified.
+        partitions: in the modes by partition: what the job writes, e.g. ``("dt=1/",)``.
+        marker: in mode ``replace``: the old `_SUCCESS`, deleted before anything is visible.
+    """
+
+    job_id: str
+    uuid: str
+    nonce: str
+    files: int
+    data_bytes: int
+    sets: Sequence[PlannedSet]
+    deletes: Sequence[ObjectRef] = ()
+    partitions: tuple[str, ...] = ()
+    marker: ObjectRef | None = None
+
+    def encode(self) -> bytes:
+        """The bytes of the plan's object: compact JSON.
+
+        Raises:
+            OptionError: no reader would take it: too many tasks, files or partitions, or too many
+                bytes. The job is not decided: nothing of it is visible.
+        """
+        self._refuse_too_many()
+        head = {
+            "version": PLAN_VERSION,
+            "job_id": self.job_id,
+            "uuid": self.uuid,
+            "nonce": self.nonce,
+            "files": self.files,
+            "bytes": self.data_bytes,
+        }
+        file = BytesIO()
+        file.write(orjson.dumps(head)[:-1])
+        longest = 0
+        lists: tuple[tuple[bytes, Iterable[Any]], ...] = (
+            (b"sets", ([s.name, s.etag, s.task, s.attempt] for s in self.sets)),
+            (b"deletes", map(_row, self.deletes)),
+            (b"partitions", self.partitions),
+        )
+        for name, rows in lists:
+            file.write(b',"%b":' % name)
+            longest = max(longest, write_rows(file, rows))
+        file.write(b',"marker":%b}' % orjson.dumps(_row(self.marker) if self.marker else None))
+        if longest > ROW_BYTES_MAX:
+            raise self._too_large("a row", longest, ROW_BYTES_MAX, "bytes")
+        if file.tell() > PLAN_BYTES_MAX:
+            raise self._too_large("it", file.tell(), PLAN_BYTES_MAX, "bytes")
+        return file.getvalue()
+
+    def _refuse_too_many(self) -> None:
+        for rows, most, what in (
+            (self.sets, PLAN_SETS_MAX, "tasks"),
+            (self.deletes, PLAN_DELETES_MAX, "files to be replaced"),
+            (self.partitions, PLAN_PARTITIONS_MAX, "partitions"),
+        ):
+            if len(rows) > most:
+                raise self._too_large("it", len(rows), most, what)
+
+    def _too_large(self, who: str, number: int, most: int, what: str) -> OptionError:
+        return OptionError(
+            f"job {self.job_id!r}: its plan is too large: {who} has {number} {what}, at most {most}"
+            " are read by those who execute it",
+            hint="Nothing was decided, and nothing is visible: abort the job, and write what it"
+            " wrote as several jobs: fewer tasks or partitions each; instead of mode 'replace' of a"
+            " destination with so many files, 'replace_partitions' of a part of it at a time",
+        )
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> Plan:
+        """Read a plan. Its sets and deletes stay in ``data``, and are read when they are used.
+
+        Raises:
+            FormatError: it is not one, not as this library writes it, of a newer version, or beyond
+                a limit.
+        """
+        if len(data) > PLAN_BYTES_MAX:
+            raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
+        read = Reader(_scan(data, source), source)
+        read.take("version", int)
+        marker = read.take("marker", (list, type(None)))
+        plan = cls(
+            job_id=read.take("job_id", str),
+            uuid=read.take("uuid", str),
+            nonce=read.take("nonce", str),
+            files=read.take("files", int),
+            data_bytes=read.take("bytes", int),
+            sets=read.take("sets", Sequence),
+            deletes=read.take("deletes", Sequence),
+            partitions=tuple(read.take("partitions", Sequence)),
+            marker=None if marker is None else _ref(marker),
+        )
+        read.nothing_left()
+        for field, number in (("files", plan.files), ("bytes", plan.data_bytes)):
+            if not 0 <= number <= INT64_MAX:
+                raise FormatError(source, field, f"is {number}, not between 0 and {INT64_MAX}")
+        return plan
+
+
+def _row(ref: ObjectRef) -> list[str | float]:
+    return [ref.key, ref.etag, ref.modified]
+
+
+def _ref(row: list[Any]) -> ObjectRef:
+    # The first version did not write when it was modified.
+    return ObjectRef(row[0], row[1], float(row[2]) if len(row) == 3 else 0.0)
+
+
+def _planned(row: list[str]) -> PlannedSet:
+    return PlannedSet(*row)
+
+
+def _text(row: str) -> str:
+    return row
+
+
+_REF = row_of(TEXT, TEXT, last=NUMBER)
+_REF_WORDS = "a row of 2 texts and a number"
+_LISTS: dict[str, tuple[re.Pattern[bytes], str, int, Any]] = {
+    "sets": (row_of(TEXT, TEXT, TEXT, TEXT), "a row of 4 texts", PLAN_SETS_MAX, _planned),
+    "deletes": (_REF, _REF_WORDS, PLAN_DELETES_MAX, _ref),
+    "partitions": (re.compile(TEXT), "a text", PLAN_PARTITIONS_MAX, _text),
+}
+"""Each list of a plan: the pattern of its rows, the same in words, how many are read, and what is
+made of each."""
+_OPEN = re.compile(spaced(rb"\{"))
+_NAME = re.compile(spaced(b"(%b)" % TEXT) + b":" + SPACE)
+_VALUE = re.compile(b"|".join((_REF.pattern, TEXT, NUMBER, b"null")))
+_NEXT = re.compile(spaced(b"[,}]"))
+
+
+def _scan(data: bytes, source: str) -> dict[str, Any]:
+    """The fields of a plan. Its lists are found, not parsed; everything else is short."""
+    fields: dict[str, Any] = {}
+    token = _OPEN.match(data)
+    while token is not None and token[0].strip() != b"}":
+        found = _NAME.match(data, token.end())
+        if found is None or found.end() - token.end() > ROW_BYTES_MAX:
+            raise FormatError(source, "", f"is no plan: no field begins at byte {token.end()}")
+        name, at = _loads(found[1], "", source), found.end()
+        if name in fields:
+            raise FormatError(source, name, "appears twice")
+        if name in _LISTS:
+            row, what, most, make = _LISTS[name]
+            fields[name], at = find_rows(data, at, row, what, name, source, most, make)
+        else:
+            found = _VALUE.match(data, at)
+            if found is None or found.end() - at > ROW_BYTES_MAX:
+                raise FormatError(source, name, "is not a value that a plan has")
+            fields[name], at = _loads(found[0], name, source), found.end()
+        if name == "version":
+            _check_version(fields[name], source)
+        token = _NEXT.match(data, at)
+    if token is None or token.end() != len(data):
+        raise FormatError(source, "", "is no plan: it is cut, or something follows it")
+    return fields
+
+
+def _loads(data: bytes, field: str, source: str) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(source, field, f"is not JSON: {error}") from None
+
+
+def _check_version(version: Any, source: str) -> None:
+    if version not in PLAN_VERSIONS:
+        raise FormatError(
+            source, "version", f"is {version}, this library knows {PLAN_VERSION}",
+            hint="Upgrade magic-committer",
+        )  # fmt: skip
+
+
+def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
+    """Hold a stored plan against its job and destination. Pure.
+
+    Whoever executes a plan may have more rights than whoever wrote it: an operator's `cleanup`
+    reads what anybody may have left below one destination, and must not act elsewhere
+    (docs/security.md). A plan of a driver of this library passes by how it was made.
+
+    Raises:
+        FormatError: it names another job, an object that is not below the destination or not data,
+            or a pendingset that is not the job's, or one twice.
+    """
+
+    def refuse(field: str, reason: str) -> NoReturn:
+        raise FormatError(source, field, reason, hint="Nothing of it is done: look who wrote it")
+
+    dest, paths, mode = Destination.parse(job.dest), job.paths, job.terms.mode
+    for field, told, true in (("job_id", plan.job_id, job.id), ("uuid", plan.uuid, job.uuid)):
+        if told != true:
+            refuse(field, f"is {told!r}, the job's is {true!r}")
+    names = KeySet(len(plan.sets))
+    for number, planned in enumerate(plan.sets):
+        if not names.add(planned.name):
+            refuse(f"sets[{number}]", f"{planned.name!r} is named twice")
+        if not _is_set_of(f"{paths.tree}{planned.name}", planned.attempt, job):
+            refuse(f"sets[{number}]", f"{planned.name!r} is no pendingset of the job")
+    if plan.deletes and mode not in REPLACING:
+        refuse("deletes", f"a job of mode {mode!r} replaces nothing")
+    partitions = frozenset(plan.partitions)
+    for number, ref in enumerate(plan.deletes):
+        if not dest.contains(ref.key) or is_hidden(relative := dest.relative(ref.key)):
+            refuse(f"deletes[{number}]", f"{ref.key!r} is no data below {dest.url}")
+        directory, slash, _ = relative.rpartition("/")
+        if mode in BY_PARTITION and directory + slash not in partitions:
+            refuse(f"deletes[{number}]", f"{ref.key!r} lies in no partition of the job")
+    if plan.marker is not None and (mode, plan.marker.key) != ("replace", dest.success_key):
+        refuse("marker", f"{plan.marker.key!r} is not the _SUCCESS that the job may replace")
+
+
+def _is_set_of(key: str, attempt: str, job: StartedJob) -> bool:
+    try:
+        ours = job.paths.pendingset(attempt)
+    except PathError:
+        ours = ""
+    if not job.adopted:
+        return key == ours
+    home = job.paths.job_attempt  # Hadoop's are named for the task
+    name = key.removeprefix(home)
+    return key.startswith(home) and "/" not in name and name.endswith(PENDINGSET_SUFFIX)

@@ -1,0 +1,390 @@
+"""What a job is: its record, the states the record goes through, and the values that travel.
+
+The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machine::
+
+    (absent) --setup--> running --decide--> committing --done----> completed --finish--> (absent)
+                         |   |                   |                                     or closed
+                         |   |                   \\--revert--> reverting --undone--> reverted
+                         |   \\--decide--> aborting --finish--> (absent) or closed      |
+                         \\--withdraw--> (absent), or aborting for a given id           finish
+                                                                                       v
+                                                                                     closed
+
+Invariants:
+
+* Every arrow is one conditional request: ``setup`` a PUT ``If-None-Match: *``, every other a PUT or
+  DELETE ``If-Match`` the ETag of the state it leaves. So a job is decided at most once, and
+  everyone obeys the stored record, the winner too.
+* Every version of the record holds a fresh nonce. ETags are hashes of bytes: without it a state
+  could come back with an ETag that was seen before; and it is how a writer that lost its reply
+  recognises its own success.
+* A job id is used once. ``setup`` draws a UUID for every job; tokens, unique names and sweeps go by
+  the UUID, the id only names the directory (counterexamples.md, #4).
+* Nothing here holds a secret, a client or a lock: all values are frozen and pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Any, get_args
+
+import orjson
+
+from magic_committer.errors import FormatError, OptionError
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.options import (
+    Accept,
+    ChecksumOption,
+    ConditionalWrites,
+    EtagForm,
+    Mode,
+    Track,
+)
+from magic_committer.protocol.strict import Reader, given_dict, plain, read_document
+from magic_committer.report import Decider as Decider
+from magic_committer.report import JobReport as JobReport
+from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
+
+# Limits and wire names ----------------------------------------------------------------------------
+
+RECORD_VERSION = 1
+RECORD_BYTES_MAX = 64 * 1024
+"""A record is some 700 bytes; more is not one."""
+
+JOB_METADATA = "magic-committer-job"
+"""User metadata of every control object: the job's UUID. It tells our litter from a Hadoop job."""
+TASK_METADATA = "magic-committer-task"
+ATTEMPT_METADATA = "magic-committer-attempt"
+TOKEN_METADATA = "magic-committer-token"
+"""User metadata of every upload, hence of the object that it becomes: see `token`."""
+
+
+def token(uuid: str, attempt: str, file_id: str) -> str:
+    """The unique mark of one file of one attempt. Completing is repeatable because the object that
+    an upload became can be told by it (protocol.md, "Completing an upload is repeatable")."""
+    return f"{uuid}.{attempt}.{file_id}"
+
+
+# States -------------------------------------------------------------------------------------------
+
+
+class State(StrEnum):
+    """The states of a record, and ``ABSENT`` for no record."""
+
+    ABSENT = "absent"
+    RUNNING = "running"
+    COMMITTING = "committing"
+    COMPLETED = "completed"
+    REVERTING = "reverting"
+    REVERTED = "reverted"
+    ABORTING = "aborting"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Mapping[State, Mapping[State, str]] = {
+    State.ABSENT: {State.RUNNING: "setup"},
+    State.RUNNING: {
+        State.COMMITTING: "decide",
+        State.ABORTING: "decide",
+        State.ABSENT: "withdraw",
+    },
+    State.COMMITTING: {State.COMPLETED: "done", State.REVERTING: "revert"},
+    State.COMPLETED: {State.ABSENT: "finish", State.CLOSED: "finish"},
+    State.REVERTING: {State.REVERTED: "undone"},
+    State.REVERTED: {State.CLOSED: "finish"},
+    State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
+    State.CLOSED: {State.ABSENT: "cleanup"},
+}
+"""Every arrow there is: from, to, name."""
+
+HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
+"""States in which an attempt whose pendingset is stored leaves it alone: a driver may have accepted
+it, or a revert needs to read it (counterexamples.md, #17b)."""
+
+OUTCOMES: Mapping[State, str] = {
+    State.COMMITTING: "committed",
+    State.COMPLETED: "committed",
+    State.REVERTING: "reverted",
+    State.REVERTED: "reverted",
+    State.ABORTING: "aborted",
+}
+"""What a decided record says of the job; `JobRecord.outcome` says it for ``closed``."""
+
+ENDS = ("committed", "aborted", "reverted")
+"""What `JobRecord.outcome` may say in ``closed``; in every other state it is ""."""
+
+PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
+"""States whose record names a plan."""
+
+
+# The record ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job was started with: fixed in its record, the same for everyone who attaches."""
+
+    mode: Mode = "append"
+    accept: Accept = "listing"
+    track: Track = "s3"
+    exclusive: bool = False
+    mark_success: bool = True
+    checksum: ChecksumOption = "CRC32"
+    etag_form: EtagForm = "objects"
+    conditional_writes: ConditionalWrites = "on"
+
+    def __post_init__(self) -> None:
+        for name in ("exclusive", "mark_success"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
+
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": get_args(Mode),
+    "accept": get_args(Accept),
+    "track": get_args(Track),
+    "checksum": (*get_args(ChecksumAlgorithm), "off"),
+    "etag_form": get_args(EtagForm),
+    "conditional_writes": get_args(ConditionalWrites),
+}
+"""What a job's terms may say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """One exact version of an object.
+
+    Attributes:
+        etag: "" means that there was none.
+        modified: its Last-Modified, in seconds by the store's clock; 0.0: not known. Objects of
+            identical bytes have one ETag (every empty `_SUCCESS` has the same): the time tells them
+            apart, but for writes of one second.
+    """
+
+    key: str
+    etag: str
+    modified: float = 0.0
+
+    def is_same(self, etag: str, modified: float) -> bool:
+        """Whether an object of that ETag and Last-Modified is this version. Pure."""
+        return same_etag(self.etag, etag) and (
+            not self.modified or same_time(self.modified, modified)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """The content of ``job.json``.
+
+    Attributes:
+        id: names the job's directory. given_id: whether the caller chose it.
+        uuid: 32 hex digits, drawn by ``setup``.
+        nonce: fresh in every version.
+        started: the starter's clock, for people; ages go by the store's clock.
+        decider: who decided, from the decision on.
+        plan: from ``committing`` on; None for an aborted job.
+        marker: the `_SUCCESS` that was there when the job completed; in ``completed`` only.
+        outcome: in ``closed``: ``committed``, ``aborted`` or ``reverted``.
+        adopted: of a Hadoop job that was adopted: where its pendingsets lie (`JobPaths.adopted`).
+    """
+
+    id: str
+    uuid: str
+    state: State
+    nonce: str
+    terms: Terms
+    given_id: bool
+    started: float
+    decider: Decider | None = None
+    plan: ObjectRef | None = None
+    marker: ObjectRef | None = None
+    outcome: str = ""
+    adopted: str = ""
+
+    def paths(self, dest: Destination) -> JobPaths:
+        """The keys of the job's control objects."""
+        return JobPaths(dest, self.id, self.adopted)
+
+    def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
+        """The record after an arrow of `TRANSITIONS`.
+
+        Raises:
+            ValueError: there is no such arrow. Nothing was changed.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"a job does not go from {self.state} to {state}")
+        return replace(self, state=state, nonce=nonce, **changes)
+
+    def encode(self) -> bytes:
+        """The bytes of ``job.json``: compact JSON."""
+        fields = plain(self)
+        if not self.adopted:  # versions before adoption read all other records
+            del fields["adopted"]
+        for ref in (fields["plan"], fields["marker"]):
+            if ref is not None and not ref["modified"]:  # older versions do not know it
+                del ref["modified"]
+        return orjson.dumps({"version": RECORD_VERSION, **fields})
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> JobRecord:
+        """Read ``job.json``.
+
+        Args:
+            source: the object's key, for errors.
+
+        Raises:
+            FormatError: not a record, or one of a newer version of the library.
+        """
+        read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
+        version = read.take("version", int)
+        if version != RECORD_VERSION:
+            raise FormatError(
+                source, "version", f"is {version}, this library knows {RECORD_VERSION}",
+                hint="Upgrade magic-committer",
+            )  # fmt: skip
+        record = cls(
+            id=read.take("id", str),
+            uuid=read.take("uuid", str),
+            state=read.choice("state", State),
+            nonce=read.take("nonce", str),
+            terms=_terms(Reader(read.take("terms", dict), source, "terms.")),
+            given_id=read.take("given_id", bool),
+            started=float(read.take("started", (int, float))),
+            decider=read.optional("decider", _decider),
+            plan=read.optional("plan", _object_ref),
+            marker=read.optional("marker", _object_ref),
+            outcome=read.take("outcome", str),
+            adopted=read.take("adopted", str) if "adopted" in read else "",
+        )
+        read.nothing_left()
+        if record.state in PLANNED and record.plan is None:
+            raise FormatError(source, "plan", f"is missing: a job that is {record.state} has one")
+        ends = ENDS if record.state is State.CLOSED else ("",)
+        if record.outcome not in ends:
+            raise FormatError(source, "outcome", f"is {record.outcome!r}, none of {ends}")
+        return record
+
+
+def _terms(read: Reader) -> Terms:
+    terms = Terms(
+        exclusive=read.take("exclusive", bool),
+        mark_success=read.take("mark_success", bool),
+        **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},
+    )
+    read.nothing_left()
+    return terms
+
+
+def _decider(read: Reader) -> Decider:
+    decider = Decider(read.take("role", str), read.take("host", str), read.take("pid", int))
+    read.nothing_left()
+    return decider
+
+
+def _object_ref(read: Reader) -> ObjectRef:
+    key, etag = read.take("key", str), read.take("etag", str)
+    modified = float(read.take("modified", (int, float))) if "modified" in read else 0.0
+    read.nothing_left()
+    return ObjectRef(key, etag, modified)
+
+
+# Values that travel -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartedJob:
+    """A started job as its processes know it: plain data.
+
+    Attributes:
+        dest: the destination's URL, ``s3://bucket/prefix/``.
+        fence_etag: the ETag of the record that ``setup`` wrote: an attempt whose HEAD shows another
+            is late. "" where the job is not running.
+        undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
+            everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
+        adopted: as of `JobRecord`.
+        said_mode: the mode as the caller of `start` wrote it ("overwrite"), for hints in his
+            words; "" where that is not known. Nothing goes by it.
+    """
+
+    id: str
+    uuid: str
+    dest: str
+    terms: Terms
+    given_id: bool
+    fence_etag: str
+    undisturbed: bool
+    adopted: str = ""
+    said_mode: str = ""
+
+    @property
+    def paths(self) -> JobPaths:
+        """The keys of the job's control objects."""
+        return JobPaths(Destination.parse(self.dest), self.id, self.adopted)
+
+    def owns(self, metadata: Mapping[str, str] | None) -> bool:
+        """Whether a control object in the job's directories is the job's, by its metadata. What
+        Hadoop's tasks left has no token; what a zombie of another run leaves has that run's."""
+        uuid = (metadata or {}).get(JOB_METADATA, "")
+        return uuid == self.uuid or (not uuid and bool(self.adopted))
+
+    @classmethod
+    def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
+        """The job as a process knows it that found its record, of this ETag, on the store."""
+        return cls(
+            id=record.id,
+            uuid=record.uuid,
+            dest=dest,
+            terms=record.terms,
+            given_id=record.given_id,
+            fence_etag=etag if record.state is State.RUNNING else "",
+            undisturbed=False,
+            adopted=record.adopted,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """What a committed attempt tells the driver: small, picklable, and JSON by `to_dict`.
+
+    A task without files whose job takes results made no request: its ``key`` is "".
+
+    Attributes:
+        job_uuid: the job that it belongs to.
+        task: the task's id. attempt: the attempt's name.
+        key, etag: the attempt's `.pendingset`.
+        pendingset_bytes: its size.
+        files: how many files the attempt wrote. bytes: how many bytes they have.
+    """
+
+    job_uuid: str
+    task: str
+    attempt: str
+    key: str = ""
+    etag: str = ""
+    pendingset_bytes: int = 0
+    files: int = 0
+    bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, for schedulers that pass those."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
+        """The inverse of `to_dict`.
+
+        Raises:
+            WrongType: ``values`` is no dict; JSON text, say.
+            FormatError: a field is missing, unknown, or of another type.
+        """
+        read = Reader(given_dict(values, "TaskCommit"), "TaskCommit")
+        commit = cls(
+            **{f.name: read.take(f.name, int if f.type == "int" else str) for f in fields(cls)}
+        )
+        read.nothing_left()
+        return commit

@@ -1,0 +1,1 @@
+"""The port that the library asks (`base`), and the stores behind it."""

@@ -1,0 +1,390 @@
+"""An object store in a dict, with S3's real rules: for the library's tests, and for its users'.
+
+It is strict on purpose: what passes here should pass on any store that keeps S3's rules, which are
+in `magic_committer.stores.memory_bucket`. Invariants:
+
+* One lock stands around each request's effect, so requests take effect one at a time, in some
+  order, at once and for everybody (S3 since 2020). Neither I/O nor a hook runs under it.
+* Nothing random and no clock but the two that are handed in: the same calls give the same store.
+* No reference to a caller's buffer is kept. Complete copies no bytes: an object is its parts.
+* What S3 refuses is refused, with S3's code: small parts, wrong order, wrong ETags, checksums and
+  lengths, long keys, large metadata. A refused request changes nothing.
+
+A scheduler, a fault injector or a user's test sets two hooks, `MemoryStore.before` and
+`MemoryStore.after`, and sees every request (`Request`) on its way in and its answer on its way out.
+**Hooks and `Request` are public** (docs/testing.md): what they are called with, and the names of
+the fields, do not change within a major release; fields may be added.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from magic_committer._runtime import SystemClock, new_id
+from magic_committer.errors import InvalidRequest, StoreError
+from magic_committer.stores.base import (
+    DELETE_KEYS_MAX,
+    PAGE_KEYS_MAX,
+    PART_BYTES_MIN,
+    Attributes,
+    Checksum,
+    ChecksumAlgorithm,
+    CreatedUpload,
+    FileSlice,
+    ObjectInfo,
+    ObjectPage,
+    Part,
+    PartBody,
+    StoredObject,
+    UploadInfo,
+    UploadPage,
+    Written,
+)
+from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request on its way to the store, as the hooks see it.
+
+    Attributes:
+        verb: the port's verb (`stores.base.ObjectStore`): ``get``, ``head``, ``put``,
+            ``delete`` (one batch), ``delete_one``, ``list`` (one page), ``create_upload``,
+            ``put_part``, ``list_parts`` (one page), ``complete_upload``, ``abort_upload``,
+            ``list_uploads`` (one page).
+        key: the key, or the prefix of a listing; "" for a batch of deletes.
+        upload_id: of the verbs on one upload; else "".
+        part: its number, of ``put_part``; else 0.
+        if_match: the ETag of ``put`` and ``delete_one`` with that condition, as given; else None.
+        if_none_match: whether ``put`` or ``complete_upload`` must not meet an object.
+        keys: of a batch of deletes; else empty.
+        size: bytes of the body of ``put`` and ``put_part``; else 0.
+        effect: carries the request out, now, and returns its reply or raises its `StoreError`. It
+            calls no hook and counts no request. It may be called at any time, from any thread, more
+            than once, or never: so a hook can delay or repeat a request.
+    """
+
+    verb: str
+    key: str
+    upload_id: str = ""
+    part: int = 0
+    if_match: str | None = None
+    if_none_match: bool = False
+    keys: tuple[str, ...] = ()
+    size: int = 0
+    effect: Callable[[], Any] = field(default=lambda: None, repr=False, compare=False)
+
+
+Before = Callable[[Request], object]
+After = Callable[[Request, Any], Any]
+
+_instances = itertools.count(1)
+
+
+class MemoryStore:
+    """One bucket in memory. Implements `stores.base.ObjectStore`; safe from many threads.
+
+    Args:
+        bucket: its name.
+        page_keys: entries of a listing's page, 1 to 1,000; small ones make tests of paging cheap.
+        forgetful_complete: a second Complete of an upload is `NotFound` (MinIO and others); else it
+            answers as the first did while the object is still that one (AWS).
+        clock: the store's clock, seconds since the epoch. Times in replies are whole seconds, as S3
+            gives them.
+        ids: draws upload ids.
+        part_bytes_min: size that every part but the last must have; small in tests of many parts.
+
+    Attributes:
+        before: called with each `Request` before it takes effect, in the thread that sent it; what
+            it raises reaches the caller, and the request has no effect. What it returns is ignored.
+            None: not called.
+        after: called with each `Request` that was carried out and its reply or `StoreError`; what
+            it raises reaches the caller instead (a lost reply); what it returns, unless None, takes
+            the reply's place, and is raised if it is a `StoreError`. A listing's reply is a pair:
+            the page, and where the next one begins. None: not called.
+        requests: how many requests of each verb were sent, pages and batches one each, those
+            included that ``before`` refused. Effects that a hook calls are not counted.
+    """
+
+    def __init__(
+        self,
+        bucket: str = "bucket",
+        *,
+        page_keys: int = PAGE_KEYS_MAX,
+        forgetful_complete: bool = False,
+        clock: Callable[[], float] | None = None,
+        ids: Callable[[], str] | None = None,
+        part_bytes_min: int = PART_BYTES_MIN,
+    ) -> None:
+        if not 1 <= page_keys <= PAGE_KEYS_MAX:
+            raise ValueError(f"page_keys is between 1 and {PAGE_KEYS_MAX}")
+        self.before: Before | None = None
+        self.after: After | None = None
+        self.requests: Counter[str] = Counter()
+        self._identity = f"memory:{next(_instances)}/{bucket}"
+        self._lock = threading.Lock()
+        self._bucket = Bucket(
+            bucket,
+            page_keys=page_keys,
+            forgetful_complete=forgetful_complete,
+            clock=clock or SystemClock().now,
+            ids=ids or new_id,
+            part_bytes_min=part_bytes_min,
+        )
+
+    def __repr__(self) -> str:
+        held = self._bucket
+        return (
+            f"MemoryStore({held.name!r}, objects={len(held.objects)}, uploads={len(held.uploads)})"
+        )
+
+    @property
+    def bucket(self) -> str:
+        return self._bucket.name
+
+    @property
+    def identity(self) -> str:
+        return self._identity
+
+    # The port ------------------------------------------------------------------------------------
+
+    def get(self, key: str, *, max_bytes: int) -> StoredObject:
+        return self._send(Request("get", key), lambda: self._bucket.get(key, max_bytes))
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._send(Request("head", key), lambda: self._bucket.head(key))
+
+    def put(
+        self,
+        key: str,
+        body: bytes,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        if_none_match: bool = False,
+        if_match: str | None = None,
+    ) -> Written:
+        kept = bytes(body)
+        etag = quoted(md5(kept))
+        attributes = frozen(Attributes(metadata=metadata or {}, content_type=content_type))
+        return self._send(
+            Request("put", key, if_match=if_match, if_none_match=if_none_match, size=len(kept)),
+            lambda: self._bucket.put(
+                key, kept, etag, attributes, if_none_match=if_none_match, if_match=if_match
+            ),
+        )
+
+    def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
+        failed: dict[str, StoreError] = {}
+        source = iter(keys)
+        while batch := tuple(itertools.islice(source, DELETE_KEYS_MAX)):
+            try:
+                failed.update(self._delete_batch(batch))
+            except StoreError as error:  # the batch as a whole: true of each of its keys
+                failed.update(dict.fromkeys(batch, error))
+        return failed
+
+    def _delete_batch(self, batch: tuple[str, ...]) -> Mapping[str, StoreError]:
+        return self._send(Request("delete", "", keys=batch), lambda: self._bucket.delete(batch))
+
+    def delete_one(
+        self, key: str, *, if_match: str | None = None, version_id: str | None = None
+    ) -> None:
+        self._send(
+            Request("delete_one", key, if_match=if_match),
+            lambda: self._bucket.delete_one(key, if_match, version_id),
+        )
+
+    def list(
+        self, prefix: str, *, delimiter: str = "", start_after: str = ""
+    ) -> Iterator[ObjectPage]:
+        bound: str | None = start_after + "\0" if start_after else ""  # the first text after it
+        while bound is not None:
+            page, bound = self._object_page(prefix, delimiter, bound)
+            yield page
+
+    def _object_page(
+        self, prefix: str, delimiter: str, bound: str
+    ) -> tuple[ObjectPage, str | None]:
+        return self._send(
+            Request("list", prefix), lambda: self._bucket.object_page(prefix, delimiter, bound)
+        )
+
+    def create_upload(
+        self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
+    ) -> CreatedUpload:
+        kept = frozen(attributes)
+        return self._send(
+            Request("create_upload", key),
+            lambda: CreatedUpload(self._bucket.open(key, kept, checksum)),
+        )
+
+    def put_part(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        body: PartBody,
+        *,
+        checksum: Checksum | None = None,
+    ) -> Part:
+        kept = self._read(key, body)
+        digest = md5(kept)
+        return self._send(
+            Request("put_part", key, upload_id=upload_id, part=number, size=len(kept)),
+            lambda: self._bucket.put_part(key, upload_id, number, kept, digest, checksum),
+        )
+
+    def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
+        parts: list[Part] = []
+        after: int | None = 0
+        while after is not None:
+            page, after = self._part_page(key, upload_id, after)
+            parts += page
+        return tuple(parts)
+
+    def _part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
+        return self._send(
+            Request("list_parts", key, upload_id=upload_id),
+            lambda: self._bucket.part_page(key, upload_id, after),
+        )
+
+    def complete_upload(
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[Part],
+        *,
+        length: int | None = None,
+        checksum: Checksum | None = None,
+        if_none_match: bool = False,
+    ) -> Written:
+        wanted = tuple(parts)
+        return self._send(
+            Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match),
+            lambda: self._bucket.complete(
+                key,
+                upload_id,
+                wanted,
+                length=length,
+                checksum=checksum,
+                if_none_match=if_none_match,
+            ),
+        )
+
+    def abort_upload(self, key: str, upload_id: str) -> None:
+        self._send(
+            Request("abort_upload", key, upload_id=upload_id),
+            lambda: self._bucket.abort(key, upload_id),
+        )
+
+    def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
+        bound: tuple[str, int] | None = (prefix, 0)
+        while bound is not None:
+            page, bound = self._upload_page(prefix, bound)
+            yield page
+
+    def _upload_page(
+        self, prefix: str, bound: tuple[str, int]
+    ) -> tuple[UploadPage, tuple[str, int] | None]:
+        return self._send(
+            Request("list_uploads", prefix), lambda: self._bucket.upload_page(prefix, bound)
+        )
+
+    # For tests: looks and deeds that are nobody's request: no hook, no count ------------------
+
+    def keys(self, prefix: str = "") -> tuple[str, ...]:
+        """The keys of all objects, in order."""
+        with self._lock:
+            return tuple(sorted(key for key in self._bucket.objects if key.startswith(prefix)))
+
+    def body(self, key: str) -> bytes:
+        """An object's bytes; KeyError if there is none."""
+        with self._lock:
+            return b"".join(self._bucket.objects[key].pieces)
+
+    def attributes(self, key: str) -> Attributes:
+        """What an object was born with; KeyError if there is none."""
+        with self._lock:
+            return self._bucket.objects[key].attributes
+
+    def open_uploads(self, prefix: str = "") -> tuple[UploadInfo, ...]:
+        """All open uploads, by key and then by initiation."""
+        with self._lock:
+            found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]
+            return tuple(upload_info(u) for u in sorted(found, key=lambda u: (u.key, u.number)))
+
+    def put_object(
+        self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
+    ) -> str:
+        """Write an object as another program would; returns its ETag."""
+        kept = bytes(body)
+        attributes = frozen(Attributes(metadata=metadata or {}))
+        with self._lock:
+            return self._bucket.put(key, kept, quoted(md5(kept)), attributes).etag
+
+    def delete_object(self, key: str) -> None:
+        """Delete an object as another program would."""
+        with self._lock:
+            self._bucket.delete_one(key)
+
+    def start_upload(self, key: str, *, initiator: str = "another program") -> str:
+        """Start an upload as another program would; returns its id."""
+        with self._lock:
+            return self._bucket.open(key, Attributes(), initiator=initiator)
+
+    def drop_upload(self, upload_id: str) -> None:
+        """Abort an upload as a lifecycle rule would; KeyError if it is not open."""
+        with self._lock:
+            self._bucket.abort(self._bucket.uploads[upload_id].key, upload_id)
+
+    # The way of a request ------------------------------------------------------------------------
+
+    def _send(self, request: Request, effect: Callable[[], R]) -> R:
+        def locked() -> R:
+            with self._lock:
+                return effect()
+
+        with self._lock:
+            self.requests[request.verb] += 1
+        before, after = self.before, self.after
+        if before is None and after is None:
+            return locked()
+        object.__setattr__(request, "effect", locked)  # it was made for this call; no copy of it
+        if before is not None:
+            before(request)
+        answer: Any
+        try:
+            answer = locked()
+        except StoreError as error:
+            answer = error
+        changed = after(request, answer) if after is not None else None
+        if changed is not None:
+            answer = changed
+        if isinstance(answer, StoreError):
+            raise answer
+        return cast(R, answer)
+
+    def _read(self, key: str, body: PartBody) -> bytes:
+        if not isinstance(body, FileSlice):
+            return bytes(body)
+        with open(body.path, "rb") as file:
+            file.seek(body.offset)
+            data = file.read(body.length)
+        if len(data) != body.length:
+            raise InvalidRequest(
+                f"put_part {self.bucket}/{key}: the file holds {len(data)} of the slice's "
+                f"{body.length} bytes",
+                operation="put_part",
+                bucket=self.bucket,
+                key=key,
+                code="IncompleteBody",
+            )
+        return data

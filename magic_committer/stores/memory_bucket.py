@@ -1,0 +1,490 @@
+"""The state of one bucket in memory, and S3's rules on it: no lock, no hook, no I/O.
+
+`memory.MemoryStore` holds a lock around each call. A method either changes the bucket wholly or
+raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from magic_committer import checksum as checksums
+from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed, StoreError
+from magic_committer.stores.base import (
+    KEY_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    PART_BYTES_MAX,
+    PART_NUMBER_MAX,
+    Attributes,
+    Checksum,
+    ChecksumAlgorithm,
+    ObjectInfo,
+    ObjectPage,
+    Part,
+    StoredObject,
+    UploadInfo,
+    UploadPage,
+    Written,
+    same_etag,
+)
+
+K = TypeVar("K", str, tuple[str, int])
+
+
+@dataclass(slots=True)
+class StoredPart:
+    body: bytes
+    md5: bytes
+    etag: str
+    checksum: Checksum | None
+
+
+@dataclass(slots=True)
+class OpenUpload:
+    key: str
+    upload_id: str
+    number: int  # grows with every upload: the order of initiation
+    initiated: float
+    attributes: Attributes
+    checksum: ChecksumAlgorithm | None
+    initiator: str
+    parts: dict[int, StoredPart] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class StoredBytes:
+    pieces: tuple[bytes, ...]
+    size: int
+    etag: str
+    last_modified: float
+    attributes: Attributes
+    upload_id: str = ""  # what it was made of: a second Complete is told by these two
+    named: tuple[tuple[int, str], ...] = ()
+
+
+class Sorted(Generic[K]):
+    """A sorted set that is cheap to fill and empty: additions and removals wait until somebody
+    looks. Python orders text by code point, which is the binary order of UTF-8 (S3 API)."""
+
+    def __init__(self) -> None:
+        self._order: list[K] = []
+        self._fresh: set[K] = set()
+        self._dead: set[K] = set()
+
+    def add(self, item: K) -> None:
+        if item in self._dead:
+            self._dead.remove(item)
+        else:
+            self._fresh.add(item)
+
+    def remove(self, item: K) -> None:
+        if item in self._fresh:
+            self._fresh.remove(item)
+        else:
+            self._dead.add(item)
+
+    def at_or_after(self, bound: K) -> Iterator[K]:
+        """The items from ``bound`` on. Valid until the next change."""
+        if self._fresh:
+            self._order.extend(sorted(self._fresh))
+            self._order.sort()  # two sorted runs: a merge
+            self._fresh.clear()
+        if len(self._dead) > len(self._order) // 2:
+            self._order = [item for item in self._order if item not in self._dead]
+            self._dead.clear()
+        for index in range(bisect_left(self._order, bound), len(self._order)):
+            if self._order[index] not in self._dead:
+                yield self._order[index]
+
+
+class Bucket:
+    """Objects and open uploads. Arguments as of `magic_committer.stores.memory.MemoryStore`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        page_keys: int,
+        forgetful_complete: bool,
+        clock: Callable[[], float],
+        ids: Callable[[], str],
+        part_bytes_min: int,
+    ) -> None:
+        self.name = name
+        self.page_keys = page_keys
+        self.forgetful_complete = forgetful_complete
+        self.part_bytes_min = part_bytes_min
+        self._clock = clock
+        self._ids = ids
+        self.objects: dict[str, StoredBytes] = {}
+        self.uploads: dict[str, OpenUpload] = {}
+        self._object_order: Sorted[str] = Sorted()
+        self._upload_order: Sorted[tuple[str, int]] = Sorted()
+        self._upload_ids: dict[int, str] = {}
+        self._upload_numbers = itertools.count(1)
+
+    # Objects -------------------------------------------------------------------------------------
+
+    def get(self, key: str, max_bytes: int) -> StoredObject:
+        found = self._find("get", key)
+        if found.size > max_bytes:
+            message = f"has {found.size} bytes, more than the {max_bytes} that were asked for"
+            raise self._refused("get", key, "TooLarge", message, status=200)
+        return StoredObject(self._info(key, found, full=True), b"".join(found.pieces))
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._info(key, self._find("head", key), full=True)
+
+    def put(
+        self,
+        key: str,
+        body: bytes,
+        etag: str,
+        attributes: Attributes,
+        *,
+        if_none_match: bool = False,
+        if_match: str | None = None,
+    ) -> Written:
+        self._check_key("put", key)
+        self._check_metadata("put", key, attributes.metadata)
+        if if_none_match and if_match is not None:
+            message = "If-Match and If-None-Match exclude each other"
+            raise self._refused("put", key, "InvalidArgument", message)
+        if if_none_match:
+            self._check_absent("put", key)
+        if if_match is not None:
+            self._check_etag("put", key, if_match, self._find("put", key))
+        self._store(key, StoredBytes((body,), len(body), etag, self._now(), attributes))
+        return Written(etag)
+
+    def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
+        failed: dict[str, StoreError] = {}
+        for key in keys:
+            try:
+                self.delete_one(key)
+            except StoreError as error:
+                failed[key] = error
+        return failed
+
+    def delete_one(
+        self, key: str, if_match: str | None = None, version_id: str | None = None
+    ) -> None:
+        self._check_key("delete_one", key)
+        if version_id not in (None, "null"):
+            message = "the bucket has no versions"
+            raise self._refused("delete_one", key, "InvalidArgument", message)
+        found = self.objects.get(key)
+        if found is not None:
+            if if_match is not None:
+                self._check_etag("delete_one", key, if_match, found)
+            del self.objects[key]
+            self._object_order.remove(key)
+
+    def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
+        """One page of the keys from ``bound`` on, and where the next begins (None: nowhere)."""
+        found: list[ObjectInfo] = []
+        prefixes: list[str] = []
+        source = self._object_order.at_or_after(max(prefix, bound))
+        while (key := next(source, None)) is not None and key.startswith(prefix):
+            if len(found) + len(prefixes) == self.page_keys:
+                return ObjectPage(tuple(found), tuple(prefixes)), key
+            end = key.find(delimiter, len(prefix)) if delimiter else -1
+            if end < 0:
+                found.append(self._info(key, self.objects[key], full=False))
+            else:
+                common = key[: end + len(delimiter)]
+                prefixes.append(common)
+                source = self._object_order.at_or_after(_after_prefix(common))
+        return ObjectPage(tuple(found), tuple(prefixes)), None
+
+    # Uploads -------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        key: str,
+        attributes: Attributes,
+        checksum: ChecksumAlgorithm | None = None,
+        initiator: str = "",
+    ) -> str:
+        """Create an upload; its id."""
+        self._check_key("create_upload", key)
+        self._check_metadata("create_upload", key, attributes.metadata)
+        number, upload_id = next(self._upload_numbers), self._ids()
+        self.uploads[upload_id] = OpenUpload(
+            key, upload_id, number, self._now(), attributes, checksum, initiator
+        )
+        self._upload_ids[number] = upload_id
+        self._upload_order.add((key, number))
+        return upload_id
+
+    def put_part(
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        body: bytes,
+        digest: bytes,
+        checksum: Checksum | None,
+    ) -> Part:
+        upload = self._find_upload("put_part", key, upload_id)
+        if not 1 <= number <= PART_NUMBER_MAX:
+            message = f"part number {number} is not between 1 and {PART_NUMBER_MAX}"
+            raise self._refused("put_part", key, "InvalidArgument", message)
+        if len(body) > PART_BYTES_MAX:
+            message = f"part {number} has more than {PART_BYTES_MAX} bytes"
+            raise self._refused("put_part", key, "EntityTooLarge", message)
+        stored = self._checksum_of_part(upload, body, checksum)
+        etag = quoted(digest)
+        upload.parts[number] = StoredPart(body, digest, etag, stored)
+        return Part(number, etag, len(body), stored)
+
+    def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
+        """One page of the parts behind number ``after``, and the number before the next page."""
+        stored = self._find_upload("list_parts", key, upload_id).parts
+        numbers = sorted(number for number in stored if number > after)
+        page = [
+            Part(number, stored[number].etag, len(stored[number].body), stored[number].checksum)
+            for number in numbers[: self.page_keys]
+        ]
+        return page, page[-1].number if len(numbers) > len(page) else None
+
+    def complete(
+        self,
+        key: str,
+        upload_id: str,
+        wanted: Sequence[Part],
+        *,
+        length: int | None,
+        checksum: Checksum | None,
+        if_none_match: bool,
+    ) -> Written:
+        named = tuple((part.number, part.etag.strip('"')) for part in wanted)
+        done = self.objects.get(key)
+        again = done is not None and (done.upload_id, done.named) == (upload_id, named)
+        if done is not None and again and not self.forgetful_complete:
+            if if_none_match:
+                self._check_absent("complete_upload", key)
+            return Written(done.etag)
+        upload = self._find_upload("complete_upload", key, upload_id)
+        if if_none_match:
+            self._check_absent("complete_upload", key)
+        stored = self._named_parts(upload, wanted)
+        size = sum(len(part.body) for part in stored)
+        if length is not None and length != size:
+            message = f"the parts have {size} bytes, not the {length} that were stated"
+            raise self._refused("complete_upload", key, "InvalidRequest", message)
+        self._check_whole(upload, stored, checksum)
+        etag = quoted(md5(b"".join(part.md5 for part in stored)), len(stored))
+        pieces = tuple(part.body for part in stored)
+        self._close(upload)
+        # S3: the Last-Modified of an object from an upload is the time of its Create
+        made = StoredBytes(
+            pieces, size, etag, upload.initiated, upload.attributes, upload_id, named
+        )
+        self._store(key, made)
+        return Written(etag)
+
+    def abort(self, key: str, upload_id: str) -> None:
+        upload = self.uploads.get(upload_id)
+        if upload is not None and upload.key == key:
+            self._close(upload)
+
+    def upload_page(
+        self, prefix: str, bound: tuple[str, int]
+    ) -> tuple[UploadPage, tuple[str, int] | None]:
+        """One page of the uploads from ``bound`` on, and where the next begins (None: nowhere)."""
+        found: list[UploadInfo] = []
+        for place in self._upload_order.at_or_after(bound):
+            if not place[0].startswith(prefix):
+                break
+            if len(found) == self.page_keys:
+                return UploadPage(tuple(found), self._now()), place
+            found.append(upload_info(self.uploads[self._upload_ids[place[1]]]))
+        return UploadPage(tuple(found), self._now()), None
+
+    # Rules ---------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return float(int(self._clock()))
+
+    def _store(self, key: str, made: StoredBytes) -> None:
+        if key not in self.objects:
+            self._object_order.add(key)
+        self.objects[key] = made
+
+    def _close(self, upload: OpenUpload) -> None:
+        del self.uploads[upload.upload_id]
+        del self._upload_ids[upload.number]
+        self._upload_order.remove((upload.key, upload.number))
+
+    def _find(self, verb: str, key: str) -> StoredBytes:
+        self._check_key(verb, key)
+        found = self.objects.get(key)
+        if found is None:
+            message = "there is no such object"
+            raise self._error(NotFound, verb, key, 404, "NoSuchKey", message)
+        return found
+
+    def _find_upload(self, verb: str, key: str, upload_id: str) -> OpenUpload:
+        self._check_key(verb, key)
+        upload = self.uploads.get(upload_id)
+        if upload is None or upload.key != key:
+            message = f"upload {upload_id!r} is not open: completed, aborted, or never was"
+            raise self._error(NotFound, verb, key, 404, "NoSuchUpload", message)
+        return upload
+
+    def _info(self, key: str, found: StoredBytes, *, full: bool) -> ObjectInfo:
+        metadata = dict(found.attributes.metadata) if full else None
+        return ObjectInfo(
+            key, found.size, found.etag, found.last_modified, self._now(), metadata=metadata
+        )
+
+    def _check_key(self, verb: str, key: str) -> None:
+        try:
+            size = len(key.encode())
+        except UnicodeEncodeError:
+            raise self._refused(verb, key, "InvalidURI", "the key is not UTF-8") from None
+        if size == 0:
+            raise self._refused(verb, key, "InvalidArgument", "the key is empty")
+        if size > KEY_BYTES_MAX:
+            message = f"the key has {size} bytes, at most {KEY_BYTES_MAX} are allowed"
+            raise self._refused(verb, key, "KeyTooLongError", message)
+
+    def _check_metadata(self, verb: str, key: str, metadata: Mapping[str, str]) -> None:
+        size = sum(len(name) + len(value) for name, value in metadata.items())
+        if not all(name.isascii() and value.isascii() for name, value in metadata.items()):
+            raise self._refused(verb, key, "InvalidArgument", "metadata is not ASCII")
+        if size > METADATA_BYTES_MAX:
+            message = f"metadata has {size} bytes, at most {METADATA_BYTES_MAX} are allowed"
+            raise self._refused(verb, key, "MetadataTooLarge", message)
+
+    def _check_absent(self, verb: str, key: str) -> None:
+        if key in self.objects:
+            message = "there is an object already, If-None-Match did not hold"
+            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+
+    def _check_etag(self, verb: str, key: str, if_match: str, found: StoredBytes) -> None:
+        if not same_etag(if_match, found.etag):
+            message = f"the object's ETag is {found.etag}, If-Match {if_match} did not hold"
+            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+
+    def _checksum_of_part(
+        self, upload: OpenUpload, body: bytes, given: Checksum | None
+    ) -> Checksum | None:
+        """What S3 stores for the part: its own sum over the bytes, which must equal the given."""
+        if given is not None and given.algorithm != upload.checksum:
+            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
+            raise self._refused("put_part", upload.key, "InvalidRequest", message)
+        if upload.checksum is None:
+            return None
+        computed = checksums.of(upload.checksum, body)
+        if given is not None and given != computed:
+            message = f"the bytes have {computed.algorithm} {computed.value}, not {given.value}"
+            raise self._refused("put_part", upload.key, "BadDigest", message)
+        return computed
+
+    def _named_parts(self, upload: OpenUpload, wanted: Sequence[Part]) -> Sequence[StoredPart]:
+        """The stored parts that Complete names, by S3's rules for the list."""
+
+        def refused(code: str, message: str) -> StoreError:
+            return self._refused("complete_upload", upload.key, code, message)
+
+        if not wanted:
+            raise refused("MalformedXML", "the list of parts is empty")
+        for before, part in itertools.pairwise(wanted):
+            if part.number <= before.number:
+                message = f"part {part.number} follows part {before.number}"
+                raise refused("InvalidPartOrder", message)
+        stored: list[StoredPart] = []
+        composite = upload.checksum is not None and not checksums.joins(upload.checksum)
+        for part in wanted:
+            have = upload.parts.get(part.number)
+            if have is None:
+                raise refused("InvalidPart", f"part {part.number} was not stored")
+            if not same_etag(part.etag, have.etag):
+                message = f"part {part.number} has ETag {have.etag}, not {part.etag}"
+                raise refused("InvalidPart", message)
+            if part.checksum is not None and part.checksum != have.checksum:
+                raise refused("InvalidPart", f"part {part.number} has another checksum")
+            if part.checksum is None and composite:
+                message = f"part {part.number} comes without its {upload.checksum}"
+                raise refused("InvalidRequest", message)
+            stored.append(have)
+        for part, have in zip(wanted[:-1], stored, strict=False):
+            if len(have.body) < self.part_bytes_min:
+                message = f"part {part.number} has {len(have.body)} bytes and is not the last"
+                raise refused("EntityTooSmall", message)
+        return stored
+
+    def _check_whole(
+        self, upload: OpenUpload, stored: Sequence[StoredPart], given: Checksum | None
+    ) -> None:
+        """The checksum of the whole object: of all bytes for CRCs, of the parts' sums for SHAs."""
+        if given is None:
+            return
+        refused = "complete_upload", upload.key
+        if given.algorithm != upload.checksum:
+            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
+            raise self._refused(*refused, "InvalidRequest", message)
+        sums = [(part.checksum, len(part.body)) for part in stored if part.checksum is not None]
+        if checksums.joins(given.algorithm):
+            computed = checksums.whole(sums)
+            held = {computed.value} if computed else set()
+        else:
+            value = checksums.composite([part for part, _ in sums]).value
+            held = {value, value.rpartition("-")[0]}
+        if given.value not in held:
+            message = f"the object has {given.algorithm} {min(held)}, not {given.value}"
+            raise self._refused(*refused, "BadDigest", message)
+
+    def _refused(
+        self, verb: str, key: str, code: str, message: str, *, status: int = 400
+    ) -> StoreError:
+        return self._error(InvalidRequest, verb, key, status, code, message)
+
+    def _error(
+        self, cls: type[StoreError], verb: str, key: str, status: int, code: str, message: str
+    ) -> StoreError:
+        return cls(
+            f"{verb} {self.name}/{key}: {message} ({status} {code})",
+            operation=verb,
+            bucket=self.name,
+            key=key,
+            status=status,
+            code=code,
+        )
+
+
+def upload_info(upload: OpenUpload) -> UploadInfo:
+    return UploadInfo(
+        upload.key,
+        upload.upload_id,
+        initiated=upload.initiated,
+        storage_class=upload.attributes.storage_class or "STANDARD",
+        initiator=upload.initiator,
+    )
+
+
+def frozen(attributes: Attributes) -> Attributes:
+    """A copy that the caller cannot change; names of metadata in lower case, as HTTP makes them."""
+    metadata = {name.lower(): value for name, value in attributes.metadata.items()}
+    return replace(attributes, metadata=metadata, tags=dict(attributes.tags))
+
+
+def md5(data: bytes) -> bytes:
+    return hashlib.md5(data, usedforsecurity=False).digest()
+
+
+def quoted(digest: bytes, parts: int = 0) -> str:
+    return f'"{digest.hex()}-{parts}"' if parts else f'"{digest.hex()}"'
+
+
+def _after_prefix(prefix: str) -> str:
+    """The first text after all that start with ``prefix``."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else prefix + chr(0x10FFFF) * KEY_BYTES_MAX

@@ -1,0 +1,91 @@
+"""One request as all verbs send it: patience, retries, deadline, and the translation of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from magic_committer._patience import Kind, patience
+from magic_committer._runtime import Clock
+from magic_committer.errors import StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.stores.s3.errors import SDK_ERRORS, translate
+from magic_committer.stores.s3.retry import Attempts
+
+R = TypeVar("R")
+
+HURRIED_SECONDS = 0.7
+"""How long a store may be silent to what is cleaned up after Ctrl-C."""
+CLEANING_SHARE = 0.25
+"""What is cleaned up after a failure waits for this share of ``retry_seconds_max``: the store has
+had its chance."""
+
+
+def seconds_max(options: S3Options) -> float:
+    """For how long a request is tried now, and its phase puts up with silence."""
+    now = patience()
+    kind = now.kind if now is not None else Kind.USUAL
+    if kind is Kind.DECIDED:
+        return options.decided_seconds_max
+    if kind is Kind.CLEANING:
+        return options.retry_seconds_max * CLEANING_SHARE
+    if kind is Kind.HURRIED:
+        return min(HURRIED_SECONDS, options.retry_seconds_max)
+    return options.retry_seconds_max
+
+
+def ask(
+    options: S3Options,
+    clock: Clock,
+    bucket: str,
+    verb: str,
+    key: str,
+    send: Callable[[], R],
+    *,
+    conflict_final: bool = False,
+) -> tuple[R, int]:
+    """Send a request until it is answered.
+
+    Args:
+        key: the key, or a listing's prefix.
+        send: sends it once, by the SDK.
+        conflict_final: as of `Attempts`.
+
+    Returns:
+        The reply, and how often the request was sent.
+
+    Raises:
+        StoreError: what the SDK's error means.
+        Unanswered: also if the phase has waited long enough before: then nothing was sent.
+    """
+    complete = verb == "complete_upload"
+    seconds = seconds_max(options)
+    attempts = Attempts(
+        verb,
+        f"{verb} s3://{bucket}/{key}",
+        clock,
+        attempts_max=options.retry_attempts_max,
+        seconds_max=seconds,
+        try_seconds_max=options.complete_seconds_max if complete else options.read_seconds_max,
+        conflict_final=conflict_final,
+    )
+    if attempts.given_up:
+        raise Unanswered(
+            f"{verb} s3://{bucket}/{key} was not sent: the store has not answered for"
+            f" {seconds:g} s, or the work was interrupted",
+            operation=verb,
+            bucket=bucket,
+            key=key,
+            attempts=0,
+            sent=False,
+            hint="Nothing took effect: try again when the store answers",
+        )
+    try:
+        return attempts.call(send), attempts.count
+    except SDK_ERRORS as error:
+        raise translate(
+            error, verb, bucket, key, attempts=attempts.count, sent=attempts.sent
+        ) from error
+    except StoreError as error:  # of ``send``, which knows of one try only
+        error.attempts = attempts.count
+        raise

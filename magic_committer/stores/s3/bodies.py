@@ -1,0 +1,67 @@
+"""Bodies of parts as the SDK takes them: files that can be read again, without copies."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import BinaryIO, cast
+
+from s3transfer.utils import ReadFileChunk
+
+from magic_committer.stores.base import FileSlice, PartBody
+
+COPY_BYTES_MAX = 64 * 1024
+"""Smaller bodies are copied: as bytes they leave in one packet with their headers."""
+READ_BYTES_MIN = 1024**2
+"""The HTTP library asks for 16 KiB at a time; larger pieces of memory save calls."""
+
+
+def open_body(body: PartBody) -> bytes | BinaryIO:
+    """The body from its beginning; the caller closes it if it has ``close``.
+
+    Raises:
+        EOFError: the file ends before the slice does.
+    """
+    if isinstance(body, FileSlice):
+        held = os.path.getsize(body.path) - body.offset
+        if held < body.length:
+            raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
+        return cast(BinaryIO, ReadFileChunk.from_filename(body.path, body.offset, body.length))
+    if body.nbytes <= COPY_BYTES_MAX:
+        return bytes(body)
+    return cast(BinaryIO, MemoryReader(body))
+
+
+class MemoryReader:
+    """Reads a memoryview as a file, giving out views of it and never copies.
+
+    ``read`` may give more than it was asked for, which the HTTP library sends on as it is.
+    """
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view.cast("B")
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._view.nbytes
+
+    def read(self, size: int = -1) -> memoryview:
+        end = len(self) if size < 0 else min(len(self), self._at + max(size, READ_BYTES_MIN))
+        piece = self._view[self._at : end]
+        self._at = end
+        return piece
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:
+        """Fill ``buffer`` as far as the bytes go: how awscrt reads what it signs."""
+        piece = self._view[self._at : self._at + len(buffer)]
+        memoryview(buffer).cast("B")[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self)}[whence]
+        self._at = min(max(base + offset, 0), len(self))
+        return self._at
+
+    def tell(self) -> int:
+        return self._at

@@ -1,0 +1,446 @@
+"""The one place where the SDK's errors become ours: what kind of failure it is, which class, which
+hint. The SDK's error stays as the ``__cause__``, without secrets.
+
+The kinds say who may try again (`retry`); the tables below say the rest. Stores
+differ in codes and agree in status (stores.md), so the status decides where the code is unknown.
+
+**A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
+sent" for "took no effect".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from traceback import walk_tb
+from typing import Literal
+from urllib.parse import urlsplit
+
+from botocore import exceptions as sdk
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
+from magic_committer.errors import (
+    BucketNotFound,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
+from magic_committer.stores.s3.redact import redact_error, redacted
+from magic_committer.stores.s3.replies import Unreadable
+
+SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError)
+"""All that the SDK raises for a request; also its HTTP library, where the connection breaks within
+the document of an error that GET was answered with: the SDK lets that one through."""
+
+Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
+
+SERVER_MESSAGE_CHARS_MAX = 300
+"""As much of the store's own words as an error repeats."""
+
+THROTTLED = frozenset(
+    (
+        "SlowDown",
+        "SlowDownRead",
+        "SlowDownWrite",
+        "RequestLimitExceeded",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "TooManyRequests",
+        "TooManyRequestsException",
+        "BandwidthLimitExceeded",
+        "ServiceUnavailable",
+        "Busy",
+    )
+)
+TRANSIENT = frozenset(
+    (
+        "InternalError",
+        "InternalServerError",
+        "InternalFailure",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServerBusy",
+        "BadGateway",
+        "GatewayTimeout",
+    )
+)
+CONFLICT = frozenset(("ConditionalRequestConflict", "OperationAborted"))
+DENIED = frozenset(
+    (
+        "AccessDenied",
+        "AllAccessDisabled",
+        "AccountProblem",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "InvalidSecurity",
+        "RequestTimeTooSkewed",
+        "NotSignedUp",
+    )
+)
+UNSUPPORTED = frozenset(("NotImplemented", "MethodNotAllowed", "UnsupportedOperation"))
+IN_THE_WAY = frozenset(
+    (
+        "ObjectParentIsFile",
+        "ExistingObjectIsDirectory",
+        "XMinioParentIsObject",
+        "XMinioObjectExistsAsDirectory",
+    )
+)
+"""Of stores whose keys are paths of files: 409 or 400, and no other write is under way."""
+REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
+"""403 that no policy mends."""
+
+READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
+"""Verbs that change nothing, whether they are answered or not."""
+HARMLESS_AGAIN = frozenset(("put_part", "abort_upload", "put_lifecycle"))
+"""Verbs that write, and may be repeated without a look."""
+
+ACTIONS = {
+    "get": "s3:GetObject",
+    "head": "s3:GetObject",
+    "put": "s3:PutObject",
+    "delete": "s3:DeleteObject",
+    "delete_one": "s3:DeleteObject",
+    "list": "s3:ListBucket",
+    "create_upload": "s3:PutObject",
+    "put_part": "s3:PutObject",
+    "list_parts": "s3:ListMultipartUploadParts",
+    "complete_upload": "s3:PutObject",
+    "abort_upload": "s3:AbortMultipartUpload",
+    "list_uploads": "s3:ListBucketMultipartUploads",
+    "get_lifecycle": "s3:GetLifecycleConfiguration",
+    "put_lifecycle": "s3:PutLifecycleConfiguration",
+}
+"""The S3 action that a policy must allow for a verb (Service Authorization Reference)."""
+
+_CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
+
+_NO_CREDENTIALS = (
+    sdk.NoCredentialsError,
+    sdk.PartialCredentialsError,
+    sdk.CredentialRetrievalError,
+    sdk.TokenRetrievalError,
+    sdk.NoAuthTokenError,
+    sdk.SSOError,
+    sdk.MetadataRetrievalError,
+    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
+)
+_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
+_NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
+_NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
+_CONNECTING = ("urllib3.connection", "connect")
+"""The module and the function of the HTTP library in which a connection is opened, TLS included."""
+_CREDENTIALS_HINT = (
+    "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
+    "or S3Options(anonymous=True)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What there is to know of a failed request."""
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    request_id: str = ""
+
+
+def answer(error: Exception) -> Answer:
+    """Read the store's answer out of an SDK's error; status 0 where there was none."""
+    if isinstance(error, Unreadable):
+        return Answer(error.status, message=str(error))
+    if not isinstance(error, sdk.ClientError):
+        return Answer(message=str(error))
+    reply = error.response.get("Error", {})
+    meta = error.response.get("ResponseMetadata", {})
+    return Answer(
+        status=int(meta.get("HTTPStatusCode", 0)),
+        code=str(reply.get("Code", "")),
+        message=str(reply.get("Message", "")),
+        request_id=str(meta.get("RequestId", "")),
+    )
+
+
+def kind(error: Exception) -> Kind:
+    """Whether, and how, the request may be tried again."""
+    if isinstance(error, sdk.SSLError) and "certificate" in str(error).lower():
+        return "final"
+    if isinstance(error, _NO_ANSWER):
+        return "transient"
+    if isinstance(error, ResponseParserError):  # from something between the store and us
+        return "transient"
+    if not isinstance(error, sdk.ClientError):
+        return "final"
+    found = answer(error)
+    if found.code == "RequestTimeTooSkewed":
+        return "skewed"
+    if found.code in THROTTLED or found.status in (429, 503):
+        return "throttled"
+    if found.code in TRANSIENT or found.status == 408:
+        return "transient"
+    if found.status >= 500 and found.status != 501 and found.code not in UNSUPPORTED:
+        return "transient"
+    if found.code in IN_THE_WAY:
+        return "final"
+    return "conflict" if found.code in CONFLICT or found.status == 409 else "final"
+
+
+# Sent or not --------------------------------------------------------------------------------------
+
+
+def never_sent(error: Exception) -> bool:
+    """Whether this try cannot have reached the store: there was no connection to send it on, or it
+    was refused on this machine. False wherever that is not certain."""
+    if isinstance(error, _NEVER_SENT):
+        return True
+    # These two come before and after the request was sent: the place where they were raised tells.
+    return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
+
+
+def _while_connecting(error: sdk.BotoCoreError) -> bool:
+    return any(
+        (frame.f_globals.get("__name__"), frame.f_code.co_name) == _CONNECTING
+        for one in _origins(error.kwargs.get("error"))
+        for frame, _ in walk_tb(one.__traceback__)
+    )
+
+
+def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
+    """The HTTP library's error and what it was made from.
+
+    Args:
+        around: also the errors that were being handled then. They give good words, and prove
+            nothing: one of them may be of another request.
+    """
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop(0)
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        waiting += [getattr(one, "original_error", None), *one.args, one.__cause__]
+        waiting += [one.__context__] if around else []
+
+
+def _where(error: Exception) -> str:
+    """The endpoint or proxy that an error of the connection names, without user and path."""
+    kwargs = getattr(error, "kwargs", {})
+    parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _why(error: Exception) -> str:
+    """Why there was no connection: the system's words, else the HTTP library's."""
+    inner = getattr(error, "kwargs", {}).get("error")
+    for one in _origins(inner, around=True):
+        if isinstance(one, TimeoutError):
+            return "no connection in time"
+        if isinstance(one, OSError) and one.strerror:
+            return one.strerror[0].lower() + one.strerror[1:]
+    return str(inner or error)
+
+
+# Translation --------------------------------------------------------------------------------------
+
+
+def translate(
+    error: Exception,
+    operation: str,
+    bucket: str,
+    key: str,
+    *,
+    attempts: int = 1,
+    sent: bool = True,
+) -> StoreError:
+    """Our error for the SDK's. The caller raises it ``from error``.
+
+    Args:
+        operation: the port's verb.
+        key: the key, or a listing's prefix.
+        attempts: how often the request was tried.
+        sent: whether one of the tries may have reached the store.
+    """
+    found = answer(error)
+    cls = _class(error, found)
+    status, code = found.status, found.code
+    if code == str(status):  # no document came with it, as with every answer to HEAD
+        code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
+    parts = [f"{operation} s3://{bucket}/{key} failed", *_said(error, found, code)]
+    if cls is BucketNotFound:
+        parts.insert(0, f"there is no bucket {bucket!r}")
+    trail = [f"request {found.request_id}"] if found.request_id else []
+    trail += [f"{'sent' if sent else 'tried'} {attempts} times"] if attempts > 1 else []
+    message = ": ".join(parts) + (f" ({', '.join(trail)})" if trail else "")
+    redact_error(error)
+    built = cls(
+        message,
+        operation=operation,
+        bucket=bucket,
+        key=key,
+        status=status,
+        code=code,
+        request_id=found.request_id,
+        attempts=attempts,
+        sent=sent,
+        hint=_hint(error, cls, operation, code, status, sent).replace("{bucket}", bucket),
+    )
+    if isinstance(built, PermissionDenied):
+        built.action = ACTIONS.get(operation, "")
+    return built
+
+
+def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
+    """What the message says of the answer, or of why there was none."""
+    if _no_connection(error):
+        yield redacted(f"could not reach {_where(error)}: {_why(error)}")
+        return
+    if found.status or code:
+        yield f"{found.status or 'no answer'} {code}".strip()
+    else:
+        yield "not sent" if never_sent(error) else "no answer"
+    said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
+    if said and said != code:
+        yield said
+
+
+def _no_connection(error: Exception) -> bool:
+    return isinstance(error, _NO_ANSWER) and never_sent(error)
+
+
+def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
+    """The error of one key out of a batch of deletes, which has a code and no status."""
+    status = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501}
+    reply: dict[str, object] = {
+        "Error": {"Code": code, "Message": message},
+        "ResponseMetadata": {"HTTPStatusCode": status.get(code, 400)},
+    }
+    error = sdk.ClientError(reply, "DeleteObjects")
+    return translate(error, "delete", bucket, key, attempts=attempts)
+
+
+def _class(error: Exception, found: Answer) -> type[StoreError]:
+    if isinstance(error, _NO_CREDENTIALS):
+        return PermissionDenied
+    if isinstance(error, _NO_ANSWER):
+        return Unanswered
+    if not isinstance(error, sdk.ClientError):
+        return Unanswered if kind(error) == "transient" else InvalidRequest
+    if found.code in REFUSED:
+        return InvalidRequest
+    if found.status in (401, 403) or found.code in DENIED:
+        return PermissionDenied
+    if found.code == "NoSuchBucket":
+        return BucketNotFound
+    if found.status == 404:
+        return NotFound
+    if found.status == 412:
+        return PreconditionFailed
+    again = kind(error)
+    if again == "conflict":
+        return WriteConflict
+    if again in ("transient", "throttled"):
+        return Unanswered
+    if found.code in UNSUPPORTED or found.status in (405, 501):
+        return NotSupported
+    return InvalidRequest
+
+
+def _hint(
+    error: Exception, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
+) -> str:
+    if isinstance(error, _NO_CREDENTIALS):
+        return _CREDENTIALS_HINT
+    if _no_connection(error):
+        checks = _connection_hint(error)
+        effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
+        return f"{effect}. {checks}"
+    if isinstance(error, sdk.SSLError):
+        return _TLS_HINT
+    if code in _HINTS:
+        return _HINTS[code]
+    if not code and status in _HINTS_OF_STATUS:
+        return _HINTS_OF_STATUS[status]
+    if cls is PermissionDenied:
+        hint = f"Allow {ACTIONS.get(operation, 'the action')} on it in the policy"
+        if operation in ("get", "head"):
+            hint += "; without s3:ListBucket an object that is not there answers 403 as well"
+        if operation == "create_upload":
+            hint += (
+                "; an ACL needs s3:PutObjectAcl, tags s3:PutObjectTagging, "
+                "KMS kms:GenerateDataKey and kms:Decrypt"
+            )
+        return hint
+    if isinstance(error, Unreadable):
+        return f"{_after_silence(operation)}; {_UNREADABLE_HINT}"
+    if cls is Unanswered:
+        return f"{_after_silence(operation)}; check endpoint and network"
+    if cls is NotSupported:
+        return (
+            "The store does not have this operation, or does not take what was sent with it "
+            "(a condition, a checksum, tags)"
+        )
+    return ""
+
+
+def _connection_hint(error: Exception) -> str:
+    if isinstance(error, sdk.ProxyConnectionError):
+        return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+    if isinstance(error, sdk.SSLError):
+        return _TLS_HINT
+    return (
+        "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
+        "network from this machine"
+    )
+
+
+def _after_silence(operation: str) -> str:
+    if operation in READS:
+        return "Nothing was changed: try again later"
+    if operation in HARMLESS_AGAIN:
+        return "It may have taken effect; it may be repeated as it is"
+    return "It may have taken effect; look before you repeat it"
+
+
+_UNREADABLE_HINT = (
+    "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
+)
+_TLS_HINT = (
+    "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
+    "clock"
+)
+_HINTS = {
+    "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "
+    "`aws s3 mb s3://{bucket}` makes one",
+    "InvalidAccessKeyId": "The access key is not known there: check credentials and endpoint",
+    "SignatureDoesNotMatch": "Check the secret key, and that nothing on the way changes requests",
+    "ExpiredToken": "The session token has expired: get new credentials",
+    "InvalidToken": "The session token is not valid: get new credentials",
+    "RequestTimeTooSkewed": "Set this machine's clock: it differs too much from the store's",
+    "PermanentRedirect": "The bucket is in another region: set S3Options(region=…)",
+    "AuthorizationHeaderMalformed": "The region may be wrong: set S3Options(region=…)",
+    "SlowDown": "The store asks for fewer requests: lower commit_threads, or try again later",
+    "InvalidObjectState": "The object is archived: restore it first (`aws s3api restore-object`)",
+    "QuotaExceeded": "The store's quota is used up: no policy mends that, make room or raise it",
+    **dict.fromkeys(
+        IN_THE_WAY,
+        "This store keeps keys as paths of files: a key cannot continue another after a slash",
+    ),
+}
+_HINTS_OF_STATUS = {
+    301: _HINTS["PermanentRedirect"],
+    400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
+}
+"""Where no document came with the answer, as with every answer to HEAD."""

@@ -1,0 +1,117 @@
+"""A bucket's lifecycle configuration on AWS's SDK: read whole, written whole.
+
+``PutBucketLifecycleConfiguration`` replaces all rules, so what the SDK did not understand when it
+read them would be gone when it writes them. **What is read is therefore compared with the document
+as it came**: an element that this release of the SDK does not know is an error, and nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from magic_committer._runtime import Clock, SystemClock
+from magic_committer.errors import FormatError, NotFound, NotSupported
+from magic_committer.options import S3Options
+from magic_committer.stores.s3.asking import ask
+from magic_committer.stores.s3.sdk import make_clients
+
+NONE = "NoSuchLifecycleConfiguration"
+"""The error code of a bucket without rules."""
+_READ = "GetBucketLifecycleConfiguration"
+
+
+class S3Lifecycle:
+    """One bucket's lifecycle. Implements `magic_committer._wiring.BucketSettings`.
+
+    Raises:
+        OptionError: the options cannot be used together with the environment.
+    """
+
+    def __init__(
+        self, bucket: str, options: S3Options | None = None, *, clock: Clock | None = None
+    ) -> None:
+        self._bucket = bucket
+        self._options = options or S3Options()
+        self._clock = clock or SystemClock()
+        self._client = make_clients(self._options).quick
+        self._document = b""
+        # The body of the last reply: of this client, which is this object's alone.
+        self._client.meta.events.register(f"before-parse.s3.{_READ}", self._keep)
+
+    def _keep(self, response_dict: Mapping[str, Any], **_: Any) -> None:
+        self._document = response_dict.get("body") or b""
+
+    def lifecycle(self) -> dict[str, Any]:
+        try:
+            reply = dict(
+                self._ask(
+                    "get_lifecycle",
+                    lambda: self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket),
+                )
+            )
+        except NotFound as error:
+            if error.code == NONE:
+                return {}
+            raise
+        reply.pop("ResponseMetadata", None)
+        document = self._read_document()
+        shape = self._client.meta.service_model.operation_model(_READ).output_shape
+        source = f"the lifecycle of s3://{self._bucket}"
+        for path in _unknown(document, shape, ""):
+            raise FormatError(
+                source, path, "is not known to the installed boto3, which would drop it",
+                hint="Upgrade boto3; nothing was changed",
+            )  # fmt: skip
+        return reply
+
+    def _read_document(self) -> ElementTree.Element:
+        """Some stores do not look at ``?lifecycle`` and list the bucket, or say nothing."""
+        if self._document.strip():
+            document = ElementTree.fromstring(self._document)
+            if document.tag.rpartition("}")[2] == "LifecycleConfiguration":
+                return document
+        raise NotSupported(
+            f"get_lifecycle s3://{self._bucket}/ failed: the answer is no lifecycle",
+            operation="get_lifecycle",
+            bucket=self._bucket,
+            status=200,
+            hint="The store does not have this operation",
+        )
+
+    def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
+        beside = {name: value for name, value in configuration.items() if name != "Rules"}
+        rules = {"Rules": list(configuration["Rules"])}
+        self._ask(
+            "put_lifecycle",
+            lambda: self._client.put_bucket_lifecycle_configuration(
+                Bucket=self._bucket, LifecycleConfiguration=rules, **beside
+            ),
+        )
+
+    def _ask(self, verb: str, send: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        return ask(self._options, self._clock, self._bucket, verb, "", send)[0]
+
+
+def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:
+    """The paths of all elements that a shape of the SDK's model has no member for."""
+    if shape.type_name == "list":
+        yield from _unknown(element, shape.member, path)
+    if shape.type_name != "structure":
+        return
+    members = {
+        member.serialization.get("name", name): member for name, member in shape.members.items()
+    }
+    for child in element:
+        name = child.tag.rpartition("}")[2]
+        below = f"{path}.{name}" if path else name
+        member = members.get(name)
+        if member is None:
+            yield below
+        elif member.type_name == "list" and not member.serialization.get("flattened"):
+            for one in child:
+                yield from _unknown(one, member.member, below)
+        else:
+            yield from _unknown(child, member, below)

@@ -1,0 +1,186 @@
+"""The one retry layer: which failures are tried again, how long after, and when it ends.
+
+The SDK sends each request once. Waits grow by doubling and are drawn at random between half and
+whole, so that many clients do not come back together:
+
+* throttled: from `THROTTLED_SECONDS`, to give the store time;
+* transient (5xx, time-outs, broken connections, an error inside a 200), conflict (409): from
+  `TRANSIENT_SECONDS`;
+* skewed (signed too long ago: the machine slept): once more, signed anew;
+* everything else is final.
+
+**Retries end by time**: when the request has been tried for ``seconds_max``, or when its phase has
+met nothing but silence for so long (`magic_committer._patience`). The last wait is shortened, so
+that the time is used; and a try ends with the time, answered or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import tenacity
+
+from magic_committer._patience import SLICE_SECONDS, errand, patience
+from magic_committer._runtime import Clock
+from magic_committer.errors import StoreError
+from magic_committer.stores.s3.errors import SDK_ERRORS, answer, kind, never_sent
+from magic_committer.stores.s3.sockets import Deadline
+
+R = TypeVar("R")
+
+THROTTLED_SECONDS = 1.0
+TRANSIENT_SECONDS = 0.1
+WAIT_SECONDS_MAX = 10.0
+"""A store that is back is found so soon."""
+SKEWED_ATTEMPTS_MAX = 2
+LAST_TRY_SECONDS = 1.0
+"""What is kept of the time for the last try; a tenth of it, where the time is short."""
+
+_log = logging.getLogger("magic_committer")
+
+
+class Attempts:
+    """One request, sent until it is answered or given up.
+
+    Attributes:
+        count: how often it was tried.
+        sent: whether a try may have reached the store; False only if none can have.
+
+    Args:
+        verb: the port's. name: what it is, for the log.
+        attempts_max, seconds_max: how often it is sent at most, and for how long it is tried.
+        try_seconds_max: how long a try may take, see `Deadline`.
+        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
+    """
+
+    def __init__(
+        self,
+        verb: str,
+        name: str,
+        clock: Clock,
+        *,
+        attempts_max: int,
+        seconds_max: float,
+        try_seconds_max: float,
+        conflict_final: bool = False,
+    ) -> None:
+        self._verb = verb
+        self._name = name
+        self._clock = clock
+        self._attempts_max = attempts_max
+        self._seconds_max = seconds_max
+        self._try_seconds_max = try_seconds_max
+        self._conflict_final = conflict_final
+        self._patience = patience()
+        self._errand = errand()
+        self._started = clock.monotonic()
+        self._last_try_seconds = min(LAST_TRY_SECONDS, seconds_max / 10)
+        self.count = 0
+        self.sent = False
+
+    @property
+    def left(self) -> float:
+        """Seconds for which it may still be tried; not above 0: it is to be given up."""
+        now = self._clock.monotonic()
+        own = self._seconds_max - (now - self._started)
+        if self._patience is None:
+            return own
+        return min(own, self._patience.left(self._verb, now, self._seconds_max))
+
+    @property
+    def given_up(self) -> bool:
+        """Whether not even a first try is to be made: where others of the phase have ended."""
+        return self.left <= 2 * self._last_try_seconds or self._broken_off
+
+    @property
+    def _broken_off(self) -> bool:
+        return self._errand is not None and self._errand.ended
+
+    def call(self, send: Callable[[], R]) -> R:
+        """Send until it succeeds; raises the last error when it is final, or when no attempts or
+        time are left."""
+        retrying = tenacity.Retrying(
+            retry=self._again,
+            wait=self._wait,
+            stop=self._out_of_bounds,
+            sleep=self._sleep,
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        return retrying(partial(self._once, send))
+
+    def _once(self, send: Callable[[], R]) -> R:
+        self.count += 1
+        deadline = Deadline(
+            self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
+        )
+        try:
+            with deadline.during():
+                result = send()
+        except SDK_ERRORS as error:
+            self.sent = self.sent or not never_sent(error)
+            if kind(error) not in ("throttled", "transient"):
+                self._answered()
+            raise
+        except StoreError:  # of ``send``: it does not like the answer, which came
+            self._answered()
+            raise
+        self._answered()
+        return result
+
+    def _answered(self) -> None:
+        if self._patience is not None:
+            self._patience.answered(self._verb)
+
+    def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
+        return (
+            self.left < self._last_try_seconds + state.upcoming_sleep
+            or state.attempt_number >= self._attempts_max
+            or self._broken_off
+        )
+
+    def _again(self, state: tenacity.RetryCallState) -> bool:
+        error = _error(state)
+        if not isinstance(error, SDK_ERRORS):
+            return False
+        found = kind(error)
+        if found == "skewed":
+            return state.attempt_number < SKEWED_ATTEMPTS_MAX
+        return found != "final" and not (found == "conflict" and self._conflict_final)
+
+    def _wait(self, state: tenacity.RetryCallState) -> float:
+        error = _error(state)
+        throttled = isinstance(error, SDK_ERRORS) and kind(error) == "throttled"
+        first = THROTTLED_SECONDS if throttled else TRANSIENT_SECONDS
+        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(state.attempt_number - 1, 20))
+        drawn = tenacity.wait_random(longest / 2, longest)(state)
+        # What is over the time ends it (`_out_of_bounds`), unless it is cut to what is left.
+        room = self.left - 2 * self._last_try_seconds
+        return min(drawn, room) if room > 0 else drawn
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait; on an errand no longer than that lasts."""
+        if self._errand is None:
+            self._clock.sleep(seconds)
+            return
+        ends = self._clock.monotonic() + seconds
+        while not self._errand.ended and (left := ends - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left, SLICE_SECONDS))
+
+    def _tell(self, state: tenacity.RetryCallState) -> None:
+        error = _error(state)
+        found = answer(error) if isinstance(error, SDK_ERRORS) else None
+        _log.info(
+            "%s: attempt %d failed (%s), again in %.2f s",
+            self._name,
+            state.attempt_number,
+            f"{found.status} {found.code}" if found and found.status else type(error).__name__,
+            state.upcoming_sleep,
+        )
+
+
+def _error(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome is not None else None

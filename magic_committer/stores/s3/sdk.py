@@ -1,0 +1,169 @@
+"""How the SDK's clients are made out of `S3Options`: endpoint, credentials, time-outs, encryption.
+
+Invariants: the SDK sends each request once (`retry` tries again); it adds no
+checksum of its own; nothing secret of a client reaches a log (`redact`). A
+client belongs to the process that made it: connections must not be shared with a forked child.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+from botocore import UNSIGNED
+from botocore import exceptions as sdk
+from botocore.config import Config
+from botocore.handlers import add_expect_header
+
+from magic_committer.errors import OptionError
+from magic_committer.options import S3Options
+from magic_committer.stores.s3 import redact, replies, sockets
+
+CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
+CUSTOMER_KEY_BYTES = 32
+CREDENTIALS_ATTEMPTS_MAX = 2
+"""How often a service is asked that gives credentials for a role."""
+REGION_DEFAULT = "us-east-1"
+"""Where nothing names a region: S3 sends us on to the bucket's, other stores do not care."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Clients:
+    """The clients of one process: ``quick`` for all verbs but Complete, ``patient`` for that."""
+
+    pid: int
+    endpoint: str
+    quick: Any
+    patient: Any
+
+
+def make_clients(options: S3Options) -> Clients:
+    """Make the clients; asks the environment for credentials, which may take a request or two.
+
+    Raises:
+        OptionError: a profile, endpoint or region that cannot be used.
+    """
+    redact.know(options.access_key, options.secret_key, options.session_token)
+    redact.install()
+    try:
+        core = replies.session()
+        # For the clients that fetch credentials: they would wait for a minute, five times.
+        core.set_default_client_config(
+            Config(
+                connect_timeout=options.connect_seconds_max,
+                read_timeout=options.read_seconds_max,
+                retries={"total_max_attempts": CREDENTIALS_ATTEMPTS_MAX, "mode": "standard"},
+            )
+        )
+        session = boto3.session.Session(
+            botocore_session=core,
+            aws_access_key_id=options.access_key,
+            aws_secret_access_key=options.secret_key,
+            aws_session_token=options.session_token,
+            profile_name=options.profile,
+        )
+        credentials = None if options.anonymous else session.get_credentials()
+        _know(credentials)
+        quick = _client(session, options, options.read_seconds_max)
+        patient = _client(session, options, options.complete_seconds_max)
+    except (sdk.BotoCoreError, ValueError) as error:
+        redact.redact_error(error)
+        raise OptionError(
+            f"no client can be made: {error}",
+            hint="Check S3Options, the AWS_* variables and the AWS configuration files",
+        ) from error
+    for client in (quick, patient):
+        # A body that waits for "100 Continue" costs a round trip for each part, and a second on
+        # servers that never say it. Bodies can be sent again, so nothing is lost without.
+        client.meta.events.unregister("before-call.s3", add_expect_header)
+        client.meta.events.register("before-sign.s3", lambda **_: _know(credentials))
+        sockets.install(client)
+    redact.install()
+    return Clients(os.getpid(), _without_user(quick.meta.endpoint_url), quick, patient)
+
+
+def _client(session: Any, options: S3Options, read_seconds: float) -> Any:
+    # Left alone, the SDK takes path style where an endpoint is given, else the profile's choice.
+    style = None if options.path_style is None else "path" if options.path_style else "virtual"
+    config = Config(
+        signature_version=UNSIGNED if options.anonymous else None,
+        connect_timeout=options.connect_seconds_max,
+        read_timeout=read_seconds,
+        max_pool_connections=options.connections_max,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        s3={"addressing_style": style} if style else None,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+        user_agent_extra=f"magic-committer {options.user_agent}".strip(),
+    )
+    return session.client(
+        "s3",
+        region_name=options.region or session.region_name or REGION_DEFAULT,
+        endpoint_url=options.endpoint_url,
+        config=config,
+    )
+
+
+def _know(credentials: Any) -> None:
+    """Before each signature: refreshed credentials are new secrets."""
+    if credentials is not None:
+        frozen = credentials.get_frozen_credentials()
+        redact.know(frozen.access_key, frozen.secret_key, frozen.token)
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+
+# Encryption ---------------------------------------------------------------------------------------
+
+
+def customer_key_headers(options: S3Options) -> Mapping[str, str]:
+    """What SSE-C wants with each request on an object; empty for every other encryption.
+
+    Raises:
+        OptionError: SSE-C without a key, or with a wrong one in the environment.
+    """
+    if options.encryption != "SSE-C":
+        return {}
+    key = options.sse_customer_key
+    if key is None:
+        text = os.environ.get(CUSTOMER_KEY_VARIABLE, "")
+        redact.know(text)
+        try:
+            key = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) != CUSTOMER_KEY_BYTES:
+            what = "no key" if not text else "what is not a key of 32 bytes in base64"
+            raise OptionError(
+                f"encryption='SSE-C' finds {what} in {CUSTOMER_KEY_VARIABLE}",
+                hint=f"Set S3Options(sse_customer_key=…) or {CUSTOMER_KEY_VARIABLE}",
+            )
+    redact.know(key)
+    return {
+        "SSECustomerAlgorithm": "AES256",
+        "SSECustomerKey": base64.b64encode(key).decode(),
+        "SSECustomerKeyMD5": base64.b64encode(
+            hashlib.md5(key, usedforsecurity=False).digest()
+        ).decode(),
+    }
+
+
+def encryption_headers(options: S3Options, customer_key: Mapping[str, str]) -> Mapping[str, str]:
+    """What goes with each request that makes an object."""
+    if options.encryption is None or options.encryption == "SSE-C":
+        return customer_key
+    headers: dict[str, str] = {"ServerSideEncryption": options.encryption}
+    if options.kms_key_id:
+        headers["SSEKMSKeyId"] = options.kms_key_id
+    return headers

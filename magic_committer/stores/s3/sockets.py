@@ -1,0 +1,227 @@
+"""Sockets that keep a request's deadline as a whole: the SDK's time-outs are those of one ``recv``.
+
+`Deadline.during` holds in the thread that sends the request, and each ``send`` and ``recv`` of that
+thread waits no longer than it says. So a reply of a byte every now and then ends, and a request of
+an errand that has ended (`_patience`) ends within a slice. Nothing here is shared by
+threads: no watchdog, and no socket is closed under another's hands.
+
+The SDK offers no way to hand in a connection. `install` puts ours into the table from which its
+HTTP session makes connections, client by client; other users of the SDK keep theirs. The sockets
+are the system's own, with four methods that wait in slices.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, TypeVar
+
+import botocore
+from botocore import awsrequest
+
+from magic_committer._patience import SLICE_SECONDS, Errand
+
+R = TypeVar("R")
+
+BYTES_PER_SECOND_MIN = 16 * 1024
+"""Bytes that move earn time: what is faster is never cut off, however large. 64 parts at once over
+a line of 8 Mbit/s are."""
+SIGN_OF_LIFE_BYTES = 256 * 1024
+"""So many bytes moved tell that the store is not silent."""
+WAIT_SECONDS_MIN = 0.001
+
+_log = logging.getLogger("magic_committer")
+
+
+class Deadline:
+    """When one try of one request ends, at the latest.
+
+    Args:
+        wait_seconds: for one ``send`` or ``recv``; for the body to be sent as a whole, and then for
+            the answer as a whole, but for the time that their bytes earn.
+        left_seconds: for all of it, but for the time that bytes earn.
+        errand: its end ends the request.
+        alive: told now and then while bytes move.
+    """
+
+    def __init__(
+        self,
+        wait_seconds: float,
+        left_seconds: float,
+        *,
+        errand: Errand | None = None,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wait = wait_seconds
+        self._begun = self._moved_at = monotonic()
+        self._until = self._begun + left_seconds
+        self._errand = errand
+        self._alive = alive
+        self._receiving = False
+        self._earned = self._earned_before = 0.0
+        self._unsaid = 0
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        """What this thread sends and receives in the block keeps to it."""
+        before = getattr(_of_thread, "deadline", None)
+        _of_thread.deadline = self
+        try:
+            yield
+        finally:
+            _of_thread.deadline = before
+
+    @property
+    def left(self) -> float:
+        """Seconds that the next ``send`` or ``recv`` has; not above 0: none."""
+        ends = min(
+            self._moved_at + self._wait,
+            self._begun + self._wait + self._earned,
+            self._until + self._earned_before + self._earned,
+        )
+        return ends - monotonic()
+
+    def slice(self) -> float:
+        """Seconds until somebody has to look again.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        left = self.left
+        if left <= 0 or (self._errand is not None and self._errand.over):
+            raise TimeoutError("the request's time is over")
+        return max(WAIT_SECONDS_MIN, left if self._errand is None else min(left, SLICE_SECONDS))
+
+    def receives(self) -> None:
+        """The request is sent: from now on it is the answer that is waited for."""
+        if not self._receiving:
+            self._receiving = True
+            self._begun = self._moved_at = monotonic()
+            self._earned_before, self._earned = self._earned, 0.0
+
+    def moved(self, count: int) -> None:
+        """So many bytes were sent, or received."""
+        self._moved_at = monotonic()
+        self._earned += count / BYTES_PER_SECOND_MIN
+        self._unsaid += count
+        if self._unsaid >= SIGN_OF_LIFE_BYTES:
+            self._unsaid = 0
+            self._alive()
+
+
+_of_thread = threading.local()
+
+
+def _deadline() -> Deadline | None:
+    deadline: Deadline | None = getattr(_of_thread, "deadline", None)
+    return deadline
+
+
+def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -> R:
+    """Do one step of a socket, for as long as the deadline says. A step that has timed out has
+    moved nothing, and is done again with the same arguments, as TLS wants it."""
+    deadline = _deadline()
+    if deadline is None:
+        return step()
+    if receiving:
+        deadline.receives()
+    while True:
+        sock.settimeout(deadline.slice())
+        try:
+            done = step()
+        except TimeoutError:
+            continue
+        deadline.moved(done if isinstance(done, int) else len(done))  # type: ignore[arg-type]
+        return done
+
+
+class _InSlices(socket.socket):
+    """Waits in slices. It stands before the socket's own class, whose methods do the steps."""
+
+    def recv(self, *args: Any) -> bytes:
+        step = super().recv
+        return _in_slices(self, lambda: step(*args), receiving=True)
+
+    def recv_into(self, *args: Any) -> int:
+        step = super().recv_into
+        return _in_slices(self, lambda: step(*args), receiving=True)
+
+    def send(self, *args: Any) -> int:
+        step = super().send
+        return _in_slices(self, lambda: step(*args), receiving=False)
+
+
+class _Socket(_InSlices):
+    """A plain connection. Its own ``sendall`` would wait in one piece."""
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            view = view[self.send(view, flags) :]
+
+
+class _TLSSocket(_InSlices, ssl.SSLSocket):
+    """An encrypted one. Its ``sendall`` is made of ``send``."""
+
+
+class _Connection:
+    """What our connections add to the SDK's."""
+
+    timeout: Any
+    ssl_context: ssl.SSLContext | None = None
+
+    def connect(self) -> None:
+        deadline = _deadline()
+        if deadline is not None and isinstance(self.timeout, int | float):
+            self.timeout = min(self.timeout, max(deadline.left, WAIT_SECONDS_MIN))
+        if self.ssl_context is not None:
+            self.ssl_context.sslsocket_class = _TLSSocket
+        super().connect()  # type: ignore[misc]
+
+    def _new_conn(self) -> socket.socket:
+        made: socket.socket = super()._new_conn()  # type: ignore[misc]
+        timeout = made.gettimeout()
+        ours = _Socket(made.family, made.type, made.proto, fileno=made.detach())
+        ours.settimeout(timeout)
+        return ours
+
+
+class _HTTPConnection(_Connection, awsrequest.AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _HTTPSConnection(_Connection, awsrequest.AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _HTTPPool(awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HTTPConnection
+
+
+class _HTTPSPool(awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HTTPSConnection
+
+
+def install(client: Any) -> bool:
+    """Let a client of the SDK, that has not sent anything yet, connect by our sockets.
+
+    Returns:
+        False, after a warning, if this release of the SDK keeps its connections elsewhere: then the
+        SDK's time-outs hold, those of one ``recv``.
+    """
+    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    table = getattr(session, "_pool_classes_by_scheme", None)
+    if not isinstance(table, dict):
+        _log.warning(
+            "botocore %s is not known to magic-committer: a reply that comes byte by byte has no"
+            " deadline, and Ctrl-C waits for requests in other threads",
+            botocore.__version__,
+        )
+        return False
+    table.update(http=_HTTPPool, https=_HTTPSPool)
+    return True

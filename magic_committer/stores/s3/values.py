@@ -1,0 +1,106 @@
+"""The port's values out of the SDK's replies, and the SDK's parameters out of the port's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, get_args
+
+from magic_committer._runtime import Clock
+from magic_committer.checksum import joins
+from magic_committer.stores.base import Checksum, ChecksumAlgorithm, ObjectInfo, Part, UploadInfo
+
+Reply = Mapping[str, Any]
+
+CHECKSUM_FIELDS: Mapping[ChecksumAlgorithm, str] = {
+    name: f"Checksum{name}" for name in get_args(ChecksumAlgorithm)
+}
+
+
+def seen_at_of(reply: Reply, clock: Clock) -> float:
+    """The reply's ``Date``, which HTTP demands; this machine's time where a store leaves it out or
+    writes what is none."""
+    try:
+        text = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
+        return parsedate_to_datetime(text).timestamp()
+    except (KeyError, ValueError, OverflowError):
+        return float(int(clock.now()))
+
+
+def object_of(key: str, reply: Reply, clock: Clock, *, size: int | None = None) -> ObjectInfo:
+    """An object out of the answer to GET or HEAD.
+
+    Args:
+        size: how many bytes came, where it is not told: an answer in chunks has no length.
+    """
+    return ObjectInfo(
+        key,
+        int(reply["ContentLength"]) if size is None else size,
+        reply.get("ETag", ""),
+        seconds(reply["LastModified"]),
+        seen_at_of(reply, clock),
+        # Names of headers have no case: Go's servers and proxies write "Magic-Committer-Job".
+        metadata={name.lower(): value for name, value in reply.get("Metadata", {}).items()},
+        version_id=reply.get("VersionId"),
+    )
+
+
+def listed(one: Reply, seen_at: float) -> ObjectInfo:
+    """An object out of a listing."""
+    return ObjectInfo(
+        one["Key"], int(one["Size"]), one.get("ETag", ""), seconds(one["LastModified"]), seen_at
+    )
+
+
+def given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def seconds(moment: datetime) -> float:
+    """Seconds since the epoch. A time without a zone is UTC, as all times of S3 are."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def checksum_of(reply: Reply) -> Checksum | None:
+    for algorithm, name in CHECKSUM_FIELDS.items():
+        if reply.get(name):
+            return Checksum(algorithm, reply[name])
+    return None
+
+
+def checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
+    if algorithm is None:
+        return None
+    return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
+
+
+def named_part(part: Part) -> dict[str, Any]:
+    named: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
+    if part.checksum is not None:
+        named[CHECKSUM_FIELDS[part.checksum.algorithm]] = part.checksum.value
+    return named
+
+
+def upload_of(one: Reply) -> UploadInfo:
+    initiated = one.get("Initiated")
+    return UploadInfo(
+        one["Key"],
+        one["UploadId"],
+        initiated=None if initiated is None else seconds(initiated),
+        storage_class=one.get("StorageClass", ""),
+        owner=_who(one.get("Owner")),
+        initiator=_who(one.get("Initiator")),
+    )
+
+
+def _who(person: Mapping[str, str] | None) -> str:
+    return (person or {}).get("DisplayName") or (person or {}).get("ID", "")
+
+
+def key_markers(page: Sequence[UploadInfo]) -> Iterator[str]:
+    """Keys to go on from where a listing knows no upload markers, the best first: the last keys all
+    of whose uploads the page holds, then the very last, of whose own some may be missed."""
+    last = page[-1].key if page else ""
+    yield from (one.key for one in reversed(page) if one.key != last)
+    yield last
