@@ -35,7 +35,7 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.job import Job
+from magic_committer.job import BinaryMode, Job, Task, TextMode, Writing
 from magic_committer.maintenance.api import (
     Adoption,
     Age,
@@ -55,10 +55,8 @@ from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import State, TaskCommit
 from magic_committer.report import Decider, JobReport
 from magic_committer.stores.base import Attributes
-from magic_committer.task import BinaryMode, Task, TextMode
 from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.version import __version__
-from magic_committer.writing import Writing
 
 __all__ = [
     "AbortIncomplete",

@@ -1,21 +1,29 @@
-"""`Job`, the handle that users hold; ``task.py`` has `Task`, ``writing.py`` has `Writing`.
+"""What users hold: `Job`, `Task`, and `Writing`, which is both for ``with write(...)``.
 
 A `Job` is a value: it pickles, holds no client, no lock and no secret, and finds its store again in
 every process that it reaches, through that process's environment. A `Task` is one attempt of one
-task in one process.
+task in one process. Invariants of leaving ``with``:
+
+* Of a `Writing` normally: it commits. Of a `Job` normally: what was not committed is aborted.
+* By an exception: the job is aborted, and what the abort has to say is a note on that exception. A
+  job that is decided as committed is never aborted, whoever decided.
+* In a forked child nothing is done: not when it leaves ``with``, is collected or ends. The job is
+  its parent's.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, NoReturn, overload
 
-from magic_committer import _leaving, _wiring
+from magic_committer import _wiring
 from magic_committer._arguments import (
+    attributes_of,
     expected_of,
     name_of,
     options_of,
@@ -24,6 +32,7 @@ from magic_committer._arguments import (
     task_id_of,
 )
 from magic_committer._job_json import TravellingJob, from_values, to_values
+from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
 from magic_committer.commit.outcome import ended
@@ -35,11 +44,23 @@ from magic_committer.errors import (
     OptionError,
     TaskFailed,
     WrongProcess,
+    WrongType,
 )
+from magic_committer.hadoop.elements import name_text
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
-from magic_committer.task import Task
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import TextUpload, UploadStream
+
+logger = logging.getLogger("magic_committer")
+
+BinaryMode = Literal["wb", "xb"]
+"""What `open` takes for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
+TextMode = Literal["w", "x", "wt", "xt"]
+"""What `open` takes for a file of text. All four are the same."""
+
+# A job --------------------------------------------------------------------------------------------
 
 
 class Job:
@@ -349,16 +370,16 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         if self._pid != os.getpid():
-            _leaving.leave_alone(self, self._pid, error)
+            leave_alone(self, self._pid, error)
             return
         try:
             if error is None:
-                _leaving.abort_uncommitted(self)
-            elif not _leaving.is_over(self) and not self._is_decided_by(error):
+                abort_uncommitted(self)
+            elif not is_over(self) and not self._is_decided_by(error):
                 try:
-                    _leaving.give_up(self, error)
+                    give_up(self, error)
                 except BaseException as interrupt:  # a second Ctrl-C
-                    interrupt.add_note(_leaving.may_be_running(self))
+                    interrupt.add_note(may_be_running(self))
                     raise
         finally:
             self._end_life()
@@ -475,3 +496,474 @@ def _job(started: StartedJob, options: Options, s3: S3Options, state: State, out
 
 def _nothing() -> None:
     """No sign of life is being given."""
+
+
+# A task -------------------------------------------------------------------------------------------
+
+
+class Task:
+    """One attempt of one task. Use it as a context manager: leaving normally commits the attempt,
+    leaving by exception aborts it. `Job.task` gives it.
+
+    With ``track="s3"`` it pickles: it may be written in one process and committed in another. The
+    handle itself belongs to the process that made it: in a forked child `open`, `commit` and
+    `abort` raise, and leaving ``with`` sends nothing.
+    """
+
+    def __init__(self, job: Job, attempt: Attempt) -> None:
+        self._job = job
+        self._attempt = attempt
+
+    def __repr__(self) -> str:
+        return f"<Task {self._attempt!r}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._attempt.result is not None:
+            return _committed_task, (self._job, self._attempt.result)
+        if self._attempt.has_files and self._job.track == "memory":
+            raise pickle.PicklingError(
+                "a task that has opened files keeps them in this process: commit it here, or start"
+                " the job with track='s3'"
+            )
+        if self._job.track == "memory":
+            return _new_task, (self._job, self.task_id, None)
+        self._attempt.share()
+        return _new_task, (self._job, self.task_id, self.attempt_id)
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        return self._attempt.task
+
+    @property
+    def attempt_id(self) -> str:
+        """The attempt's name, unique in the job. For logs: to let others commit the attempt pickle
+        the task, or give `Job.task` a name, so that its files look whether somebody has."""
+        return self._attempt.attempt
+
+    @property
+    def committed(self) -> bool:
+        """Whether the attempt is committed. That alone makes nothing visible."""
+        return self._attempt.result is not None
+
+    @property
+    def result(self) -> TaskCommit:
+        """What `commit` returned: pass it to `Job.commit`. Small, picklable, JSON by ``to_dict``.
+
+        Raises:
+            MagicError: the attempt is not committed.
+        """
+        if self._attempt.result is None:
+            raise MagicError(
+                f"attempt {self.attempt_id!r} is not committed",
+                hint="Leave `with task:` normally first, or call task.commit()",
+            )
+        return self._attempt.result
+
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: BinaryMode = "wb",
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> UploadStream: ...
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: TextMode,
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> TextUpload: ...
+    def open(
+        self,
+        name: str,
+        mode: str = "wb",
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> UploadStream | TextUpload:
+        r"""Open a file for writing. It becomes visible as ``<destination>/<name>`` when the job
+        commits, and only if this attempt is accepted::
+
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task("7") as task, task.open("dt=2026-11-21/part-7.csv", "w") as file:
+            ...     _ = file.write("1,2,3\n")
+            >>> task.result.files
+            1
+
+        Not repeatable: a name is opened once in an attempt.
+
+        Args:
+            name: relative to the destination; Hive partitions like ``"dt=2026-11-21/a.csv"`` are
+                fine.
+            mode: ``"wb"`` for bytes, ``"w"`` for text.
+            unique: put the job's UUID into the name, before its first dot: two jobs never collide,
+                and uploads of killed tasks are recognised and swept. Tasks of one job still need
+                names of their own.
+            encoding, errors, newline: of a text file, as Python's ``open`` takes them; None: UTF-8,
+                strict, and line ends as the system writes them.
+            attributes: content type, user metadata, storage class and so on of the object; None:
+                nothing special.
+
+        Returns:
+            A file that is closed, or left by ``with``, before the attempt is committed. It belongs
+            to one thread at a time. Leaving its ``with`` by exception gives the file up.
+
+        Raises:
+            TaskFailed: the attempt has ended, is being committed or aborted by another thread, can
+                never be committed (its file's close failed, and another handle may know of it), or
+                this is a forked child of its process.
+            PathError: a name that cannot be used; the message says which rule it breaks.
+            ValueError: a mode that is none of these, or ``encoding``, ``errors`` or ``newline`` of
+                a file of bytes.
+            WrongType: ``name`` is a `Path`, or ``attributes`` a dict.
+
+            The upload's own failure shows at the next call on the file; in a forked child that is
+            `WrongProcess`.
+        """
+        return self._open(name, mode, unique, encoding, errors, newline, attributes)
+
+    def _open(
+        self,
+        name: str,
+        mode: str,
+        unique: bool,
+        encoding: str | None,
+        errors: str | None,
+        newline: str | None,
+        attributes: Attributes | None,
+    ) -> UploadStream | TextUpload:
+        text = text_options(mode, encoding, errors, newline)
+        stream = self._attempt.open(
+            name_text(name), unique=unique, attributes=attributes_of(attributes)
+        )
+        return stream if text is None else TextUpload(stream, **text)
+
+    def commit(self) -> TaskCommit:
+        """Save the attempt's uploads so that the job can accept them. Nothing becomes visible.
+        Repeatable. Leaving ``with`` normally does it::
+
+            >>> task = mc.start("s3://bucket/table").task("7")
+            >>> with task.open("part-7.csv", "w") as file:
+            ...     _ = file.write("1,2,3")
+            >>> task.commit().bytes
+            5
+
+        Returns:
+            What the driver passes to `Job.commit`: send it there, by pickle or `to_dict`.
+
+        Raises:
+            FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count. One
+                that was aborted, under any handle, never will: give the next one another name.
+                TaskFailed too where another thread commits or aborts it now: nothing was done.
+        """
+        return self._attempt.commit()
+
+    def abort(self) -> None:
+        """Abort the attempt's uploads. Repeatable; a missing attempt aborts well. Nobody can commit
+        an attempt of that name afterwards.
+
+        A job that has ended leaves nothing to abort, nor a trace of its attempts: this returns
+        well then, also where another handle had committed the attempt and the job has published
+        it. What is published stays: `Job.outcome` and the job's report tell.
+
+        Raises:
+            TaskFailed: it is committed, or may be, is being committed by another thread, or belongs
+                to another process: nothing was done.
+            StoreError, FormatError: not all could be undone; call it again. What stays is swept
+                when the job ends.
+        """
+        self._attempt.abort()
+
+    def __enter__(self) -> Task:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._attempt.commit()
+            return
+        try:
+            with cleaning_up(error):
+                self._attempt.abort()
+        except MagicError as failure:
+            error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
+
+
+def _committed_task(job: Job, result: TaskCommit) -> Task:
+    return job._committed_task(result)
+
+
+def _new_task(job: Job, task: str, attempt: str | None) -> Task:
+    return job.task(task, attempt=attempt)
+
+
+def text_options(
+    mode: str, encoding: str | None, errors: str | None, newline: str | None
+) -> dict[str, str | None] | None:
+    """What a text file is made with; None for a binary one.
+
+    Raises:
+        WrongType: the mode is no text.
+        ValueError: it is no mode of a file that is written, or the others are of no use with it.
+    """
+    if mode in ("wb", "xb"):
+        if encoding is not None or errors is not None or newline is not None:
+            raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")
+        return None
+    if mode in ("w", "x", "wt", "xt"):
+        return {"encoding": encoding, "errors": errors, "newline": newline}
+    if not isinstance(mode, str):
+        raise WrongType(f"a file's mode is text, not {mode!r:.80}", hint="Pass 'wb' or 'w'")
+    raise ValueError(f"mode {mode!r}: a file of a job is written once, by 'wb' or 'w'")
+
+
+# One job of one task in one process ---------------------------------------------------------------
+
+
+class Writing:
+    """What ``with write(...) as job`` gives: one job of one task, in one process.
+
+    It does not pickle, and a forked child can do nothing with it: opening, writing and closing
+    raise there, and leaving ``with`` neither commits nor aborts.
+    """
+
+    def __init__(self, start: Callable[[], Job]) -> None:
+        self._start = start
+        self._pid = os.getpid()
+        self._job: Job | None = None
+        self._task: Task | None = None
+        self._end_life: Callable[[], None] = _nothing
+
+    def __repr__(self) -> str:
+        return f"<Writing {self._job!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise pickle.PicklingError(
+            "what magic_committer.write(...) gives writes its files in one process and does not"
+            f" travel. {WrongProcess.hint}"
+        )
+
+    def __del__(self) -> None:
+        self._end_life()  # one that is entered and dropped is not alive for ever
+
+    @property
+    def job(self) -> Job:
+        """The job, to read: its id, uuid, dest, state and report. Only inside and after ``with``.
+        It takes no tasks, does not pickle, and no other process can commit or abort it."""
+        if self._job is None:
+            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+        return self._job
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def report(self) -> JobReport | None:
+        """What the job came to, also when it failed; None inside ``with``."""
+        return self.job.report
+
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: BinaryMode = "wb",
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> UploadStream: ...
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: TextMode,
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> TextUpload: ...
+    def open(
+        self,
+        name: str,
+        mode: str = "wb",
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> UploadStream | TextUpload:
+        r"""Open a file for writing; it becomes visible when the block is left normally::
+
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
+            ...         _ = file.write("1,2,3\n")
+
+        Arguments, result and errors are those of `Task.open`.
+
+        Raises:
+            MagicError: outside of ``with``.
+        """
+        if self._task is None:
+            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+        return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
+
+    def __enter__(self) -> Writing:
+        if self._job is not None:
+            raise MagicError("a job is used once", hint="Call write(...) again")
+        self._pid = os.getpid()
+        self._job = self._start()
+        self._task = self._job.task("0")
+        self._end_life = self._job.keep_alive()
+        self._job._keep_at_home()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pid != os.getpid():
+            leave_alone(self.job, self._pid, error)
+            return
+        try:
+            self._end(error)
+        finally:
+            self._end_life()
+
+    def _end(self, error: BaseException | None) -> None:
+        assert self._task is not None
+        if error is not None:
+            self._give_up(error)
+            return
+        try:
+            result = self._task.commit()
+            self.job.commit([result])
+        except CommitIncomplete:
+            raise  # decided: never to be aborted
+        except BaseException as failure:
+            self._give_up(failure)
+            raise
+
+    def _give_up(self, error: BaseException) -> None:
+        if self.job.outcome == "committed" and not isinstance(error, Exception):
+            return  # Ctrl-C after the decision: it has been told how to finish it
+        try:
+            with cleaning_up(error):
+                self._undo(error)
+        except BaseException as interrupt:  # a second Ctrl-C
+            interrupt.add_note(may_be_running(self.job))
+            raise
+
+    def _undo(self, error: BaseException) -> None:
+        assert self._task is not None
+        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
+            try:
+                self._task.abort()
+            except MagicError as failure:
+                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
+        give_up(self.job, error)
+
+
+# Leaving `with` -----------------------------------------------------------------------------------
+
+
+def give_up(job: Job, error: BaseException) -> None:
+    """Abort a job because of ``error``; what the abort has to say becomes a note on it. Not for
+    `CommitIncomplete`, which must never be aborted."""
+    if job.outcome in ("aborted", "reverted"):
+        return
+    if job.outcome == "committed" and not isinstance(error, Exception):
+        return  # Ctrl-C after the decision: it has been told how to finish it
+    with cleaning_up(error):
+        _abort(job, error)
+
+
+def _abort(job: Job, error: BaseException) -> None:
+    failed = job.report
+    try:
+        job.abort()
+        if not isinstance(error, Exception):
+            error.add_note(f"job {job.id!r} is aborted: nothing of it is visible")
+    except JobNotRunning as decided:
+        if decided.outcome == "committed":
+            error.add_note(
+                f"job {job.id!r} is committed all the same. Finish it:"
+                f" magic_committer.recover({job.dest!r}, {job.id!r})"
+            )
+    except MagicError as failure:
+        error.add_note(f"aborting job {job.id!r} failed too: {failure}")
+        error.add_note(may_be_running(job))
+    if job.report is not None:
+        reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
+        job.report = replace(job.report, error=reason)
+
+
+def abort_uncommitted(job: Job) -> None:
+    """Abort a job whose block has ended well, without a commit of it.
+
+    Raises:
+        What `Job.abort` raises; not if another process has committed the job.
+    """
+    if job.outcome:
+        return
+    try:
+        job.abort()
+    except JobNotRunning as decided:
+        if decided.outcome != "committed":
+            raise
+        if job.report is not None:  # that it could not be aborted is no failure here
+            job.report = replace(job.report, error="")
+        logger.info("job %s: another process has committed it", job.id)
+        return
+    logger.warning(
+        "job %s: `with` was left without a commit: the job is aborted, nothing of it is visible",
+        job.id,
+    )
+
+
+def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
+    """A forked child has left the block.
+
+    Raises:
+        TaskFailed: it has left it without an exception; else a note says the same.
+    """
+    message = (
+        f"job {job.id!r} belongs to process {owner}, this is process {os.getpid()}: it was"
+        " neither committed nor aborted here"
+    )
+    if error is None:
+        raise TaskFailed(message, job_id=job.id, hint=WrongProcess.hint)
+    error.add_note(message)
+
+
+def is_over(job: Job) -> bool:
+    """Whether nothing is left to be done for a job, as far as this handle has seen."""
+    return bool(job.outcome) and job.state in (State.ABSENT, State.CLOSED)
+
+
+def may_be_running(job: Job) -> str:
+    """For whoever could not end a job."""
+    return (
+        f"job {job.id!r} may be running still. This ends it, or says that it is committed:"
+        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+    )

@@ -24,14 +24,13 @@ from pyspark import InheritableThread, SparkContext
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
-from magic_committer._leaving import give_up
 from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer._runtime import ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
-from magic_committer.job import Job
+from magic_committer.job import Job, give_up
 from magic_committer.options import Mode, Options, S3Options
 from magic_committer.protocol.record import JobReport, State, TaskCommit
 

@@ -25,7 +25,7 @@ from pyspark.sql.utils import is_remote
 
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.job import Job
+from magic_committer.job import Job, Task
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.driver import (
@@ -37,7 +37,6 @@ from magic_committer.spark.driver import (
     write_job,
 )
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
-from magic_committer.task import Task
 
 FORMATS_BUILT = ("parquet",)
 """Formats that this release has; the others raise and name these."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import WrongType
-from magic_committer.job import Job
+from magic_committer.job import Job, Task
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.driver import (
@@ -24,7 +24,6 @@ from magic_committer.spark.driver import (
     write_job,
 )
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
-from magic_committer.task import Task
 
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]

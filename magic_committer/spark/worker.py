@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pyspark import TaskContext
 
 from magic_committer.errors import MagicError
-from magic_committer.job import Job
+from magic_committer.job import Job, Task
 from magic_committer.protocol.record import TaskCommit
-from magic_committer.task import Task
 
 
 def spark_attempt(job: Job) -> Task:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._leaving import give_up
 from magic_committer.errors import TaskFailed, WrongProcess
+from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, control, visible
 

@@ -20,10 +20,9 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
 )
-from magic_committer.job import Job
+from magic_committer.job import Job, Task
 from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.stores.base import Attributes
-from magic_committer.task import Task
 from tests.simulation import operators
 from tests.simulation.scheduler import Actor, Signal
 from tests.simulation.truth import AttemptTruth

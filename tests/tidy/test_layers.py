@@ -21,7 +21,7 @@ LAYERS = (
     ("committers",),
     # composition
     ("_wiring",),
-    ("_leaving job task writing",),
+    ("job",),
     ("api", "maintenance", "doctor"),
     # edges
     ("spark", "cli", "testing"),
