@@ -153,6 +153,7 @@ class Effects(Judge):
     def _replaced(self, job: JobTruth, key: str, own: JobTruth | None) -> None:
         """A plan's object was deleted. What an append publishes that is decided and not at its end
         when the plan is stored is none of it."""
+        job.deleted[key] = self.truth.step
         if object_of(key) == "_SUCCESS":
             self.truth.unmarked_by = job.uuid
             self.met("unmarked")

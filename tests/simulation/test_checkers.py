@@ -111,6 +111,11 @@ def test_the_same_bytes_a_while_later_are_another_object(world: World) -> None:
     world.foreign_put(OLD, b"old")
     assert truth.as_planned(replacing, OLD, truth.objects[OLD])
     assert truth.must_go(replacing, OLD, truth.objects[OLD])
+    replacing.deleted[OLD] = truth.objects[OLD].step
+    world.scheduler.steps += 1
+    world.foreign_put(OLD, b"old")
+    assert not truth.must_go(replacing, OLD, truth.objects[OLD])
+    replacing.deleted.clear()
     world.scheduler.now += 2.0
     world.foreign_put(OLD, b"old")
     assert truth.objects[OLD].etag == first.etag

@@ -135,6 +135,8 @@ class JobTruth:
     """Of the decided plan: ETag by key of what is to be deleted, the old marker too."""
     deletes_modified: dict[str, float | None] = field(default_factory=dict)
     """And the Last-Modified, where the plan tells it."""
+    deleted: dict[str, int] = field(default_factory=dict)
+    """When it deleted them. What is written there later is another object, whatever its bytes."""
     taken_as_is: frozenset[str] = frozenset()
     """Unresolved keys that the operator accepted."""
     unknown_plan: str = ""
@@ -393,6 +395,8 @@ class Truth:
     def must_go(self, job: JobTruth, key: str, there: ObjectTruth) -> bool:
         """Whether an object is the one that a plan deletes, by all that the plan tells of it."""
         modified = job.deletes_modified.get(key)
+        if there.step > job.deleted.get(key, there.step):
+            return False
         return job.deletes.get(key) == there.etag and modified in (None, there.modified)
 
     def covers(self, job: JobTruth, key: str) -> bool:
