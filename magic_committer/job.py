@@ -17,6 +17,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, NoReturn, overload
@@ -263,9 +264,11 @@ class Job:
         results = results_of(results)
         self._check_at_home("committed")
         wanted = self._whole(results) if isinstance(results, Iterator) else results
-        return self._ended("committed") or self._reported(
-            lambda: self._committer().commit_job(wanted, tasks)
-        )
+        if self._ended("committed") is None:
+            with self._telling():
+                self._saw(self._committer().commit_job(wanted, tasks))
+        assert self.report is not None
+        return self.report
 
     def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
         """An iterator gives its items once: what an earlier call took, or left after an error, is a
@@ -301,9 +304,11 @@ class Job:
             TaskFailed: the job is one of `write`, in another process. Nothing was done.
         """
         self._check_at_home("aborted")
-        return self._ended("aborted", "reverted") or self._reported(
-            lambda: self._committer().abort_job()
-        )
+        if self._ended("aborted", "reverted") is None:
+            with self._telling():
+                self._saw(self._committer().abort_job())
+        assert self.report is not None
+        return self.report
 
     def keep_alive(self) -> Callable[[], None]:
         """Say on the store now and then that the job is alive, so that no cleanup takes it for dead
@@ -453,9 +458,11 @@ class Job:
             return None
         raise ended(self.id, self._state, self._outcome)
 
-    def _reported(self, step: Callable[[], JobReport]) -> JobReport:
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """An error in the block tells what became of the job: it is kept in the report."""
         try:
-            self._saw(step())
+            yield
         except BaseException as error:
             known = getattr(error, "report", None)
             if isinstance(known, JobReport):
@@ -474,8 +481,6 @@ class Job:
                 error=f"{type(error).__name__}: {error}",
             )
             raise
-        assert self.report is not None
-        return self.report
 
     def _saw(self, report: JobReport) -> None:
         self.report = report
