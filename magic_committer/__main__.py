@@ -1,0 +1,5 @@
+"""``python -m magic_committer`` is ``magic-committer``."""
+
+from magic_committer.cli.main import main
+
+main()
