@@ -21,6 +21,10 @@ class NotEnded(Exception):
     """A job could not be ended within `SECONDS_MAX`."""
 
 
+class CleanupLeftIt(Exception):
+    """A cleanup could not end a job, and said why: somebody must decide, as cron cannot."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """What became of a job.
@@ -75,7 +79,7 @@ class Operator:
                 unresolved.update(error.unresolved)
                 accepted |= {key for key, times in unresolved.items() if times >= UNRESOLVED_TRIES}
                 ending, last = "recover", str(error)
-            except mc.JobNotRunning as error:
+            except (mc.JobNotRunning, CleanupLeftIt) as error:
                 ending, last = "recover", str(error)  # it is committed: it cannot be undone
             except mc.MagicError as error:
                 last = str(error)  # the server is down, or the job is not done: once more
@@ -97,6 +101,8 @@ class Operator:
             keys = sorted(accepted)
             return mc.recover(dest, found.id, older_than=0, accept=keys, s3=self._s3).outcome
         report = mc.cleanup(dest, older_than=0, leftover_older_than=0, s3=self._s3)
+        if report.errors:
+            raise CleanupLeftIt("; ".join(report.errors))
         (outcome,) = {one.outcome for one in report.recovered} or {""}
         return outcome
 

@@ -19,7 +19,7 @@ from tests.soak import plan
 from tests.soak.checker import Checker, Found, before, expected, lies
 from tests.soak.jobs import BLOCKS, Steady, Told, run
 from tests.soak.operator import Operator
-from tests.soak.plan import Round
+from tests.soak.plan import Ending, Round
 from tests.soak.soak import SAMPLES_MIN, Figures
 
 JOB = Round(1, "replace", 5, 7, None, None, 0.0, "recover")
@@ -121,13 +121,14 @@ def test_the_operator_ends_what_a_driver_left(url: str) -> None:
     assert operator.used == {"recover": 1, "abort": 1, "cleanup": 1}
 
 
+@pytest.mark.parametrize("ending", ["recover", "cleanup"])
 def test_the_operator_takes_what_is_lost_as_it_is(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str, monkeypatch: pytest.MonkeyPatch, ending: Ending
 ) -> None:
-    """Where the store has lost a decided upload the job ends as unresolved, with its name; the
-    judge finds that file missing, and no other."""
+    """Where the store has lost a decided upload the job ends as unresolved, with its name, also
+    where a cleanup found it first; the judge finds that file missing, and no other."""
     s3 = moto_options(url)
-    job = replace(JOB, kind="memory")
+    job = replace(JOB, kind="memory", number=200 + get_args(Ending).index(ending), ending=ending)
 
     def lose(self: S3Store, key: str, upload_id: str, *rest: Any, **terms: Any) -> Written:
         if "part-002" not in key:
