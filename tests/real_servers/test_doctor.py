@@ -24,10 +24,12 @@ PREFIX, PAGED = "uploads by prefix", "past 1,000"
 
 
 def row_of_docs(store: str) -> dict[str, str]:
-    """What docs/stores.md says of a store, by the table's column; without bold and footnotes."""
+    """What docs/stores.md has measured of a store, by the table's column; without bold and
+    footnotes."""
+    measured = DOCS.read_text(encoding="utf-8").partition("## Stores that were measured")[2]
     lines = [
         [re.sub(r"[*¹²³⁴]", "", cell).strip() for cell in line.strip("|\n").split(" | ")]
-        for line in DOCS.read_text(encoding="utf-8").splitlines()
+        for line in measured.splitlines()
         if line.startswith(("| store ", f"| {STORES[store]} |"))
     ]
     heads, cells = lines
