@@ -13,7 +13,7 @@ UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
-DECIDE = FOLLOW = EXECUTE = "commit/job_commit.py"
+JOB_COMMIT = "commit/job_commit.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
 TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
@@ -257,7 +257,7 @@ _ATTEMPTS = (
 
 _DECIDING = (
     Hand(
-        "plans looked at never", DECIDE, "JobCommit._decide",
+        "plans looked at never", JOB_COMMIT, "JobCommit._decide",
         (("refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)", "pass"),),
         "two jobs of one partition both commit",
     ),
@@ -293,17 +293,17 @@ _DECIDING = (
         "I2: a result may name any object",
     ),
     Hand(
-        "refused though decided", DECIDE, "JobCommit._refuse",
+        "refused though decided", JOB_COMMIT, "JobCommit._refuse",
         (("if not swapped.won:\n    return self._obey(swapped.now)", "pass"),),
         "I10: a check that another's work made fail is raised, of a job that committed",
     ),
     Hand(
-        "the plan of a swap that may have won", DECIDE, "JobCommit._swap_to_committing",
+        "the plan of a swap that may have won", JOB_COMMIT, "JobCommit._swap_to_committing",
         (("swapped.now is None or not _names(swapped.now, plan.key)", "True"),),
         "I5: the plan of a decided job is deleted",
     ),
     Hand(
-        "an adopted job is refused for good", DECIDE, "JobCommit._commit_running",
+        "an adopted job is refused for good", JOB_COMMIT, "JobCommit._commit_running",
         (("problems and self.job.adopted", "False"),),
         "a Hadoop job that cannot be run again is aborted because one upload is gone",
     ),
@@ -313,29 +313,29 @@ _DECIDING = (
         "I7: a file that the job has rewritten in place is deleted",
     ),
     Hand(
-        "revert whatever the state", FOLLOW, "JobCommit.abort",
+        "revert whatever the state", JOB_COMMIT, "JobCommit.abort",
         (("seen is not None and seen.record.state is State.COMMITTING and revert",
           "seen is not None and seen.record.state is State.COMMITTING"),),
         "I2: abort() undoes a decided job",
     ),
     Hand(
-        "a given id goes", FOLLOW, "JobCommit.may_remove",
+        "a given id goes", JOB_COMMIT, "JobCommit.may_remove",
         (("self.job.undisturbed and not self.job.given_id", "self.job.undisturbed"),),
         "I10: a second run of the id cannot be told from the first",
     ),
     Hand(
-        "a missing set is fine", FOLLOW, "JobCommit._execute_stored",
+        "a missing set is fine", JOB_COMMIT, "JobCommit._execute_stored",
         (("StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)",
           "StoredSource(self.runtime, self.job, plan, missing_is_fine=True)"),),
         "I2: a decided job is told committed without the files of a set that is gone",
     ),
     Hand(
-        "the last sweep does not look", FOLLOW, "JobCommit._execute_stored",
+        "the last sweep does not look", JOB_COMMIT, "JobCommit._execute_stored",
         (("self._sweep(look_first=True)", "self._sweep(look_first=False)"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
-        "absent and aborted", FOLLOW, "JobCommit.abort", (("self._without_record()", "pass"),),
+        "absent and aborted", JOB_COMMIT, "JobCommit.abort", (("self._without_record()", "pass"),),
         "I10: abort() of a job without record is told that it committed",
     ),
     Hand(
@@ -357,39 +357,39 @@ _DECIDING = (
 
 _EXECUTING = (
     Hand(
-        "accept swallows what is unfinished", EXECUTE, "JobCommit._complete_all",
+        "accept swallows what is unfinished", JOB_COMMIT, "JobCommit._complete_all",
         (("completion is not Completion.UNFINISHED and key in self.accept", "key in self.accept"),),
         "I2: a file whose upload is still open is called accepted, and swept",
     ),
     Hand(
-        "accept swallows nothing", EXECUTE, "JobCommit._complete_all",
+        "accept swallows nothing", JOB_COMMIT, "JobCommit._complete_all",
         (("completion is not Completion.UNFINISHED and key in self.accept", "False"),),
         "what the operator accepts stays unresolved for ever",
     ),
     Hand(
-        "fail overwrites", EXECUTE, "JobCommit._complete_all",
+        "fail overwrites", JOB_COMMIT, "JobCommit._complete_all",
         (("self.job.terms.mode in FAILING", "False"),),
         "I6: mode fail completes over a neighbour's object",
     ),
     Hand(
-        "the sweep after failed deletes", EXECUTE, "JobCommit._delete_replaced",
+        "the sweep after failed deletes", JOB_COMMIT, "JobCommit._delete_replaced",
         (("failures[outcome.item.key] = outcome.error",
           "self.warnings.append(str(outcome.error))"),),
         "I7: what could not be deleted is a warning, and is forgotten with the plan",
     ),
     Hand(
-        "the sweep after no marker", EXECUTE, "JobCommit._after_completed",
+        "the sweep after no marker", JOB_COMMIT, "JobCommit._after_completed",
         (("self.job.terms.mark_success and not self._mark(seen, work)",
           "self.job.terms.mark_success and self._mark(seen, work) is None"),),
         "I8: the job is finished without its marker, and nobody writes it",
     ),
     Hand(
-        "the plan's uploads are not spared", EXECUTE, "JobCommit._after_completed",
+        "the plan's uploads are not spared", JOB_COMMIT, "JobCommit._after_completed",
         (("self.names.__contains__", "lambda name: False"),),
         "I2: the sweep aborts what the plan names, which costs the object on some stores",
     ),
     Hand(
-        "complete whatever the record says", EXECUTE, "JobCommit._go_on",
+        "complete whatever the record says", JOB_COMMIT, "JobCommit._go_on",
         (("not swapped.won or swapped.now is None", "swapped.now is None"),),
         "I7: old data is deleted after a revert",
     ),
