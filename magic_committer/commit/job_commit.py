@@ -24,7 +24,6 @@ After it:
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
@@ -71,7 +70,7 @@ from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.revert import not_undone, undo
 from magic_committer.commit.setup import decider
-from magic_committer.commit.success_marker import DIAGNOSTIC_STARTED, marker_ref, write_marker
+from magic_committer.commit.success_marker import marker_ref, success_data, write_marker
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import (
@@ -89,7 +88,7 @@ from magic_committer.errors import (
     name_some,
 )
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData, new_success
+from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
 from magic_committer.hadoop.paths import Destination
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION, FAILING
@@ -737,23 +736,9 @@ class JobCommit:
 
     def _success_data(self, seen: records.Seen, plan: Plan) -> SuccessData:
         self.statistics.add(stats.JOBS_COMPLETED)
-        document = self.statistics.to_dict()
-        return new_success(
-            timestamp_ms=int(self.runtime.clock.now() * 1000),
-            hostname=socket.gethostname(),
-            committer="magic",
-            description=f"magic-committer job {self.job.id}",
-            job_id=self.job.id,
-            job_id_source="magic-committer",
-            metrics=document["counters"],
-            diagnostics={
-                "magic-committer.files": str(plan.files),
-                "magic-committer.bytes": str(plan.data_bytes),
-                "magic-committer.tasks": str(len(plan.sets)),
-                DIAGNOSTIC_STARTED: repr(seen.record.started),
-            },
-            filenames=tuple(self.filenames),
-            iostatistics=document,
+        now = self.runtime.clock.now()
+        return success_data(
+            self.job.id, plan, self.statistics, self.filenames, seen.record.started, now
         )
 
     def _each(self, function: Any, items: Iterable[Any]) -> Any:

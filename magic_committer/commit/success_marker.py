@@ -13,6 +13,8 @@ Of jobs that overlap and complete in the same second either may stay.
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from magic_committer._runtime import Runtime
@@ -31,7 +33,10 @@ from magic_committer.hadoop.formats import (
     SuccessData,
     decode_success,
     encode_success,
+    new_success,
 )
+from magic_committer.hadoop.statistics import Statistics
+from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import ObjectRef, State
 
 DIAGNOSTIC_UUID = "magic-committer.job"
@@ -91,6 +96,40 @@ def may_replace(marker: Marker, named: ObjectRef | None, completed: float) -> bo
     if named is not None and named.is_same(marker.etag, marker.modified):
         return True
     return marker.completed < completed
+
+
+def success_data(
+    job_id: str,
+    plan: Plan,
+    statistics: Statistics,
+    filenames: Sequence[str],
+    started: float,
+    now: float,
+) -> SuccessData:
+    """What `_SUCCESS` says of a job; `write_marker` adds its diagnostics.
+
+    Args:
+        filenames: the first of its files, for people. started: when the record says that the job
+            was started. now: both in seconds since 1970.
+    """
+    document = statistics.to_dict()
+    return new_success(
+        timestamp_ms=int(now * 1000),
+        hostname=socket.gethostname(),
+        committer="magic",
+        description=f"magic-committer job {job_id}",
+        job_id=job_id,
+        job_id_source="magic-committer",
+        metrics=document["counters"],
+        diagnostics={
+            "magic-committer.files": str(plan.files),
+            "magic-committer.bytes": str(plan.data_bytes),
+            "magic-committer.tasks": str(len(plan.sets)),
+            DIAGNOSTIC_STARTED: repr(started),
+        },
+        filenames=tuple(filenames),
+        iostatistics=document,
+    )
 
 
 def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessData) -> str:
