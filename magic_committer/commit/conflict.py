@@ -37,7 +37,7 @@ second listing shows that the first did not is its work, and then all is done on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -234,8 +234,12 @@ def _of_decided_jobs(
     """The keys of live appends that are decided; and those of them in a listing whose object is
     the job's. A key alone does not tell: the job may be about to rewrite an object that is to go.
 
-    One whose plan or sets are gone has completed: all of it shows in the second listing, and what
-    was read of it until then does not count, or a part of it would be kept.
+    One whose plan is gone has completed: all of it shows in the second listing, and what was read
+    of it until then does not count, or a part of it would be kept. A set that is gone tells nothing
+    of the kind: a late attempt takes its own, and the job may not be over for long.
+
+    Raises:
+        ConflictingJob: a set is gone, the plan stays: what the job has published is not known.
     """
     theirs, kept = list[KeySet](), set[str]()
     for other in _live_others(runtime, job, dest, tidy=False):
@@ -248,7 +252,7 @@ def _of_decided_jobs(
             continue
         their = StartedJob.attached(record, dest.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with suppress(NotFound), _told_of(job, other):
+        with _until_swept(runtime, job, other, record.plan.key), _told_of(job, other):
             plan = load_plan(runtime, their, record.plan)
             for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
@@ -259,6 +263,25 @@ def _of_decided_jobs(
             theirs.append(keys)
             kept |= visible
     return theirs, kept
+
+
+@contextmanager
+def _until_swept(
+    runtime: Runtime, job: StartedJob, other: records.Seen, plan_key: str
+) -> Iterator[None]:
+    """Pass over what is gone of another job's plan and sets once the job is being swept. Its sweep
+    deletes the plan first, so that goes by the plan; a live job's is gone soon."""
+    try:
+        yield
+    except NotFound as missing:
+        for number in range(YIELD_LOOKS_MAX):
+            if number:
+                runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
+            try:
+                runtime.store.head(plan_key)
+            except NotFound:
+                return
+        raise _conflict(job, other, f", and what it publishes is not known: {missing}") from missing
 
 
 @contextmanager

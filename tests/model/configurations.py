@@ -15,7 +15,7 @@ from tests.model.actors.driver import commit, driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
 from tests.model.actors.shared import aborting, committing
-from tests.model.actors.task import alive, attached, attempt, closer
+from tests.model.actors.task import alive, attached, attempt, closer, late
 from tests.model.promises import Promised
 from tests.model.scenery import (
     Entries,
@@ -511,6 +511,26 @@ def append_beside_replace(without: Without) -> Configuration:
     """A job that replaces the whole destination, and an append of two files that may publish, and
     end, at any moment of it."""
     return _append_beside("append beside replace", "replace", without, ("x", "y"), ("z",))
+
+
+@configuration
+def late_attempt_beside_replace(without: Without) -> Configuration:
+    """The same with an attempt of the append that was accepted, and finds out that it is late."""
+    replacing = Job("j1", "j1", mode="replace", marks=False, without=without)
+    append = Job("j2", "j2", marks=False, without=without)
+    store, one = tasks_done(replacing, ("z",))
+    more, two = tasks_done(append, ("x",))
+    return Configuration(
+        "late attempt beside replace",
+        (
+            committer("replace", replacing, one),
+            committer("append", append, two),
+            actor("late", append, partial(late, append, "a0", two[0])),
+            *in_the_end(replacing, append),
+        ),
+        {**store, **more},
+        promised=Promised(jobs=("j1", "j2")),
+    )
 
 
 @configuration

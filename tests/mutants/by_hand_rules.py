@@ -63,6 +63,16 @@ _BESIDE_EACH_OTHER = (
         "I6: the late plan of a job by partition spares the partition that a later one replaces",
     ),
     Hand(
+        "a set that is gone is its job's end", CONFLICT, "_until_swept",
+        (("runtime.store.head(plan_key)", "return"),),
+        "I2: a late attempt takes its pendingset, the job is not over: its files are deleted",
+    ),
+    Hand(
+        "who misses a set does not wait", CONFLICT, "_until_swept",
+        (("range(YIELD_LOOKS_MAX)", "range(1)"),),
+        "I2: a job that is swept just then is taken for one that never ends",
+    ),
+    Hand(
         "a key is enough to be spared", CONFLICT, "_is_visible",
         (("became(upload, runtime.store.head(upload.key))", "True"),),
         "I7: old data stays that an append is about to rewrite",

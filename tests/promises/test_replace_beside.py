@@ -85,3 +85,58 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
     replace.commit()
     assert s3.before is None
     assert set(visible(s3)) in ({"t/r.csv"}, {"t/r.csv", "t/a.csv", "t/b.csv"})
+
+
+def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
+    """An append of two files that is completed and not swept: its driver was killed. One of its
+    attempts was aborted late, and has taken its pendingset with it."""
+    append = mc.start(DEST, accept="listing")
+    committed_task(append, "1", {"a.csv": b"a"})
+    late = append.task("2", attempt="a2")
+    with late.open("b.csv") as f:
+        f.write(b"b")
+    late.commit()
+    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
+    with pytest.raises(Killed):
+        append.commit()
+    s3.before = None
+    sets = [key for key in s3.keys() if key.endswith(".pendingset")]
+    late.abort()
+    assert len(sets) == 2
+    assert [key for key in s3.keys() if key.endswith(".pendingset")] == [
+        key for key in sets if not key.endswith("/a2.pendingset")
+    ]
+    return append
+
+
+def test_a_set_that_a_late_attempt_took_is_no_end_of_its_job(s3: MemoryStore) -> None:
+    """I2: an append is completed and not over, and what it has published is not known any more: a
+    replace refuses, and takes nothing of it."""
+    append = completed_append_without_a_set(s3)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    with pytest.raises(mc.ConflictingJob, match=append.id) as told:
+        replace.commit()
+    assert "a2.pendingset" in str(told.value)
+    assert "recover(" in str(told.value)
+    assert set(visible(s3)) == {"t/a.csv", "t/b.csv"}
+
+
+def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
+    """I2: the append is over while a replace waits: all of its files are data that was there."""
+    append = completed_append_without_a_set(s3)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    looks: list[str] = []
+
+    def at_the_second_look(request: Request) -> None:
+        if request.verb == "head" and f"{append.id}/plan-" in request.key:
+            looks.append(request.key)
+        if len(looks) == 2:
+            s3.before = None
+            assert mc.recover(DEST, append.id).outcome == "committed"
+
+    s3.before = at_the_second_look
+    replace.commit()
+    assert len(looks) == 2
+    assert set(visible(s3)) == {"t/r.csv"}

@@ -149,13 +149,18 @@ def to_delete(
 
     Args:
         there, last: the data, if it was listed before the look at the plans.
+
+    Returns:
+        None if it is not known what one of them publishes.
     """
     mine = tuple(file.key for file in files)
     for _number in LISTINGS:
         if last:
             there = yield from existing(partitions)
         there = tuple(one for one in there if one[0] not in mine)
-        theirs, kept = yield from _of_the_decided(job, there)
+        theirs, kept, known = yield from _of_the_decided(job, there)
+        if not known:
+            return None
         again = False
         if last and job.keeps("the data is listed again"):
             again = yield from _anything_new(partitions, there, (*mine, *theirs))
@@ -180,12 +185,12 @@ def _anything_new(
 
 
 def _of_the_decided(job: Job, there: Entries) -> Steps:
-    """The keys of live appends that are decided; and those of them in a listing whose object is
-    theirs."""
+    """The keys of live appends that are decided; those of them in a listing whose object is
+    theirs; and whether that is all."""
     theirs: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     if not job.keeps("the look at the decided"):
-        return theirs, kept
+        return theirs, kept, True
     records = yield from _others(job)
     for key in records:
         record = yield from read(key)
@@ -193,10 +198,12 @@ def _of_the_decided(job: Job, there: Entries) -> Steps:
             continue
         if record.mode in EXCLUDING and job.keeps("only appends are spared"):
             continue  # it is refused, or it has come to its sweep: all of it is there, and goes
-        more, seen = yield from _published_by(job, record, there)
-        theirs, kept = (*theirs, *more), (*kept, *seen)
-        del more, seen, record
-    return theirs, kept
+        found = yield from _published_by(job, record, there)
+        if found is None:
+            return theirs, kept, False
+        theirs, kept = (*theirs, *found[0]), (*kept, *found[1])
+        del found, record
+    return theirs, kept, True
 
 
 def _published_by(job: Job, record: Record, there: Entries) -> Steps:
@@ -214,6 +221,10 @@ def _published_by(job: Job, record: Record, there: Entries) -> Steps:
     for name, _ in plan.sets:
         found = yield from read(name)
         if found is None:
+            if job.keeps("a set that is gone is no end"):
+                plan = yield from read(record.plan[0])
+                if plan is not None:
+                    return None
             if job.keeps("spared whole or not at all"):
                 return (), ()
             break

@@ -188,6 +188,8 @@ def _plan(job: Job, me: str, accepted: Accepted, files: Files) -> Steps:
                 return announced, None
         else:
             deletes = yield from to_delete(job, files, partitions, there, last=last)
+            if deletes is None:
+                return announced, None
             marker = yield from read(SUCCESS)
         del there
     if job.mode != "replace":

@@ -116,6 +116,15 @@ def _twins(job: Job, retried: tuple[str, ...], record: Any) -> Steps:
                 yield from remove_listed(key_of, upload, looks=True)
 
 
+def late(job: Job, name: str, stored: tuple[str, PendingSet]) -> Steps:
+    """An attempt whose pendingset is stored, and that was paused before the second read."""
+    record = yield from read(job.record)
+    if is_running(job, record) or hands_off(job, record):
+        return "done"
+    yield from _undo(job, name, stored[1].files, (), record, stored=True)
+    return "late"
+
+
 def attached(job: Job, name: str) -> Steps:
     """An attempt in a process that finds the job by its name."""
     record = yield from read(job.record)
