@@ -39,8 +39,8 @@ R_co = TypeVar("R_co", covariant=True)
 THREADS_MAX = 64
 """Threads of a process's default pool: enough for 2,000 requests a second of 30 ms."""
 LOOK_SECONDS = 1.0
-"""A wait for what is in flight looks so often whether the interpreter is ending, and its threads
-with it."""
+"""A wait for what is in flight looks up so often: the interpreter may be ending, and its threads
+with it; and a Ctrl-C that comes just before a wait without a limit begins does not end it."""
 EXIT_SECONDS = 0.5
 """So long the interpreter's end waits for threads that are told to end."""
 
@@ -62,6 +62,17 @@ class Future(Protocol[R_co]):
     def done(self) -> bool:
         """Whether `result` would return at once."""
         ...
+
+
+def result_of(future: Future[R]) -> R:
+    """Wait for a future, however long it takes, and hear Ctrl-C; raises what the function
+    raised."""
+    while True:
+        try:
+            return future.result(LOOK_SECONDS)
+        except TimeoutError:  # the wait's, or the function's own
+            if future.done():
+                return future.result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +178,10 @@ class ThreadPool:
                     )
                 if not flying:
                     return
-                done, grams, future = finished.get()
+                try:
+                    done, grams, future = finished.get(timeout=LOOK_SECONDS)
+                except Empty:
+                    continue
                 flying, weight = flying - 1, weight - grams
                 yield _outcome(done, future)
         finally:

@@ -95,7 +95,7 @@ SUITES = (
     Suite("promises", 150, ("promises",)),
     Suite("cli", 80, ("cli",)),
     Suite("spark", 280, ("spark",)),
-    Suite("scale", 320, ("scale",), slow=True),
+    Suite("scale", 180, ("scale",), slow=True),
     Suite("simulation", 400, ("simulation",), (SCHEDULES,), slow=True),
     Suite("mutants", 260, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 90, ("model",), slow=True),

@@ -28,7 +28,7 @@ from enum import StrEnum
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
-from magic_committer._pool import Future
+from magic_committer._pool import Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
@@ -156,7 +156,7 @@ class PartSender:
         Raises:
             UploadFailed: it failed.
         """
-        self._create.result()
+        result_of(self._create)
         self.check()
         assert self._created is not None
         return self._created
@@ -178,7 +178,7 @@ class PartSender:
         """
         collected = []
         while self._flying and (self.in_flight > in_flight_max or self._flying[0].done()):
-            answer = self._flying[0].result()
+            answer = result_of(self._flying[0])
             self._flying.popleft()
             if answer is None:
                 break

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from magic_committer import _pool
 from magic_committer._patience import errand
 from magic_committer._pool import ThreadPool
 
@@ -151,16 +152,34 @@ def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
     began = time.monotonic()
     outcomes = pool.each(function, range(2 if in_body else 3), in_flight=2)
     with pytest.raises(KeyboardInterrupt):
-        for _ in outcomes:
-            if in_body:
-                try:
+        try:
+            for _ in outcomes:
+                if in_body:
                     time.sleep(PATIENCE_SECONDS)
-                finally:
-                    outcomes.close()  # type: ignore[attr-defined]
+        finally:
+            outcomes.close()  # type: ignore[attr-defined]
     assert time.monotonic() - began < PATIENCE_SECONDS / 2
     may_end.set()
     pool.close()
     assert told[0]
+
+
+def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as it takes; a TimeoutError of the function's own is raised."""
+    monkeypatch.setattr(_pool, "LOOK_SECONDS", 0.01)
+    pool = ThreadPool(2)
+
+    def slow(error: type[Exception] | None) -> int:
+        time.sleep(0.1)
+        if error is not None:
+            raise error("its own")
+        return 7
+
+    assert _pool.result_of(pool.submit(lambda: slow(None))) == 7
+    with pytest.raises(TimeoutError, match="its own"):
+        _pool.result_of(pool.submit(lambda: slow(TimeoutError)))
+    assert [o.result for o in pool.each(lambda n: slow(None) + n, [1, 2], in_flight=1)] == [8, 9]
+    pool.close()
 
 
 def test_leaving_early_waits_for_what_is_in_flight() -> None:
