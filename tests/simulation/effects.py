@@ -202,7 +202,7 @@ class Effects(Judge):
                  and key.startswith(j.directory)), owner
             )  # fmt: skip
         if not actor.serves_all:
-            return owner == actor.job
+            return owner == actor.job or owner in actor.started
         job = self.truth.jobs.get(owner)
         return job is not None and job.state in SWEPT
 
@@ -216,6 +216,8 @@ class Effects(Judge):
             found = truth.note_record(key, actor, sent)
             if not actor.serves_all:
                 actor.job = actor.job or truth.at_record[key]
+            if before is None:
+                actor.started.add(truth.at_record[key])
             if found is not None:
                 self._arrow(*found, actor, sent)
                 self._judged_dead(*found, actor)

@@ -49,6 +49,8 @@ class Actor:
 
     Attributes:
         job: UUID of the job that it works for, "" if none: whose upload it creates.
+        started: UUIDs of the jobs whose records it has created. An adoption starts, and takes back,
+            one to try the store: its last request may land when the actor works for another job.
         hurt: a fault struck it that excuses litter. sent_twice: a request of it took effect twice.
         serves_all: an operator, who works on whatever job it finds. reads_only: it said so.
         dead_seconds: from which age it takes a running job for dead.
@@ -63,6 +65,7 @@ class Actor:
         self.name = name
         self.kind = kind
         self.job = ""
+        self.started: set[str] = set()
         self.dead = False
         self.hurt = False
         self.sent_twice = False

@@ -11,8 +11,9 @@ import pytest
 from magic_committer import api
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, PermissionDenied
+from magic_committer.hadoop.paths import JobPaths
 from magic_committer.options import Mode
-from magic_committer.protocol.record import State, Terms
+from magic_committer.protocol.record import JOB_METADATA, State, Terms
 from magic_committer.stores.base import Attributes
 from tests.simulation import actors
 from tests.simulation.faults import Fault
@@ -284,3 +285,30 @@ def test_what_nobody_asked_for_is_no_undoing(world: World) -> None:
         act(world, program, Fault("error before", "complete_upload", 1 + (not asked)))
     found = [v for v in world.watch.violations if isinstance(v, Violation)]
     assert [violation.promise for violation in found] == ["I2"]
+
+
+def test_control_objects_are_who_has_started_the_job(world: World) -> None:
+    """I6: a process may delete those of a job that it started before the one it works for now;
+    nobody else may."""
+    paths: list[JobPaths] = []
+
+    def note(committer: MagicCommitter, actor: Actor) -> None:
+        started = committer.job
+        paths.append(started.paths)
+        store = world.runtime(actor).store
+        store.put(started.paths.alive, b"", metadata={JOB_METADATA: started.uuid})
+
+    def starts_two(actor: Actor) -> None:
+        note(job(world, actor), actor)
+        actor.job = job(world, actor).job.uuid
+        world.runtime(actor).store.delete_one(paths[0].alive)
+        note(job(world, actor), actor)
+
+    def another(actor: Actor) -> None:
+        job(world, actor)
+        world.runtime(actor).store.delete_one(paths[1].alive)
+
+    act(world, starts_two)
+    assert broken(world) == []
+    act(world, another)
+    assert broken(world) == ["I6"]
