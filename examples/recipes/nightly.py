@@ -22,7 +22,7 @@ def main(dest: str, day: str) -> None:
     # flock in the crontab sees to it that no other run lives: what is unfinished is dead.
     for found in mc.inspect(dest):
         if found.kind == "ours" and found.state != "closed":
-            print(mc.recover(dest, found.id, older_than=0).did, file=sys.stderr)
+            print(mc.recover(dest, found.id, dead_after=0).did, file=sys.stderr)
     with mc.write(dest, mode="replace_partitions") as job:
         with job.open(f"day={day}/rows.csv", "w", unique=True, newline="") as f:
             csv.writer(f).writerows(rows_of(day))

@@ -110,27 +110,27 @@ class Cleaned:
 # The command --------------------------------------------------------------------------------------
 
 
-@command(root, "cleanup", "From cron: take away what dead jobs left.")
+@command(
+    root, "cleanup", "From cron: take away what dead jobs left.",
+    renamed={"--keep-closed": "--forget-after"},
+)  # fmt: skip
 @click.argument("paths", type=DIRECTORY, nargs=-1, metavar="[PATH]…")
 @click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
 @click.option(
     "--dead-after",
-    "dead",
     type=DURATION,
     metavar="AGE",
     help="Abort running jobs of which nothing has changed for so long.  [default: 24h]",
 )
 @click.option(
     "--leftover-after",
-    "leftover",
     type=DURATION,
     metavar="AGE",
     help="Finish decided jobs, and take uploads and control objects of jobs that are over, when"
     " they are so old.  [default: 1h]",
 )
 @click.option(
-    "--keep-closed",
-    "closed",
+    "--forget-after",
     type=DURATION,
     metavar="AGE",
     help="Delete closed records when they are so old.  [default: 24h]",

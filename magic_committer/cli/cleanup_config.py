@@ -7,7 +7,7 @@
 
     [[destinations]]
     path = "s3://bucket/table"
-    keep_closed = "7d"
+    forget_after = "7d"
 
 What the command line says wins, then what the destination says, then ``[defaults]``, then the
 library's own limits. A key that nobody knows is refused: a limit that is misspelt is no limit.
@@ -24,10 +24,17 @@ from magic_committer.cli.quantities import parse_duration
 from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Limits
-from magic_committer.maintenance.reports import CLOSED_SECONDS, DEAD_SECONDS, LEFTOVER_SECONDS
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    FORGET_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+)
 
 LIMITS = Limits(
-    dead=DEAD_SECONDS, leftover=LEFTOVER_SECONDS, closed=CLOSED_SECONDS, forget_given=False
+    dead_after=DEAD_AFTER_SECONDS,
+    leftover_after=LEFTOVER_AFTER_SECONDS,
+    forget_after=FORGET_AFTER_SECONDS,
+    forget_given=False,
 )
 """What holds where nobody says anything: those of `magic_committer.cleanup`."""
 
@@ -82,14 +89,16 @@ def _yes_or_no(value: Any) -> bool:
     return value
 
 
-_KEYS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "dead_after": ("dead", _duration),
-    "leftover_after": ("leftover", _duration),
-    "keep_closed": ("closed", _duration),
-    "forget_given": ("forget_given", _yes_or_no),
-    "finish": ("finish", _yes_or_no),
+_KEYS: dict[str, Callable[[Any], Any]] = {
+    "dead_after": _duration,
+    "leftover_after": _duration,
+    "forget_after": _duration,
+    "forget_given": _yes_or_no,
+    "finish": _yes_or_no,
 }
-"""Keys of the file: the limit's name in `Limits`, and how it is read."""
+"""Keys of the file, which are the names in `Limits`, and how each is read."""
+_RENAMED = {"keep_closed": "forget_after"}
+"""Keys of 0.1 that are still read."""
 
 
 def _targets(config: Mapping[str, Any], given: Mapping[str, Any]) -> list[Target]:
@@ -117,7 +126,7 @@ def _targets(config: Mapping[str, Any], given: Mapping[str, Any]) -> list[Target
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = sorted(set(table) - set(known))
+    unknown = sorted({_RENAMED.get(key, key) for key in table} - set(known))
     if unknown:
         raise _WrongValue(f"{where}: {', '.join(unknown)} is not known; known: {', '.join(known)}")
 
@@ -134,10 +143,14 @@ def _path(table: Mapping[str, Any], where: str) -> Destination:
 
 def _limits(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     limits: dict[str, Any] = {}
-    for key, (name, read) in _KEYS.items():
-        if key in table:
-            try:
-                limits[name] = read(table[key])
-            except (OptionError, _WrongValue) as error:
-                raise _WrongValue(f"{where}, {key}: {error}") from error
+    for key, value in table.items():
+        name = _RENAMED.get(key, key)
+        if name not in _KEYS:
+            continue
+        if name in limits:
+            raise _WrongValue(f"{where}: {name} is there twice, once by its old name")
+        try:
+            limits[name] = _KEYS[name](value)
+        except (OptionError, _WrongValue) as error:
+            raise _WrongValue(f"{where}, {key}: {error}") from error
     return limits

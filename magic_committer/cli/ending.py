@@ -28,7 +28,7 @@ from magic_committer.maintenance.adopt import Adoption, adopt_job, prospect_of, 
 from magic_committer.maintenance.inspect import inspect_job
 from magic_committer.maintenance.job_details import job_ids
 from magic_committer.maintenance.recover import committer_of
-from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, FoundJob
 from magic_committer.options import FAILING, Options
 from magic_committer.protocol.record import JobRecord, StartedJob, State
 
@@ -70,8 +70,8 @@ class Ending:
             JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
         """
         dest, job_id = calls.dest, calls.job_id
-        default = settled == LEFTOVER_SECONDS
-        calls.adopting = ("--adopt", *(() if default else ("--older-than", duration(settled))))
+        default = settled == LEFTOVER_AFTER_SECONDS
+        calls.adopting = ("--adopt", *(() if default else ("--dead-after", duration(settled))))
         ending = cls(shell, shell.runtime(dest.bucket, progress), calls, settled)
         ending.seen = records.read(ending.runtime, JobPaths(dest, job_id).record)
         if ending.seen is not None:
@@ -88,12 +88,12 @@ class Ending:
             )
         try:
             ending.adoption = adopt_job(
-                ending.runtime, dest, job_id, older_than=settled, dry_run=True
+                ending.runtime, dest, job_id, dead_after=settled, dry_run=True
             )
         except JobNotFound as error:
             raise not_found(ending.runtime, dest, job_id) from error
         except JobTooYoung as error:
-            calls.adopting = ("--adopt", "--older-than", "0")
+            calls.adopting = ("--adopt", "--dead-after", "0")
             error.hint = f"Wait; or, if you know that it cannot: {calls(calls.verb)}"
             raise
         return ending
@@ -119,7 +119,7 @@ class Ending:
         Raises:
             JobNotFound: nothing.
         """
-        found = inspect_job(self.runtime, self.calls.dest, self.calls.job_id, DEAD_SECONDS)
+        found = inspect_job(self.runtime, self.calls.dest, self.calls.job_id, DEAD_AFTER_SECONDS)
         if found is None:
             raise not_found(self.runtime, self.calls.dest, self.calls.job_id)
         return found
@@ -235,7 +235,7 @@ class Ending:
         """The job's record, after it was adopted if it has to be."""
         dest, job_id = self.calls.dest, self.calls.job_id
         if self.adoption is not None:
-            adopt_job(self.runtime, dest, job_id, older_than=self.settled)
+            adopt_job(self.runtime, dest, job_id, dead_after=self.settled)
             self.adoption, self.calls.adopting = None, ()
             self.seen = records.read(self.runtime, JobPaths(dest, job_id).record)
         if self.seen is None:

@@ -24,13 +24,13 @@ KEYS_ASKED_MAX = 5
 
 
 def give_up(
-    shell: Shell, path: Destination, job_id: str, older_than: float, *, dry_run: bool, yes: bool
+    shell: Shell, path: Destination, job_id: str, dead_after: float, *, dry_run: bool, yes: bool
 ) -> int:
     """Look, ask, and give the job up; the exit code."""
     with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
         runtime = shell.runtime(path.bucket, progress)
         try:
-            look = force_abort(runtime, path, job_id, older_than=older_than, dry_run=True)
+            look = force_abort(runtime, path, job_id, dead_after=dead_after, dry_run=True)
         except JobNotFound as error:
             raise not_found(runtime, path, job_id) from error
         if dry_run or look.state == State.CLOSED:
@@ -40,11 +40,11 @@ def give_up(
             shell.note(f"magic-committer: {question}")
         shell.confirm(question, yes=yes)
         try:
-            return _told(shell, force_abort(runtime, path, job_id, older_than=older_than))
+            return _told(shell, force_abort(runtime, path, job_id, dead_after=dead_after))
         except JobTooYoung as error:
             error.hint = (
                 "Wait; or, if you know that its driver is dead:"
-                f" {calls('abort', '--force', '--older-than', '0')}"
+                f" {calls('abort', '--force', '--dead-after', '0')}"
             )
             raise
 

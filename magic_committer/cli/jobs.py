@@ -31,7 +31,12 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.job_details import ShownFile, show_job
 from magic_committer.maintenance.recover import abort_job, committer_of, recover_job
-from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, FoundJob, Recovery
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    FoundJob,
+    Recovery,
+)
 from magic_committer.protocol.record import JobReport, State
 
 job = group("job", "Jobs: look at them, finish them, undo them.")
@@ -54,7 +59,7 @@ FILE_COLUMNS = (
 )
 
 _dead_after = click.option(
-    "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE", show_default="24h",
+    "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
 _path = click.argument("path", type=DIRECTORY)
@@ -68,11 +73,12 @@ _adopt = click.option(
     help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
 )  # fmt: skip
 _settled = click.option(
-    "--older-than", "settled", type=DURATION, default=LEFTOVER_SECONDS, metavar="AGE",
+    "--dead-after", "settled", type=DURATION, default=LEFTOVER_AFTER_SECONDS, metavar="AGE",
     show_default="1h",
     help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
     " may still land. With --force: the same, of a job whose record does not tell.",
 )  # fmt: skip
+_RENAMED = {"--older-than": "--dead-after"}
 _leave_visible = click.option(
     "--leave-visible", is_flag=True,
     help="Of a Hadoop job whose JVM died while it committed: abort the rest all the same; the files"
@@ -150,7 +156,7 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
 # Ending -------------------------------------------------------------------------------------------
 
 
-@command(job, "commit", "Make its files visible.")
+@command(job, "commit", "Make its files visible.", renamed=_RENAMED)
 @_path
 @_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
@@ -204,7 +210,7 @@ def commit(
         return _report(shell, committer.commit_job(None, wanted, accept))
 
 
-@command(job, "abort", "Undo it.")
+@command(job, "abort", "Undo it.", renamed=_RENAMED)
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
@@ -262,14 +268,14 @@ def abort(
         return _report(shell, report)
 
 
-@command(job, "recover", "Finish it as it was decided.")
+@command(job, "recover", "Finish it as it was decided.", renamed=_RENAMED)
 @_path
 @_job
 @_accept
 @_leave_visible
 @_adopt
 @click.option(
-    "--older-than", type=DURATION, metavar="AGE",
+    "--dead-after", type=DURATION, metavar="AGE",
     help="A running job is aborted, a Hadoop job adopted, if nothing of it has changed for so long"
     " (24h, 1h). 0 is your word that its driver is dead.",
 )  # fmt: skip
@@ -282,7 +288,7 @@ def recover(
     accept: tuple[str, ...],
     leave_visible: bool,
     adopt: bool,
-    older_than: float | None,
+    dead_after: float | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
@@ -291,13 +297,13 @@ def recover(
     A Hadoop job that is adopted was not decided, so it is aborted, unless files of it are visible
     already; ``job commit --adopt`` commits it. One that _SUCCESS names is swept.
     """
-    settled = LEFTOVER_SECONDS if older_than is None else older_than
-    limit = DEAD_SECONDS if older_than is None else older_than
+    settled = LEFTOVER_AFTER_SECONDS if dead_after is None else dead_after
+    limit = DEAD_AFTER_SECONDS if dead_after is None else dead_after
     with shell.progress() as progress, Calls(shell, path, job_id, "recover") as calls:
         try:
             ending = Ending.find(shell, progress, calls, adopt, settled)
         except JobNotFound:
-            told = recover_job(shell.runtime(path.bucket), path, job_id, older_than=limit)
+            told = recover_job(shell.runtime(path.bucket), path, job_id, dead_after=limit)
             if told.outcome != "committed":
                 raise
             return _recovered(shell, told)
@@ -320,7 +326,7 @@ def recover(
 
 def _recover(
     ending: Ending,
-    older_than: float,
+    dead_after: float,
     accept: tuple[str, ...],
     leave_visible: bool,
     *,
@@ -330,10 +336,10 @@ def _recover(
     try:
         return recover_job(
             ending.runtime, calls.dest, calls.job_id,
-            older_than=older_than, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
+            dead_after=dead_after, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
         )  # fmt: skip
     except JobTooYoung as error:
-        dead = calls("recover", "--older-than", "0")
+        dead = calls("recover", "--dead-after", "0")
         error.hint = f"Wait; or, if you know that its driver is dead: {dead}"
         raise
 

@@ -29,7 +29,7 @@ from magic_committer.errors import NotSupported, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
-from magic_committer.maintenance.reports import DEAD_SECONDS
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
 from magic_committer.maintenance.uploads import Scope, Survey, sized
 from magic_committer.options import Options
 
@@ -58,7 +58,7 @@ STDOUT = "-"
     help="Dollars for a GiB and month by storage class, TOML or JSON.",
 )  # fmt: skip
 @click.option(
-    "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE", show_default="24h",
+    "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
 def report(

@@ -9,9 +9,10 @@ import functools
 import logging
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import click
@@ -118,13 +119,32 @@ def _common(function: F) -> F:
     return function
 
 
+class _Command(click.Command):
+    """A command that takes some of its options by an old name, too."""
+
+    renamed: Mapping[str, str] = MappingProxyType({})
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        today = []
+        for word in args[:end]:
+            option, equals, value = word.partition("=")
+            if option in self.renamed:
+                note(f"magic-committer: {option} is called {self.renamed[option]} now")
+            today.append(self.renamed.get(option, option) + equals + value)
+        return super().parse_args(ctx, today + args[end:])
+
+
 def command(
-    group: click.Group, name: str, short: str
+    group: click.Group, name: str, short: str, *, renamed: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a function a command of a group; ``short`` stands beside its name in lists.
 
     Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
     None for 0. Errors of the library end it with a sentence and their code.
+
+    Args:
+        renamed: today's names of options, by the old ones, which are still taken.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -149,6 +169,7 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        return group.command(name, short_help=short)(_common(run))
+        kind = type("_Command", (_Command,), {"renamed": renamed or {}})
+        return group.command(name, short_help=short, cls=kind)(_common(run))
 
     return decorate

@@ -21,7 +21,7 @@ from magic_committer.cli.tally import Sum
 from magic_committer.errors import MagicError
 from magic_committer.maintenance.abort_uploads import Cleared, Clearing, Plan
 from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
-from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.unlisted import blind_spot
 from magic_committer.maintenance.uploads import (
     CLASSES,
@@ -140,7 +140,7 @@ def _selecting(function: F) -> F:
                 help="PATH is a prefix of keys, not a directory: tab means table2/x too.",
             ),
             click.option(
-                "--dead-after", type=DURATION, default=DEAD_SECONDS, metavar="AGE",
+                "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE",
                 show_default="24h",
                 help="From which age a job of which nothing changes is taken for dead.",
             ),
@@ -332,7 +332,7 @@ def _rules(filters: Filters, foreign: bool, beside_live_jobs: bool, hadoop: bool
         raise click.UsageError(f"{' and '.join(sorted(never))} uploads are never aborted")
     if beside_live_jobs and not foreign:
         raise click.UsageError("--beside-live-jobs goes with --foreign")
-    older_than = LEFTOVER_SECONDS if filters.older_than is None else filters.older_than
+    older_than = LEFTOVER_AFTER_SECONDS if filters.older_than is None else filters.older_than
     return Rules(older_than, foreign, hadoop, beside_live_jobs)
 
 

@@ -28,7 +28,7 @@ from magic_committer.protocol.record import State
 
 logger = logging.getLogger("magic_committer")
 
-CLOSED_SECONDS = 24 * 3600.0
+FORGET_AFTER_SECONDS = 24 * 3600.0
 """A closed record stays this long, for drivers that still ask what became of their job."""
 GRAIN_SECONDS = 1.0
 """S3 tells times in whole seconds, rounded down: what is 0.1 s old can be shown as 1 s old."""
@@ -82,7 +82,7 @@ def may_forget(seen: records.Seen) -> bool:
     record = seen.record
     if record.state is not State.CLOSED or record.given_id:
         return False
-    return age_of(seen.seen_at, seen.last_modified) >= CLOSED_SECONDS
+    return age_of(seen.seen_at, seen.last_modified) >= FORGET_AFTER_SECONDS
 
 
 def forget(runtime: Runtime, seen: records.Seen) -> bool:

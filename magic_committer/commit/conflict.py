@@ -404,5 +404,5 @@ def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",
         job_id=job.id,
         hint="Try again when it has ended; if you know that it is dead, end it:"
-        f" magic_committer.recover({job.dest!r}, {record.id!r}, older_than=0)",
+        f" magic_committer.recover({job.dest!r}, {record.id!r}, dead_after=0)",
     )

@@ -104,13 +104,13 @@ def adopt_job(
     dest: Destination,
     job_id: str,
     *,
-    older_than: float,
+    dead_after: float,
     dry_run: bool = False,
     options: Options | None = None,
 ) -> Adoption:
-    """Adopt one job; see `magic_committer.adopt`. ``older_than`` in seconds."""
+    """Adopt one job; see `magic_committer.adopt`. ``dead_after`` in seconds."""
     options = options or Options()
-    adoption = _look(runtime, dest, job_id, older_than)
+    adoption = _look(runtime, dest, job_id, dead_after)
     job = started_of(runtime, dest, adoption)
     if committed_by_hadoop(runtime, job, options.commit_threads):
         adoption = replace(adoption, committed=True)
@@ -157,7 +157,7 @@ def started_of(runtime: Runtime, dest: Destination, adoption: Adoption) -> Start
 # The look -----------------------------------------------------------------------------------------
 
 
-def _look(runtime: Runtime, dest: Destination, job_id: str, older_than: float) -> Adoption:
+def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -> Adoption:
     paths = JobPaths(dest, job_id)
     _refuse_ours(runtime, paths)
     for directory in (paths.directory, f"{dest.older_jobs_prefix}{job_id}/"):
@@ -182,14 +182,14 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, older_than: float) -
             hint="What lies there is what that job left: adopted, the late write of one of its"
             " tasks would be published. cleanup takes it away",
         )
-    if listing.age < older_than:
+    if listing.age < dead_after:
         raise JobTooYoung(
-            f"job {job_id!r} changed {words(listing.age)} ago, less than {words(older_than)}:"
+            f"job {job_id!r} changed {words(listing.age)} ago, less than {words(dead_after)}:"
             " what its JVM sent last may still land",
             job_id=job_id,
             age=listing.age,
-            limit=older_than,
-            hint="Wait; or, if you know that it cannot, adopt it with older_than=0",
+            limit=dead_after,
+            hint="Wait; or, if you know that it cannot, adopt it with dead_after=0",
         )
     home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
     chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from magic_committer import _wiring
-from magic_committer._arguments import options_of, s3_of
+from magic_committer._arguments import options_of, renamed, s3_of
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
@@ -27,9 +27,9 @@ from magic_committer.maintenance.giving_up import GivenUp
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import (
-    CLOSED_SECONDS,
-    DEAD_SECONDS,
-    LEFTOVER_SECONDS,
+    DEAD_AFTER_SECONDS,
+    FORGET_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
     Age,
     CleanupReport,
     FoundJob,
@@ -57,30 +57,32 @@ __all__ = [
 ]
 
 
+@renamed(older_than="dead_after")
 @patient()
 def inspect(
-    dest: str, *, older_than: Age = DEAD_SECONDS, s3: S3Options | None = None
+    dest: str, *, dead_after: Age = DEAD_AFTER_SECONDS, s3: S3Options | None = None
 ) -> list[FoundJob]:
     """Look at every job that has a directory under a destination; changes nothing.
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`; jobs of destinations below are not seen.
-        older_than: from which age ``would`` takes a running job for dead.
+        dead_after: from which age ``would`` takes a running job for dead.
 
     Raises:
         StoreError: the directories could not be listed. What cannot be read of one of them is in
             its ``problem``.
     """
     runtime, destination = _reach(dest, s3, no_progress)
-    return list(inspect_all(runtime, destination, seconds("older_than", older_than)))
+    return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
 
 
+@renamed(older_than="dead_after")
 @patient()
 def recover(
     dest: str,
     job_id: str,
     *,
-    older_than: Age = DEAD_SECONDS,
+    dead_after: Age = DEAD_AFTER_SECONDS,
     accept: Collection[str] = (),
     leave_visible: bool = False,
     dry_run: bool = False,
@@ -90,14 +92,14 @@ def recover(
 ) -> Recovery:
     """Finish a job whose driver is dead: roll forward what was decided, back what was not.
 
-    ``running``: aborted, if nothing of it has changed for ``older_than``. ``committing`` and
+    ``running``: aborted, if nothing of it has changed for ``dead_after``. ``committing`` and
     ``completed``: its files are completed, the destination is marked, the rest swept.
     ``reverting``, ``reverted`` and ``aborting``: undone. ``closed``: nothing is left to do.
     No record: nothing is done, and the outcome is "" (it cannot be told), unless `_SUCCESS` tells
     that the job has committed; that is no error, so that recovering twice is none.
 
     Args:
-        older_than: a `timedelta` or seconds, by the store's clock. 0 is your word that the driver
+        dead_after: a `timedelta` or seconds, by the store's clock. 0 is your word that the driver
             is dead; should it live all the same, it is told that its job was aborted.
         accept: keys that an earlier call named as unresolved: what is there now is right.
         leave_visible: of a Hadoop job that was adopted: as of `abort`.
@@ -118,7 +120,7 @@ def recover(
         runtime,
         destination,
         job_id,
-        older_than=seconds("older_than", older_than),
+        dead_after=seconds("dead_after", dead_after),
         accept=accept,
         leave_visible=leave_visible,
         dry_run=dry_run,
@@ -169,12 +171,13 @@ def abort(
     )  # fmt: skip
 
 
+@renamed(older_than="dead_after")
 @patient()
 def force_abort(
     dest: str,
     job_id: str,
     *,
-    older_than: Age = LEFTOVER_SECONDS,
+    dead_after: Age = LEFTOVER_AFTER_SECONDS,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -191,14 +194,14 @@ def force_abort(
     of another job.
 
     Args:
-        older_than: a `timedelta` or seconds, by the store's clock, of a job whose record cannot be
+        dead_after: a `timedelta` or seconds, by the store's clock, of a job whose record cannot be
             read or is ``completed``: refused if something of it has changed since. 0 is your word
             that its driver is dead.
         dry_run: change nothing; tell what is open and visible.
 
     Raises:
         JobNotFound: it has no record.
-        JobTooYoung: see ``older_than``.
+        JobTooYoung: see ``dead_after``.
         JobError: another process has changed the record meanwhile: look at it, and do it again.
         OutcomeUnknown, StoreError: the store gives no clear answer, or refuses the record's change:
             nothing is given up yet; do it again.
@@ -208,18 +211,19 @@ def force_abort(
         runtime,
         destination,
         job_id,
-        older_than=seconds("older_than", older_than),
+        dead_after=seconds("dead_after", dead_after),
         dry_run=dry_run,
         options=options,
     )
 
 
+@renamed(older_than="dead_after")
 @patient()
 def adopt(
     dest: str,
     job_id: str,
     *,
-    older_than: Age = LEFTOVER_SECONDS,
+    dead_after: Age = LEFTOVER_AFTER_SECONDS,
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -236,7 +240,7 @@ def adopt(
     `_SUCCESS` names has committed: adopted it cannot be aborted, and a commit sweeps what it left.
 
     Args:
-        older_than: a `timedelta` or seconds: refused if something of it has changed since: what a
+        dead_after: a `timedelta` or seconds: refused if something of it has changed since: what a
             JVM sent as it died may still land for some minutes. 0: you know that it cannot.
         dry_run: change nothing; say what would be adopted.
 
@@ -244,24 +248,29 @@ def adopt(
         JobNotFound: nothing lies there.
         JobExists: it has a record: it needs no adoption. Also if another process was faster.
         JobError: objects with a token of this library lie there: no Hadoop job, but litter of ours.
-        JobTooYoung: see ``older_than``.
+        JobTooYoung: see ``dead_after``.
         ConditionsNotSupported: the store cannot decide a job once. Nothing was changed.
         OutcomeUnknown: no clear answer came: adopt it again.
     """
     runtime, destination = _reach(dest, s3, no_progress)
-    limit = seconds("older_than", older_than)
+    limit = seconds("dead_after", dead_after)
     return adopt_job(
-        runtime, destination, job_id, older_than=limit, dry_run=dry_run, options=options
+        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
     )
 
 
+@renamed(
+    older_than="dead_after",
+    leftover_older_than="leftover_after",
+    closed_older_than="forget_after",
+)
 @patient()
 def cleanup(
     dest: str,
     *,
-    older_than: Age = DEAD_SECONDS,
-    leftover_older_than: Age = LEFTOVER_SECONDS,
-    closed_older_than: Age = CLOSED_SECONDS,
+    dead_after: Age = DEAD_AFTER_SECONDS,
+    leftover_after: Age = LEFTOVER_AFTER_SECONDS,
+    forget_after: Age = FORGET_AFTER_SECONDS,
     forget_given: bool = False,
     finish: bool = True,
     dry_run: bool = False,
@@ -273,10 +282,10 @@ def cleanup(
     beside other programs' files and uploads, and beside itself. Repeatable.
 
     Args:
-        older_than: a running job of which nothing has changed for so long is aborted.
-        leftover_older_than: from which age decided jobs are finished, and uploads and control
+        dead_after: a running job of which nothing has changed for so long is aborted.
+        leftover_after: from which age decided jobs are finished, and uploads and control
             objects are taken whose job is over. Uploads without an age stay.
-        closed_older_than: from which age closed records are deleted.
+        forget_after: from which age closed records are deleted.
         forget_given: also those of jobs whose id was given. It is your word that no process of
             these jobs lives: their ids can be used again, and a process that was paused since the
             first use would write into the second.
@@ -288,9 +297,9 @@ def cleanup(
     """
     runtime, destination = _reach(dest, s3, progress)
     limits = Limits(
-        dead=seconds("older_than", older_than),
-        leftover=seconds("leftover_older_than", leftover_older_than),
-        closed=seconds("closed_older_than", closed_older_than),
+        dead_after=seconds("dead_after", dead_after),
+        leftover_after=seconds("leftover_after", leftover_after),
+        forget_after=seconds("forget_after", forget_after),
         forget_given=forget_given,
         finish=finish,
     )

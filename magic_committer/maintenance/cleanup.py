@@ -66,9 +66,9 @@ class Limits:
         finish: decided jobs are finished; else they are only reported.
     """
 
-    dead: float
-    leftover: float
-    closed: float
+    dead_after: float
+    leftover_after: float
+    forget_after: float
     forget_given: bool
     finish: bool = True
 
@@ -153,7 +153,7 @@ class Cleaning:
 
     def _recover(self, directory: str, seen: records.Seen) -> None:
         running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
-        if not running and self._age(directory) < self._limits.leftover:
+        if not running and self._age(directory) < self._limits.leftover_after:
             self._counts["jobs_left"] += 1
             return
         only_told = not running and not self._limits.finish
@@ -162,7 +162,7 @@ class Cleaning:
                 self._runtime,
                 self._dest,
                 seen.record.id,
-                older_than=self._limits.dead,
+                dead_after=self._limits.dead_after,
                 dry_run=self._dry_run or only_told,
                 options=self._options,
             )
@@ -188,7 +188,7 @@ class Cleaning:
         """Delete a closed record that is old, if nobody goes by its id any more."""
         age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
-        if age < self._limits.closed:
+        if age < self._limits.forget_after:
             return
         if seen.record.given_id and not self._limits.forget_given:
             return
@@ -231,7 +231,7 @@ class Cleaning:
             self._counts["jobs_left"] += 1
 
     def _old(self, info: ObjectInfo) -> bool:
-        return age_of(info.seen_at, info.last_modified) >= self._limits.leftover
+        return age_of(info.seen_at, info.last_modified) >= self._limits.leftover_after
 
     def _take(self, info: ObjectInfo, known_over: str) -> int | None:
         """Delete one control object of a job that is over, after aborting the uploads that it
@@ -333,7 +333,7 @@ class Cleaning:
             for upload, uuid, age in self._named_uploads():
                 age = age if age is not None else self._left_ages.get(uuid)
                 is_over = over.get((directory_of(upload.key), uuid), False)
-                if is_over and age is not None and age >= self._limits.leftover:
+                if is_over and age is not None and age >= self._limits.leftover_after:
                     yield upload
                 elif is_over is not False:
                     self._counts["uploads_left"] += 1

@@ -53,11 +53,11 @@ def force_abort(
     dest: Destination,
     job_id: str,
     *,
-    older_than: float,
+    dead_after: float,
     dry_run: bool = False,
     options: Options | None = None,
 ) -> GivenUp:
-    """End a job whatever its record says; see `magic_committer.force_abort`. ``older_than`` in
+    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` in
     seconds."""
     key = JobPaths(dest, job_id).record
     try:
@@ -74,25 +74,25 @@ def force_abort(
         error = FormatError(
             key, "", f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
         )
-        return _unreadable(giving, stored, error, older_than)
+        return _unreadable(giving, stored, error, dead_after)
     try:
         seen = records.read(runtime, key)
     except FormatError as error:
-        return _unreadable(giving, stored, error, older_than)
+        return _unreadable(giving, stored, error, dead_after)
     if seen is None:
         return giving.told(State.ABSENT, State.ABSENT)
-    return _readable(giving, seen, older_than, options)
+    return _readable(giving, seen, dead_after, options)
 
 
 def _readable(
-    giving: GivingUp, seen: records.Seen, older_than: float, options: Options | None
+    giving: GivingUp, seen: records.Seen, dead_after: float, options: Options | None
 ) -> GivenUp:
     runtime, dest, found = giving.runtime, giving.dest, seen.record.state
     why = ""
     if found is State.CLOSED:
         return giving.told(found, found, outcome=seen.record.outcome)
     if found is State.COMPLETED:
-        giving.refuse_young(f"it is {found}: its files are visible", older_than)
+        giving.refuse_young(f"it is {found}: its files are visible", dead_after)
     elif not giving.dry_run:
         report, why = _undone(runtime, dest, seen, options)
         if report is not None:
@@ -142,14 +142,14 @@ def _undone(
 
 
 def _unreadable(
-    giving: GivingUp, stored: ObjectInfo, error: FormatError, older_than: float
+    giving: GivingUp, stored: ObjectInfo, error: FormatError, dead_after: float
 ) -> GivenUp:
     """A record that this version cannot read: damaged, forged, a newer version's, or a claim."""
     if not giving.is_claimed():
         giving.refuse_young(
             f"its record cannot be read ({error.message}); if a newer version of the library runs"
             " it, use that",
-            older_than,
+            dead_after,
         )
     giving.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
     if giving.dry_run:

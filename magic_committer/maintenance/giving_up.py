@@ -161,20 +161,20 @@ class GivingUp:
             report=report,
         )
 
-    def refuse_young(self, why: str, older_than: float) -> None:
+    def refuse_young(self, why: str, dead_after: float) -> None:
         """Raise `JobTooYoung` if something of a job changed lately of which nothing else tells
         whether its driver lives. Not with ``dry_run``."""
         age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
-        if age >= older_than or self.dry_run:
+        if age >= dead_after or self.dry_run:
             return
         raise JobTooYoung(
-            f"job {self.job_id!r} changed {words(age)} ago, less than {words(older_than)}, and may"
+            f"job {self.job_id!r} changed {words(age)} ago, less than {words(dead_after)}, and may"
             f" be alive: {why}",
             job_id=self.job_id,
             age=age,
-            limit=older_than,
-            hint="Wait; or, if you know that its driver is dead, give it up with older_than=0:"
-            f" magic_committer.force_abort({self.dest.url!r}, {self.job_id!r}, older_than=0)",
+            limit=dead_after,
+            hint="Wait; or, if you know that its driver is dead, give it up with dead_after=0:"
+            f" magic_committer.force_abort({self.dest.url!r}, {self.job_id!r}, dead_after=0)",
         )
 
     # Whose is it? ---------------------------------------------------------------------------------

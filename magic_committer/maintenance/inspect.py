@@ -75,7 +75,7 @@ class Listing:
     def __init__(self, runtime: Runtime, *directories: str) -> None:
         self._pages = chain.from_iterable(map(runtime.store.list, directories))
         self._newest = float("-inf")
-        self._seen_at = 0.0
+        self._seen_at = float("inf")
         self.objects = 0
 
     def __iter__(self) -> Iterator[ObjectInfo]:
@@ -83,7 +83,7 @@ class Listing:
             for info in page.objects:
                 self.objects += 1
                 self._newest = max(self._newest, info.last_modified)
-                self._seen_at = max(self._seen_at, info.seen_at)
+                self._seen_at = min(self._seen_at, info.seen_at)
                 yield info
 
     def to_end(self) -> Listing:
@@ -94,7 +94,8 @@ class Listing:
 
     @property
     def age(self) -> float:
-        """Seconds, at least, since anything changed."""
+        """Seconds, at least, between the last change and the listing's first page. A later page may
+        come much later, and says nothing of what has changed meanwhile on the earlier ones."""
         return age_of(self._seen_at, self._newest) if self.objects else 0.0
 
 
@@ -273,11 +274,11 @@ def _count(progress: Progress, upload: ReadyUpload, look: UploadLook) -> None:
 # Inspecting ---------------------------------------------------------------------------------------
 
 
-def inspect_all(runtime: Runtime, dest: Destination, dead_seconds: float) -> Iterator[FoundJob]:
+def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Iterator[FoundJob]:
     """Every job directory under a destination, ours and Hadoop's of either layout."""
     adopted: set[str] = set()
     for directory in job_directories(runtime, dest):
-        found = inspect_one(runtime, dest, directory, dead_seconds)
+        found = inspect_one(runtime, dest, directory, dead_after)
         if found.adopted:
             adopted.add(JobPaths(dest, found.id, found.adopted).tree)
         yield found
@@ -287,7 +288,7 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_seconds: float) -> Ite
 
 
 def inspect_job(
-    runtime: Runtime, dest: Destination, job_id: str, dead_seconds: float
+    runtime: Runtime, dest: Destination, job_id: str, dead_after: float
 ) -> FoundJob | None:
     """One job, ours or Hadoop's of either layout; None if there is none of that id.
 
@@ -295,7 +296,7 @@ def inspect_job(
         PathError: it is no id.
     """
     directory = JobPaths(dest, job_id).directory
-    found = inspect_one(runtime, dest, directory, dead_seconds)
+    found = inspect_one(runtime, dest, directory, dead_after)
     if found.objects:
         return found
     found = _older(runtime, dest, f"{dest.older_jobs_prefix}{job_id}/")
@@ -311,9 +312,7 @@ def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
         return _unreadable(runtime, found, directory, error)
 
 
-def inspect_one(
-    runtime: Runtime, dest: Destination, directory: str, dead_seconds: float
-) -> FoundJob:
+def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after: float) -> FoundJob:
     """One directory. What cannot be read is told in ``problem``, not raised."""
     job_id, below = directory[len(dest.jobs_prefix) : -1], directory[len(dest.prefix) :]
     found = FoundJob(job_id, dest.url, "unreadable", directory=below)
@@ -321,7 +320,7 @@ def inspect_one(
         seen = records.read(runtime, f"{directory}{RECORD}")
         if seen is None:
             return _without_record(runtime, found, directory)
-        return _with_record(runtime, dest, found, seen, dead_seconds)
+        return _with_record(runtime, dest, found, seen, dead_after)
     except MagicError as error:
         return _unreadable(runtime, found, directory, error)
 
@@ -378,7 +377,7 @@ def _with_record(
     dest: Destination,
     found: FoundJob,
     seen: records.Seen,
-    dead_seconds: float,
+    dead_after: float,
 ) -> FoundJob:
     record = seen.record
     listing = Listing(runtime, *record.paths(dest).directories)
@@ -424,7 +423,7 @@ def _with_record(
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))
-    return replace(found, would=would_do(record, found.age, dead_seconds, progress))
+    return replace(found, would=would_do(record, found.age, dead_after, progress))
 
 
 def _measured(found: FoundJob, listing: Listing, measured: Measured) -> FoundJob:
@@ -456,14 +455,14 @@ def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
 
 
 def would_do(
-    record: JobRecord, age: float, dead_seconds: float, progress: Progress | None = None
+    record: JobRecord, age: float, dead_after: float, progress: Progress | None = None
 ) -> str:
     """What `recover` does with a record, in one sentence. Pure."""
     match record.state:
-        case State.RUNNING if age < dead_seconds:
+        case State.RUNNING if age < dead_after:
             return (
                 f"nothing yet: it may be alive, it changed {words(age)} ago; after"
-                f" {words(dead_seconds)} abort it"
+                f" {words(dead_after)} abort it"
             )
         case State.RUNNING if record.adopted:
             return "abort it, unless its JVM made files visible: then a person decides"

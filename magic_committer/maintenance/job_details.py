@@ -78,18 +78,18 @@ class ShownJob:
 
 
 def show_job(
-    runtime: Runtime, dest: Destination, job_id: str, dead_seconds: float, files_max: int
+    runtime: Runtime, dest: Destination, job_id: str, dead_after: float, files_max: int
 ) -> ShownJob | None:
     """Look at one job; None if there is none of that id.
 
     Args:
-        dead_seconds: from which age ``would`` takes a running job for dead.
+        dead_after: from which age ``would`` takes a running job for dead.
         files_max: how many files are looked at.
 
     Raises:
         PathError, StoreError.
     """
-    found = inspect_job(runtime, dest, job_id, dead_seconds)
+    found = inspect_job(runtime, dest, job_id, dead_after)
     if found is None:
         return None
     if found.kind == "unreadable":

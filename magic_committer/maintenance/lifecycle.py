@@ -30,7 +30,7 @@ from magic_committer.commit import records
 from magic_committer.errors import FormatError, MagicError, OptionError
 from magic_committer.hadoop.paths import RECORD, Destination
 from magic_committer.maintenance.inspect import job_directories
-from magic_committer.maintenance.reports import DEAD_SECONDS
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
 from magic_committer.protocol.record import State
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"
@@ -249,7 +249,7 @@ def too_short(days: int, longest: float) -> str:
             f"a live job here has run for {longest / DAY_SECONDS:.1f} days; after {after} its"
             " uploads are aborted under it, and it cannot commit"
         )
-    if days * DAY_SECONDS < 2 * DEAD_SECONDS:
+    if days * DAY_SECONDS < 2 * DEAD_AFTER_SECONDS:
         return (
             f"{after} is short: a job that runs longer loses its uploads, and so does one whose"
             " driver has died, unless it is recovered before"

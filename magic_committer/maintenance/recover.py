@@ -50,13 +50,13 @@ def recover_job(
     dest: Destination,
     job_id: str,
     *,
-    older_than: float,
+    dead_after: float,
     accept: Collection[str] = (),
     leave_visible: bool = False,
     dry_run: bool = False,
     options: Options | None = None,
 ) -> Recovery:
-    """Finish or undo one job; see `magic_committer.recover`. ``older_than`` in seconds."""
+    """Finish or undo one job; see `magic_committer.recover`. ``dead_after`` in seconds."""
     if isinstance(accept, str):
         raise OptionError("accept is a list of keys, not one key")
     key = JobPaths(dest, job_id).record
@@ -81,7 +81,7 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            _refuse_young(runtime, dest, seen, older_than)
+            _refuse_young(runtime, dest, seen, dead_after)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = committer_of(runtime, dest, seen, options)
@@ -135,17 +135,17 @@ def _follow(
 
 
 def _refuse_young(
-    runtime: Runtime, dest: Destination, seen: records.Seen, older_than: float
+    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float
 ) -> None:
     age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    if age >= older_than:
+    if age >= dead_after:
         return
     raise JobTooYoung(
         f"job {seen.record.id!r} is running, and changed {words(age)} ago: it may be alive, for"
-        f" less than {words(older_than)} have passed",
+        f" less than {words(dead_after)} have passed",
         job_id=seen.record.id,
         age=age,
-        limit=older_than,
+        limit=dead_after,
         hint="Wait; or, if you know that its driver is dead,"
         f" magic_committer.abort({dest.url!r}, {seen.record.id!r})",
     )

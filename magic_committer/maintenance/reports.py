@@ -10,15 +10,15 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from magic_committer.commit.closed import CLOSED_SECONDS, GRAIN_SECONDS, age_of
+from magic_committer.commit.closed import FORGET_AFTER_SECONDS, GRAIN_SECONDS, age_of
 from magic_committer.errors import OptionError
 from magic_committer.protocol.record import JobReport
 
 __all__ = [
-    "CLOSED_SECONDS",
-    "DEAD_SECONDS",
+    "DEAD_AFTER_SECONDS",
+    "FORGET_AFTER_SECONDS",
     "GRAIN_SECONDS",
-    "LEFTOVER_SECONDS",
+    "LEFTOVER_AFTER_SECONDS",
     "NAMED_MAX",
     "Age",
     "CleanupReport",
@@ -30,9 +30,9 @@ __all__ = [
     "words",
 ]
 
-DEAD_SECONDS = 24 * 3600.0
+DEAD_AFTER_SECONDS = 24 * 3600.0
 """A running job of which nothing has changed for this long is dead."""
-LEFTOVER_SECONDS = 3600.0
+LEFTOVER_AFTER_SECONDS = 3600.0
 """Decided jobs that nobody finishes, uploads and control objects of jobs that are over: left alone
 so long. A request that is late executes within 15 minutes (Signature V4)."""
 NAMED_MAX = 100

@@ -34,7 +34,12 @@ from magic_committer.hadoop.elements import MAGIC
 from magic_committer.hadoop.paths import RECORD, Destination, parse_url, uuid_in_name
 from magic_committer.maintenance.attribution import Index, Named, Places
 from magic_committer.maintenance.prices import US_EAST_1, Prices
-from magic_committer.maintenance.reports import DEAD_SECONDS, LEFTOVER_SECONDS, age_of, words
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    age_of,
+    words,
+)
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.stores.base import UploadInfo
@@ -163,7 +168,7 @@ class Rules:
         near_live_jobs: foreign ones also where a job that may be alive writes.
     """
 
-    older_than: float = LEFTOVER_SECONDS
+    older_than: float = LEFTOVER_AFTER_SECONDS
     foreign: bool = False
     hadoop: bool = False
     near_live_jobs: bool = False
@@ -279,7 +284,12 @@ class Survey:
     """
 
     def __init__(
-        self, runtime: Runtime, scope: Scope, *, dead_after: float = DEAD_SECONDS, in_flight: int
+        self,
+        runtime: Runtime,
+        scope: Scope,
+        *,
+        dead_after: float = DEAD_AFTER_SECONDS,
+        in_flight: int,
     ) -> None:
         self.scope = scope
         self.runtime = runtime

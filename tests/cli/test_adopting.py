@@ -18,7 +18,7 @@ from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, control, visible
 from tests.promises.machine import DAY, HOUR, READS
 
-ADOPT = ("hadoops", "--adopt", "--older-than", "0")
+ADOPT = ("hadoops", "--adopt", "--dead-after", "0")
 VERBS = ("commit", "abort", "recover")
 RECORD = "t/__magic_job-hadoops/job.json"
 
@@ -75,9 +75,9 @@ def test_a_job_that_was_adopted_before_is_refused_alike(
 ) -> None:
     """The record changes nothing: what is visible is told before the question."""
     complete(s3, leave_job(s3, "3.5.0"), 1)
-    mc.adopt(DEST, "hadoops", older_than=0)
+    mc.adopt(DEST, "hadoops", dead_after=0)
     before = contents(s3)
-    limit = ("--older-than", "0") if verb == "recover" else ()
+    limit = ("--dead-after", "0") if verb == "recover" else ()
     told = command("job", verb, DEST, "hadoops", *limit, "--yes")
     assert (told.code, "1 of 3 files are visible already" in told.err) == (46, True)
     assert contents(s3) == before
@@ -155,7 +155,7 @@ LEFT = (nothing, half, wholly, lost, without_tasks)
 
 
 @pytest.mark.parametrize("left", LEFT)
-@pytest.mark.parametrize("given", [(), ("--adopt",), ("--adopt", "--older-than", "0")])
+@pytest.mark.parametrize("given", [(), ("--adopt",), ("--adopt", "--dead-after", "0")])
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_way_out_that_is_told_of_a_hadoop_job_leads_on(
     command: Command,
@@ -194,10 +194,10 @@ def test_a_limit_that_was_given_is_told_again(
     limit was not given none is told."""
     complete(s3, leave_job(s3, "3.5.0"), 1)
     clock.ahead += HOUR / 2
-    told = command("job", "abort", DEST, "hadoops", "--adopt", "--older-than", "10m30s", "--yes")
+    told = command("job", "abort", DEST, "hadoops", "--adopt", "--dead-after", "10m30s", "--yes")
     assert [call[3:] for call in hints(told)] == [
-        ["hadoops", "--adopt", "--older-than", "630s"],
-        ["hadoops", "--adopt", "--older-than", "630s", "--leave-visible"],
+        ["hadoops", "--adopt", "--dead-after", "630s"],
+        ["hadoops", "--adopt", "--dead-after", "630s", "--leave-visible"],
     ]
     clock.ahead += DAY
     told = command("job", "abort", DEST, "hadoops", "--adopt", "--yes")
@@ -213,7 +213,7 @@ def test_who_was_slower_in_adopting_is_told_a_command_that_works(
     def faster(request: Request) -> None:
         if request.verb not in READS and request.key == RECORD:
             s3.before = None
-            mc.adopt(DEST, "hadoops", older_than=0)
+            mc.adopt(DEST, "hadoops", dead_after=0)
 
     s3.before = faster
     told = command("job", "commit", DEST, *ADOPT, "--yes")

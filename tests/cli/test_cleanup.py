@@ -123,10 +123,10 @@ def test_limits_hold_in_truth_and_not_on_rounded_seconds() -> None:
     with memory_store(clock=clock) as s3:
         half_written("job")
         clock.ahead += 0.1
-        assert mc.cleanup(TABLE, older_than=1, leftover_older_than=1).jobs_left == 1
+        assert mc.cleanup(TABLE, dead_after=1, leftover_after=1).jobs_left == 1
         assert len(s3.open_uploads()) == 2
         clock.ahead += 2
-        (recovery,) = mc.cleanup(TABLE, older_than=1, leftover_older_than=1).recovered
+        (recovery,) = mc.cleanup(TABLE, dead_after=1, leftover_after=1).recovered
         assert recovery.outcome == "aborted"
 
 
@@ -305,7 +305,7 @@ def test_two_cleanups_at_once_do_no_harm(clock: PatientClock) -> None:
 
         def clean() -> None:
             both.wait(30)
-            reports.append(mc.cleanup(TABLE, leftover_older_than=60))
+            reports.append(mc.cleanup(TABLE, leftover_after=60))
 
         threads = [threading.Thread(target=clean) for _ in range(2)]
         for thread in threads:
@@ -506,7 +506,7 @@ def test_the_limits_reach_the_cleaning(
     monkeypatch.setattr(Cleaning, "__init__", spy)
     command("cleanup", TABLE)
     command(
-        "cleanup", TABLE, "--dead-after", "36h", "--leftover-after", "90m", "--keep-closed", "2d",
+        "cleanup", TABLE, "--dead-after", "36h", "--leftover-after", "90m", "--forget-after", "2d",
         "--forget-given", "--no-finish",
     )  # fmt: skip
     assert seen == [

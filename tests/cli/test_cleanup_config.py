@@ -40,10 +40,10 @@ def test_limits_come_from_the_nearest(tmp_path: Path) -> None:
         finish = false
         """
     )
-    a, b = read_config(str(file), {"leftover": 60.0})
+    a, b = read_config(str(file), {"leftover_after": 60.0})
     assert (a.dest.url, b.dest.url) == ("s3://bucket/a/", "s3://bucket/b/")
-    assert a.limits == Limits(36 * HOUR, 60, LIMITS.closed, True, True)
-    assert b.limits == Limits(3 * DAY, 60, LIMITS.closed, False, False)
+    assert a.limits == Limits(36 * HOUR, 60, LIMITS.forget_after, True, True)
+    assert b.limits == Limits(3 * DAY, 60, LIMITS.forget_after, False, False)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_example_config_loads() -> None:
     """examples/cron/cleanup.toml names two destinations, with limits of their own."""
     first, second = read_config(str(CRON / "cleanup.toml"), {})
     assert first.limits == Limits(36 * HOUR, 2 * HOUR, 7 * DAY, False, True)
-    assert second.limits.dead == 3 * DAY
+    assert second.limits.dead_after == 3 * DAY
 
 
 def test_the_units_run_a_command_that_exists() -> None:

@@ -479,11 +479,11 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
             elif end == "abort":
                 job.abort()
             elif end == "recover":
-                mc.recover(PATH, job.id, older_than=0.0)
+                mc.recover(PATH, job.id, dead_after=0.0)
         if end == "litter":
             store.delete([f"a/t/__magic_job-{job.id}/job.json"])
     with guard.acting("cleaner"):
-        report = mc.cleanup(PATH, older_than=0.0, leftover_older_than=0.0, closed_older_than=0.0)
+        report = mc.cleanup(PATH, dead_after=0.0, leftover_after=0.0, forget_after=0.0)
     bury()
     assert report.errors == ()
     assert len(report.recovered) == 1

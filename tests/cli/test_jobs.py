@@ -509,8 +509,8 @@ def test_hadoops_job_is_ended_only_on_the_operators_word(
     refused = command("job", verb, DEST, "hadoops", "--yes")
     assert (refused.code, "add --adopt" in refused.err) == (exits.BAD_STATE, True)
     young = command("job", verb, DEST, "hadoops", "--adopt", "--yes")
-    assert (young.code, "--older-than 0" in young.err) == (exits.BAD_STATE, True)
-    adopt = ("job", verb, DEST, "hadoops", "--adopt", "--older-than", "0")
+    assert (young.code, "--dead-after 0" in young.err) == (exits.BAD_STATE, True)
+    adopt = ("job", verb, DEST, "hadoops", "--adopt", "--dead-after", "0")
     assert command(*adopt).code == exits.USAGE
     dry = command(*adopt, "--dry-run", "--format", "json")
     assert (dry.json()["adopt"], dry.json()["state"]) == (True, "absent")
@@ -528,7 +528,7 @@ def test_litter_of_ours_is_never_adopted(machine: Machine, command: Command, ver
     leave_job(machine.s3, "3.4.1")
     machine.s3.put_object("t/__magic_job-hadoops/x", metadata={JOB_METADATA: "0" * 32})
     before = contents(machine.s3)
-    for more in ((), ("--adopt", "--older-than", "0")):
+    for more in ((), ("--adopt", "--dead-after", "0")):
         told = command("job", verb, DEST, "hadoops", *more, "--yes")
         assert (told.code, "token" in told.err) == (exits.BAD_STATE, True)
     assert contents(machine.s3) == before
@@ -541,10 +541,19 @@ def test_a_hadoop_job_with_something_wrong_is_not_adopted(
     hadoops = leave_job(machine.s3, "3.5.0")
     machine.s3.put_object(hadoops.sets[0], b"{}")
     before = contents(machine.s3)
-    adopt = ("hadoops", "--adopt", "--older-than", "0", "--yes")
+    adopt = ("hadoops", "--adopt", "--dead-after", "0", "--yes")
     told = command("job", "commit", DEST, *adopt)
     assert told.code == exits.BAD_STATE
     assert hadoops.sets[0] in told.err
     assert contents(machine.s3) == before
     assert command("job", "abort", DEST, *adopt).code == exits.OK
     assert visible(machine.s3) == {}
+
+
+def test_an_option_is_taken_by_its_old_name(command: Command, s3: MemoryStore) -> None:
+    """``--older-than`` of `job recover` is ``--dead-after`` now: a line on stderr says so."""
+    job = mc.start(DEST)
+    ran = command("job", "recover", DEST, job.id, "--older-than=0", "--yes")
+    assert ran.code == 0
+    assert "--older-than is called --dead-after now" in ran.err
+    assert "aborted" in ran.out

@@ -97,7 +97,7 @@ def test_an_adopted_job_is_ours(command: Command, store: Store, clock: PatientCl
     put_pending(store, "t/__magic_job-new/job-new/00/tasks/a/__base", "t/new.orc", ids["new"])
     assert {one[0] for one in told(command).values()} == {"hadoop"}
     for job in ids:
-        api.adopt(T, job, older_than=0)
+        api.adopt(T, job, dead_after=0)
     assert told(command) == {ids["old"]: ("live", "old"), ids["new"]: ("live", "new")}
     clock.ahead += 2 * DAY
     assert command("uploads", "abort", T, "--yes").code == 0

@@ -119,11 +119,11 @@ class Attack:
         met: Counter[str] = Counter()
         calls: tuple[Callable[[], object], ...] = (
             lambda: mc.inspect(DEST),
-            lambda: mc.recover(DEST, self.job.id, older_than=0),
+            lambda: mc.recover(DEST, self.job.id, dead_after=0),
             lambda: mc.abort(DEST, self.job.id, revert=True),
             lambda: mc.attach(DEST, self.job.id).commit(expect=2),
             lambda: mc.cleanup(
-                DEST, older_than=0, leftover_older_than=0, closed_older_than=0, forget_given=True
+                DEST, dead_after=0, leftover_after=0, forget_after=0, forget_given=True
             ),
         )
         for call in calls:

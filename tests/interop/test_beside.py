@@ -99,7 +99,7 @@ def test_both_run_at_once_where_hadoop_leaves_other_uploads_alone(
         for name, content in MINE.items():
             with task.open(name) as file:
                 file.write(content)
-    mc.cleanup(f"s3://{BUCKET}/{dest}", leftover_older_than=0)
+    mc.cleanup(f"s3://{BUCKET}/{dest}", leftover_after=0)
     ends: list[Callable[[], object]] = [job.commit, mine.commit]
     for end in ends if order == "hadoop first" else reversed(ends):
         end()

@@ -119,7 +119,7 @@ def ended(lake: Lake, dest: str, job: HadoopsJob) -> bool:
     return lake.control(dest) == [record] and lake.open_uploads(dest) == []
 
 
-ADOPT = ("--adopt", "--older-than", "0", "--yes")
+ADOPT = ("--adopt", "--dead-after", "0", "--yes")
 
 
 def test_jobs_of_a_dead_jvm_are_shown(
@@ -174,7 +174,7 @@ def test_committed_tasks_become_visible_byte_for_byte(
         code, _ = command(capsys, "job", "commit", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
         assert code == exits.OK
     else:
-        mc.adopt(f"s3://{BUCKET}/{dest}", job.id, older_than=0)
+        mc.adopt(f"s3://{BUCKET}/{dest}", job.id, dead_after=0)
         if phase == "completing":
             with pytest.raises(mc.AlreadyVisible, match="2 of 4 files"):
                 mc.abort(f"s3://{BUCKET}/{dest}", job.id)
@@ -198,7 +198,7 @@ def test_cleanup_leaves_hadoops_job_alone(dead: Graveyard, lake: Lake) -> None:
     """I6: without anybody's word nothing of it is touched, whatever its age."""
     dest, _ = dead.job("tasks", "cleanup")
     before = lake.everything(dest)
-    report = mc.cleanup(f"s3://{BUCKET}/{dest}", older_than=0, leftover_older_than=0)
+    report = mc.cleanup(f"s3://{BUCKET}/{dest}", dead_after=0, leftover_after=0)
     assert (report.recovered, report.errors) == ((), ())
     assert lake.everything(dest) == before
 

@@ -50,7 +50,7 @@ def commit(url: str, dest: str, job_id: str) -> None:
 
 def recover(url: str, dest: str, job_id: str) -> None:
     """An operator who knows that the driver is dead."""
-    mc.recover(dest, job_id, older_than=0, s3=moto_options(url))
+    mc.recover(dest, job_id, dead_after=0, s3=moto_options(url))
 
 
 def abort(url: str, dest: str, job_id: str) -> None:
@@ -65,9 +65,9 @@ def cleanup(url: str, dest: str, job_id: str) -> None:
     """A cron job for which everything is old."""
     report = mc.cleanup(
         dest,
-        older_than=0,
-        leftover_older_than=0,
-        closed_older_than=0,
+        dead_after=0,
+        leftover_after=0,
+        forget_after=0,
         s3=moto_options(url),
     )
     assert report.errors == ()

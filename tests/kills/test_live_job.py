@@ -157,9 +157,9 @@ class Bucket:
         """By the library, with all limits at one second."""
         report = mc.cleanup(
             DEST,
-            older_than=LIMIT_SECONDS,
-            leftover_older_than=LIMIT_SECONDS,
-            closed_older_than=LIMIT_SECONDS,
+            dead_after=LIMIT_SECONDS,
+            leftover_after=LIMIT_SECONDS,
+            forget_after=LIMIT_SECONDS,
             s3=moto_options(self.url),
         )
         assert report.errors == ()

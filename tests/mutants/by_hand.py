@@ -536,7 +536,7 @@ _CHECKING = (
     ),
     Hand(
         "young records are tidied", CLOSED, "may_forget",
-        (("age_of(seen.seen_at, seen.last_modified) >= CLOSED_SECONDS", "True"),),
+        (("age_of(seen.seen_at, seen.last_modified) >= FORGET_AFTER_SECONDS", "True"),),
         "I10: a driver that asks what became of its job is told that nobody knows",
     ),
     Hand(
@@ -674,7 +674,7 @@ _RECOVERING = (
         "a job that says every second that it lives is taken for dead after one",
     ),
     Hand(
-        "a young job is recovered", FINISH, "_refuse_young", (("age >= older_than", "True"),),
+        "a young job is recovered", FINISH, "_refuse_young", (("age >= dead_after", "True"),),
         "I6: a live job is aborted",
     ),
     Hand(
@@ -693,7 +693,7 @@ _RECOVERING = (
         "I1: what a zombie of ours writes late is published",
     ),
     Hand(
-        "adopted at any age", ADOPTION, "_look", (("listing.age < older_than", "False"),),
+        "adopted at any age", ADOPTION, "_look", (("listing.age < dead_after", "False"),),
         "a Hadoop job is adopted while its JVM writes",
     ),
     Hand(
@@ -717,8 +717,13 @@ _RECOVERING = (
         "I2: the uploads of a decided job are aborted by cleanup",
     ),
     Hand(
+        "a listing is of its last page's time", LOOK, "Listing.__iter__",
+        (("min(self._seen_at, info.seen_at)", "info.seen_at"),),
+        "I6: a job that changed while a long listing of it was read is taken for dead",
+    ),
+    Hand(
         "litter of any age", TIDY, "Cleaning._old",
-        (("age_of(info.seen_at, info.last_modified) >= self._limits.leftover", "True"),),
+        (("age_of(info.seen_at, info.last_modified) >= self._limits.leftover_after", "True"),),
         "cleanup takes what was written a second ago",
     ),
     Hand(
@@ -729,7 +734,7 @@ _RECOVERING = (
     ),
     Hand(
         "uploads of no age", TIDY, "Cleaning._abort_named",
-        (("is_over and age is not None and age >= self._limits.leftover", "is_over"),),
+        (("is_over and age is not None and age >= self._limits.leftover_after", "is_over"),),
         "cleanup aborts an upload that began a second ago",
     ),
     Hand(

@@ -266,10 +266,8 @@ class Driver:
     def _recover(self, dest: str, cell: Cell) -> None:
         for found in mc.inspect(dest, s3=self._s3):
             if found.state not in ("closed", "absent"):
-                mc.recover(dest, found.id, older_than=0, s3=self._s3)
-        report = mc.cleanup(
-            dest, older_than=0, leftover_older_than=0, closed_older_than=0, s3=self._s3
-        )
+                mc.recover(dest, found.id, dead_after=0, s3=self._s3)
+        report = mc.cleanup(dest, dead_after=0, leftover_after=0, forget_after=0, s3=self._s3)
         cell.broken += [f"cleanup failed: {error}" for error in report.errors]
 
 

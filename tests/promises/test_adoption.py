@@ -28,7 +28,7 @@ class Crash(BaseException):
 
 def adopted(job: HadoopJob) -> mc.Job:
     """The job, adopted however young it is."""
-    mc.adopt(DEST, job.id, older_than=0)
+    mc.adopt(DEST, job.id, dead_after=0)
     return mc.attach(DEST, job.id)
 
 
@@ -68,7 +68,7 @@ def test_an_adopted_job_aborts_to_nothing(s3: MemoryStore, release: str) -> None
     """I3, I4: what its tasks name, committed or not, is aborted, and the tree goes."""
     hadoops = leave_job(s3, release, unfinished=True)
     assert len(s3.open_uploads()) == 3
-    mc.adopt(DEST, hadoops.id, older_than=0)
+    mc.adopt(DEST, hadoops.id, dead_after=0)
     assert mc.abort(DEST, hadoops.id).outcome == "aborted"
     assert visible(s3) == {}
     assert control(s3) == [RECORD]
@@ -150,7 +150,7 @@ def test_an_end_that_dies_at_any_request_is_finished(
             hadoops = leave_job(s3, release, unfinished=True)
             job = adopted(hadoops)
             died = dies_at(s3, nth, job.commit if end == "commit" else job.abort)
-            recovery = mc.recover(DEST, hadoops.id, older_than=0)
+            recovery = mc.recover(DEST, hadoops.id, dead_after=0)
             assert recovery.state == "closed"
             whole = recovery.outcome == "committed"
             assert visible(s3) == (hadoops.files if whole else {})
@@ -192,12 +192,12 @@ def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
         with memory_store() as s3:
             probe._known.clear()
             hadoops = leave_job(s3, "3.3.6")
-            died = dies_at(s3, nth, lambda: mc.adopt(DEST, "hadoops", older_than=0))
+            died = dies_at(s3, nth, lambda: mc.adopt(DEST, "hadoops", dead_after=0))
             if not any(found.adopted for found in mc.inspect(DEST)):
-                mc.adopt(DEST, hadoops.id, older_than=0)
+                mc.adopt(DEST, hadoops.id, dead_after=0)
             mc.attach(DEST, hadoops.id).commit()
             assert visible(s3) == hadoops.files
-            mc.cleanup(DEST, older_than=0, leftover_older_than=0)
+            mc.cleanup(DEST, dead_after=0, leftover_after=0)
             assert set(control(s3)) == {RECORD} or died
         if not died:
             return
@@ -217,7 +217,7 @@ def test_the_newest_application_attempt_with_pendingsets_counts(
     newer = leave_job(s3, release, app_attempt="01", content=b"new")
     third = newer.sets[0].rpartition("/")[0].removesuffix("01") + "02/tasks/a_0/__base/"
     s3.put_object(third)
-    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    adoption = mc.adopt(DEST, "hadoops", dead_after=0)
     assert adoption.pendingsets.endswith("/job-hadoops/01/")
     assert [one[-4:] for one in adoption.passed_over] == ["/00/"]
     mc.attach(DEST, "hadoops").commit()
@@ -268,7 +268,7 @@ def test_cleanup_never_adopts(s3: MemoryStore, clock: PatientClock) -> None:
     hadoops = leave_job(s3, "3.3.6")
     clock.ahead += 30 * DAY
     before = contents(s3)
-    mc.cleanup(DEST, older_than=0, leftover_older_than=0, closed_older_than=0)
+    mc.cleanup(DEST, dead_after=0, leftover_after=0, forget_after=0)
     assert contents(s3) == before
     adopted(hadoops)
     assert mc.cleanup(DEST).recovered == ()
@@ -323,7 +323,7 @@ def test_never_where_our_tokens_lie(
     leave(s3, leave_job(s3, release))
     before = contents(s3)
     with pytest.raises(mc.JobError, match="token"):
-        mc.adopt(DEST, "hadoops", older_than=0)
+        mc.adopt(DEST, "hadoops", dead_after=0)
     assert contents(s3) == before
 
 
@@ -340,10 +340,10 @@ def test_a_zombie_that_writes_after_the_adoption_is_not_published(s3: MemoryStor
 def test_a_job_with_a_record_needs_no_adoption(s3: MemoryStore) -> None:
     """A record makes it ours, also once it is closed."""
     leave_job(s3, "3.3.4")
-    mc.adopt(DEST, "hadoops", older_than=0)
+    mc.adopt(DEST, "hadoops", dead_after=0)
     for state in ("running", "closed"):
         with pytest.raises(mc.JobExists, match=state):
-            mc.adopt(DEST, "hadoops", older_than=0)
+            mc.adopt(DEST, "hadoops", dead_after=0)
         mc.abort(DEST, "hadoops")
 
 
@@ -352,7 +352,7 @@ def test_nothing_cannot_be_adopted(s3: MemoryStore) -> None:
     leave_job(s3, "3.3.4")
     before = contents(s3)
     with pytest.raises(mc.JobNotFound):
-        mc.adopt(DEST, "hadoop", older_than=0)
+        mc.adopt(DEST, "hadoop", dead_after=0)
     assert contents(s3) == before
 
 
@@ -383,7 +383,7 @@ def test_a_store_that_cannot_decide_leaves_hadoops_job_alone(s3: MemoryStore) ->
         key, body, **{name: v for name, v in k.items() if not name.startswith("if_")}
     )
     with pytest.raises(mc.ConditionsNotSupported):
-        mc.adopt(DEST, "hadoops", older_than=0)
+        mc.adopt(DEST, "hadoops", dead_after=0)
     assert {key: value for key, value in contents(s3).items() if key in before} == before
     probe._known.clear()
 
@@ -394,10 +394,10 @@ def test_two_who_adopt_at_once_make_one_record(s3: MemoryStore) -> None:
     at = At(
         s3,
         lambda r: r.verb == "put" and r.key == RECORD and r.if_none_match,
-        lambda: mc.adopt(DEST, "hadoops", older_than=0),
+        lambda: mc.adopt(DEST, "hadoops", dead_after=0),
     )
     with pytest.raises(mc.JobExists, match="running"):
-        mc.adopt(DEST, "hadoops", older_than=0)
+        mc.adopt(DEST, "hadoops", dead_after=0)
     assert at.done
     s3.before = None
     assert mc.attach(DEST, "hadoops").commit().outcome == "committed"

@@ -20,8 +20,8 @@ UNTIL = {
 }
 """The request at which its driver dies, in each state."""
 TAKERS: dict[str, Callable[[mc.Job], object]] = {
-    "recover": lambda job: mc.recover(DEST, job.id, older_than=0),
-    "cleanup": lambda job: mc.cleanup(DEST, older_than=0, leftover_older_than=0),
+    "recover": lambda job: mc.recover(DEST, job.id, dead_after=0),
+    "cleanup": lambda job: mc.cleanup(DEST, dead_after=0, leftover_after=0),
     "abort": lambda job: mc.abort(DEST, job.id),
 }
 

@@ -75,7 +75,7 @@ def test_a_closed_job_is_left_as_it_is(machine: Machine) -> None:
     """It has ended: its record goes on telling how."""
     job = machine.job("closed", job_id="mine")
     before = machine.s3.body(record_of(job))
-    assert mc.force_abort(DEST, "mine", older_than=0).outcome == "aborted"
+    assert mc.force_abort(DEST, "mine", dead_after=0).outcome == "aborted"
     assert machine.s3.body(record_of(job)) == before
 
 
@@ -211,10 +211,10 @@ def test_a_completed_job_that_changed_lately_takes_a_word(machine: Machine) -> N
     """Its driver may be deleting what it replaces: refused, unless the caller says that it is
     dead."""
     job = machine.job("completed")
-    with pytest.raises(mc.JobTooYoung, match="older_than=0"):
+    with pytest.raises(mc.JobTooYoung, match="dead_after=0"):
         mc.force_abort(DEST, job.id)
     assert mc.attach(DEST, job.id).state == "completed"
-    assert mc.force_abort(DEST, job.id, older_than=0).state == "absent"
+    assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
 
 
 def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
@@ -225,7 +225,7 @@ def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
     At(
         s3,
         lambda r: r.verb == "put" and r.key == "t/_SUCCESS",
-        lambda: mc.force_abort(DEST, job.id, older_than=0),
+        lambda: mc.force_abort(DEST, job.id, dead_after=0),
     )
     report = job.commit()
     assert (report.outcome, report.state) == ("committed", "absent")
@@ -263,7 +263,7 @@ def test_a_record_that_cannot_be_read_and_changed_lately_takes_a_word(machine: M
     with pytest.raises(mc.JobTooYoung, match="newer version"):
         mc.force_abort(DEST, job.id)
     assert (set(machine.s3.keys()), machine.s3.open_uploads()) == before
-    assert mc.force_abort(DEST, job.id, older_than=0).state == "absent"
+    assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
 
 
 def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> None:
@@ -291,7 +291,7 @@ def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStor
 
     def given_up_meanwhile() -> None:
         damage(s3, job)
-        mc.force_abort(DEST, job.id, older_than=0)
+        mc.force_abort(DEST, job.id, dead_after=0)
 
     at = At(
         s3,

@@ -20,7 +20,7 @@ RECORD = "t/__magic_job-hadoops/job.json"
 ENDS: dict[str, Callable[[], object]] = {
     "abort": lambda: mc.abort(DEST, "hadoops"),
     "handle": lambda: mc.attach(DEST, "hadoops").abort(),
-    "recover": lambda: mc.recover(DEST, "hadoops", older_than=0),
+    "recover": lambda: mc.recover(DEST, "hadoops", dead_after=0),
 }
 """What would abort an adopted job."""
 
@@ -29,7 +29,7 @@ def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> Ha
     """A job of three files, adopted, of which some were visible when its JVM died."""
     hadoops = leave_job(s3, release)
     complete(s3, hadoops, many)
-    mc.adopt(DEST, "hadoops", older_than=0)
+    mc.adopt(DEST, "hadoops", dead_after=0)
     return hadoops
 
 
@@ -60,7 +60,7 @@ def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, 
     """I10: while an abort looks at the files another process commits the job: it is told that the
     job is committed, not that its JVM had made the files visible."""
     hadoops = leave_job(s3, "3.5.0")
-    other = mc.adopt(DEST, "hadoops", older_than=0)
+    other = mc.adopt(DEST, "hadoops", dead_after=0)
     committed: list[mc.JobReport] = []
 
     def commits(request: Request) -> None:
@@ -86,7 +86,7 @@ def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
     """I3, I10: with ``leave_visible`` the visible files stay, the report says so, no upload does;
     and whoever wants to commit it later is not told that nothing is visible."""
     hadoops = half_published(s3, release)
-    limit = {"older_than": 0} if how is mc.recover else {}
+    limit = {"dead_after": 0} if how is mc.recover else {}
     done = how(DEST, "hadoops", leave_visible=True, **limit)
     report = done.report if isinstance(done, mc.Recovery) else done
     assert isinstance(report, mc.JobReport)
@@ -147,7 +147,7 @@ def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) 
     older = leave_job(s3, "3.5.0", content=b"old")
     complete(s3, older, 1)
     leave_job(s3, "3.5.0", app_attempt="01", content=b"new")
-    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    adoption = mc.adopt(DEST, "hadoops", dead_after=0)
     assert (len(adoption.passed_over), adoption.passed_over_tasks) == (1, 2)
     with pytest.raises(mc.AlreadyVisible, match="1 of 3 files"):
         mc.abort(DEST, "hadoops")
@@ -172,9 +172,9 @@ def test_cleanup_leaves_a_half_published_job_and_says_so(
 def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
     """``dry_run`` says that it would do nothing, and why; with the word, what would stay."""
     half_published(s3)
-    dry = mc.recover(DEST, "hadoops", older_than=0, dry_run=True)
+    dry = mc.recover(DEST, "hadoops", dead_after=0, dry_run=True)
     assert dry.did.startswith("nothing: job 'hadoops' cannot simply be aborted: 2 of 3 files")
-    dry = mc.recover(DEST, "hadoops", older_than=0, leave_visible=True, dry_run=True)
+    dry = mc.recover(DEST, "hadoops", dead_after=0, leave_visible=True, dry_run=True)
     assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
 
 
@@ -202,7 +202,7 @@ def test_a_job_that_its_marker_names_is_only_swept(
     """I8: Hadoop's `_SUCCESS` names more files than are left to tell of: it stays byte for byte, so
     do the files, and the job's tree goes."""
     hadoops, body = committed(s3, release)
-    adoption = mc.adopt(DEST, "hadoops", older_than=0)
+    adoption = mc.adopt(DEST, "hadoops", dead_after=0)
     assert adoption.committed
     if end == "commit":
         assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
@@ -221,7 +221,7 @@ def test_a_job_that_its_marker_names_is_only_swept(
 def test_a_job_that_its_marker_names_is_never_aborted(s3: MemoryStore, release: str) -> None:
     """I5: Hadoop has decided it: also the word does not abort it, and nothing is touched."""
     committed(s3, release)
-    mc.adopt(DEST, "hadoops", older_than=0)
+    mc.adopt(DEST, "hadoops", dead_after=0)
     before = contents(s3)
     for leave, revert in ((False, False), (True, False), (False, True)):
         with pytest.raises(mc.JobNotRunning) as refused:
@@ -237,7 +237,7 @@ def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> No
     for key in hadoops.sets[1:]:
         s3.delete_one(key)
     s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
-    mc.adopt(DEST, "hadoops", older_than=0)
+    mc.adopt(DEST, "hadoops", dead_after=0)
     assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
     assert (s3.body("t/_SUCCESS"), control(s3)) == (body, [RECORD])
 
@@ -248,7 +248,7 @@ def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
     for nth in range(1, 60):
         with memory_store() as s3:
             hadoops, body = committed(s3, "3.5.0")
-            mc.adopt(DEST, "hadoops", older_than=0)
+            mc.adopt(DEST, "hadoops", dead_after=0)
             died = dies_at(s3, nth, mc.attach(DEST, "hadoops").commit)
             assert mc.recover(DEST, "hadoops").state == "closed"
             assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
@@ -315,7 +315,7 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
     publish the rest."""
     hadoops = leave_job(s3, "3.5.0")
     marker(s3, clock, hadoops)
-    assert not mc.adopt(DEST, "hadoops", older_than=0).committed
+    assert not mc.adopt(DEST, "hadoops", dead_after=0).committed
     with pytest.raises(mc.AlreadyVisible, match="files are visible already"):
         mc.abort(DEST, "hadoops")
     assert mc.attach(DEST, "hadoops").state == "running"

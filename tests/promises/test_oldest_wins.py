@@ -195,10 +195,10 @@ def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: Pat
     works."""
     dead = mc.start(DEST, mode="replace")
     clock.sleep(3600)
-    with pytest.raises(mc.ConflictingJob, match=r"recover\(.*older_than=0\)") as raised:
+    with pytest.raises(mc.ConflictingJob, match=r"recover\(.*dead_after=0\)") as raised:
         mc.start(DEST, mode="replace")
     assert dead.id in str(raised.value)
-    mc.recover(DEST, dead.id, older_than=0)
+    mc.recover(DEST, dead.id, dead_after=0)
     mc.start(DEST, mode="replace").abort()
 
 

@@ -41,6 +41,28 @@ def test_a_record_above_the_upload_counts(machine: Machine) -> None:
     assert Places(runtime(machine), in_flight=1).is_over("t/dt=1/hour=2/", job.uuid) is False
 
 
+def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> None:
+    """I6: a job's directory is listed page by page, and between two pages a day passes: what was
+    on the first page may have changed in that day, so nobody takes the job for dead."""
+    job = machine.job("running")
+    s3 = machine.s3
+    s3._bucket.page_keys = 1
+    pages: list[str] = []
+
+    def a_day_later(request: Request) -> None:
+        if request.verb == "list" and job.id in request.key:
+            pages.append(request.key)
+            if len(pages) == 2:
+                machine.later(DAY)
+
+    s3.before = a_day_later
+    with pytest.raises(mc.JobTooYoung):
+        mc.recover(DEST, job.id, dead_after=DAY)
+    assert len(pages) > 2
+    s3.before = None
+    assert mc.attach(DEST, job.id).state == "running"
+
+
 def test_a_young_closed_record_is_not_tidied(machine: Machine) -> None:
     """I10: a driver that still asks what became of its job finds its closed record: the next
     excluding job leaves it for a day."""
@@ -66,7 +88,7 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
             started.append((job, committed_task(job, "1", {"a.csv": b"1"})))
 
     s3.after = set_up
-    mc.cleanup(DEST, leftover_older_than=0)
+    mc.cleanup(DEST, leftover_after=0)
     ((job, result),) = started
     assert job.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}

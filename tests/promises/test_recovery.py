@@ -80,8 +80,8 @@ def test_a_running_job_that_may_be_alive_is_left(machine: Machine) -> None:
     assert (round(raised.value.age / HOUR), raised.value.limit) == (5, DAY)
     assert mc.attach(DEST, job.id).state == "running"
     with pytest.raises(mc.JobTooYoung):
-        mc.recover(DEST, job.id, older_than=timedelta(hours=6))
-    assert mc.recover(DEST, job.id, older_than=timedelta(hours=4)).outcome == "aborted"
+        mc.recover(DEST, job.id, dead_after=timedelta(hours=6))
+    assert mc.recover(DEST, job.id, dead_after=timedelta(hours=4)).outcome == "aborted"
 
 
 @pytest.mark.parametrize("skew", [-10 * DAY, 10 * DAY])
@@ -106,8 +106,8 @@ def test_ages_go_by_the_stores_clock(skew: float) -> None:
 @pytest.mark.parametrize("limit", [-1, float("nan"), "1h", True])
 def test_a_limit_is_a_duration(machine: Machine, limit: float) -> None:
     """A limit that is no duration is refused before anything is asked of the store."""
-    with pytest.raises(mc.OptionError, match="older_than"):
-        mc.recover(DEST, "j", older_than=limit)
+    with pytest.raises(mc.OptionError, match="dead_after"):
+        mc.recover(DEST, "j", dead_after=limit)
     assert not machine.s3.requests
 
 
@@ -162,7 +162,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
             mc.recover(DEST, job.id)
         assert raised.value.unresolved == ("t/2.csv",)
         assert mc.attach(DEST, job.id).state == "committing"
-    assert "t/2.csv" in mc.cleanup(DEST, leftover_older_than=0).errors[0]
+    assert "t/2.csv" in mc.cleanup(DEST, leftover_after=0).errors[0]
     with pytest.raises(mc.OptionError, match="list"):
         mc.recover(DEST, job.id, accept="t/2.csv")
     assert mc.recover(DEST, job.id, accept=["t/2.csv"]).outcome == "committed"
@@ -211,7 +211,7 @@ def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None
                     mc.recover(DEST, job.id)
                 s3.before = s3.after = None
                 if at.done:
-                    assert mc.recover(DEST, job.id, older_than=0).state == "closed"
+                    assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
                 assert visible(s3) == (FILES if ENDS[state] == "committed" else {})
                 assert left(s3) == ["job.json"]
                 assert s3.open_uploads() == ()

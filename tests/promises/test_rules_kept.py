@@ -167,7 +167,7 @@ def test_what_cannot_be_read_of_a_decided_job_is_told_as_incomplete(s3: MemorySt
             swaps += 1
             if swaps == 2:  # to `completed`
                 s3.before = None
-                assert mc.recover(DEST, job.id, older_than=0).outcome == "committed"
+                assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
                 s3.delete_object(record)
                 s3.before = silent
 
@@ -198,7 +198,7 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     with pytest.raises(mc.CommitIncomplete) as raised:
         job.commit()
     assert raised.value.outstanding == (SUCCESS,)
-    recovery = mc.recover(DEST, job.id, older_than=0, accept=[SUCCESS])
+    recovery = mc.recover(DEST, job.id, dead_after=0, accept=[SUCCESS])
     assert (recovery.outcome, recovery.state) == ("committed", "closed")
     assert recovery.report is not None
     assert f"{SUCCESS} was accepted as it is" in recovery.report.warnings

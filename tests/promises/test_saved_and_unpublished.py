@@ -112,7 +112,7 @@ def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore
 def test_what_an_adopted_job_of_hadoop_left_is_not_told(s3: MemoryStore) -> None:
     """Its uncommitted tasks are not ours to judge: their `.pending`s carry no token."""
     hadoops = leave_job(s3, "3.5.0", unfinished=True)
-    mc.adopt(DEST, hadoops.id, older_than=0)
+    mc.adopt(DEST, hadoops.id, dead_after=0)
     report = mc.attach(DEST, hadoops.id).commit()
     assert report.warnings == ()
     assert s3.open_uploads() == ()

@@ -20,7 +20,7 @@ def drive(url: str, dest: str) -> None:
 
 def recover(url: str, dest: str, job_id: str) -> None:
     """An operator who knows that the driver is dead."""
-    mc.recover(dest, job_id, older_than=0, s3=options(url))
+    mc.recover(dest, job_id, dead_after=0, s3=options(url))
 
 
 def abort(url: str, dest: str, job_id: str) -> None:

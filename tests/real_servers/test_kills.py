@@ -151,7 +151,7 @@ def commit_while_the_server_dies(place: Place, after: int) -> str:
     while told == "incomplete" and time.monotonic() < deadline:
         time.sleep(RECOVER_PAUSE_SECONDS)  # Ceph holds its lock on a dead Complete for a while
         try:
-            told = mc.recover(place.dest, job.id, older_than=0, s3=place.s3).outcome
+            told = mc.recover(place.dest, job.id, dead_after=0, s3=place.s3).outcome
         except mc.CommitIncomplete as error:
             told = "incomplete" if error.unfinished else "unresolved"
     return told
@@ -192,7 +192,7 @@ def test_a_commit_that_died_in_complete_is_not_told_as_committed(
     with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
         job.commit(results)
     with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
-        mc.recover(place.dest, job.id, older_than=0, s3=place.s3)
+        mc.recover(place.dest, job.id, dead_after=0, s3=place.s3)
 
 
 def half_completed(server: Server, bucket: str, below: str) -> None:

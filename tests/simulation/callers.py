@@ -99,7 +99,7 @@ def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor
     actor.serves_all = actor.reads_only = False
     limit, actor.dead_seconds = actor.dead_seconds, 0.0
     try:
-        adopt_job(world.runtime(actor), DEST, job_id, older_than=limit, options=OPTIONS)
+        adopt_job(world.runtime(actor), DEST, job_id, dead_after=limit, options=OPTIONS)
     except MagicError:
         if not world.uuid_of(job_id):
             return  # else another one has adopted it

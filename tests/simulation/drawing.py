@@ -308,9 +308,9 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
     for number in range(2):
         if chance.random() < 0.2 or (always and not number):
             limits = Limits(
-                dead=chance.choice(DEADS),
-                leftover=chance.choice(LEFTOVERS),
-                closed=chance.choice(CLOSEDS),
+                dead_after=chance.choice(DEADS),
+                leftover_after=chance.choice(LEFTOVERS),
+                forget_after=chance.choice(CLOSEDS),
                 forget_given=False,
                 finish=chance.random() < 0.9,
             )

@@ -25,7 +25,7 @@ from tests.simulation.world import DEST, OPTIONS, World
 RECOVERY_TRIES_MAX = 4
 PAUSE_SECONDS = 2.0
 ENDED = (State.ABSENT, State.CLOSED)
-AT_ONCE = Limits(dead=0.0, leftover=0.0, closed=0.0, forget_given=False)
+AT_ONCE = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Shift:
 
     Attributes:
         delay: turns that it waits first. sleep: seconds of virtual time, after that.
-        dead: ``older_than``. dry_run: it only asks what would be done.
+        dead: ``dead_after``. dry_run: it only asks what would be done.
     """
 
     delay: int = 0
@@ -71,7 +71,7 @@ def recover_one(world: World, job_id: str, actor: Actor) -> bool:
             world.runtime(actor),
             DEST,
             job_id,
-            older_than=actor.dead_seconds,
+            dead_after=actor.dead_seconds,
             accept=watch.taken(uuid),
             dry_run=actor.reads_only,
             options=OPTIONS,
@@ -129,7 +129,7 @@ def cleanup(world: World, shift: Shift, limits: Limits, actor: Actor) -> None:
 
 def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
     """One cleanup; its errors."""
-    actor.dead_seconds = limits.dead
+    actor.dead_seconds = limits.dead_after
     cleaning = Cleaning(
         world.runtime(actor), DEST, limits, dry_run=actor.reads_only, options=OPTIONS
     )

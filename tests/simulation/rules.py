@@ -179,10 +179,10 @@ def _records_first() -> list[Replacement]:
     return [(cleanup.Cleaning, "run", run), (cleanup.Cleaning, "_abort_named", all_over)]
 
 
-def _age_of_the_record(runtime: Any, dest: Any, seen: Any, older_than: float) -> None:
+def _age_of_the_record(runtime: Any, dest: Any, seen: Any, dead_after: float) -> None:
     age = seen.seen_at - seen.last_modified
-    if age < older_than:
-        raise JobTooYoung("too young", job_id=seen.record.id, age=age, limit=older_than)
+    if age < dead_after:
+        raise JobTooYoung("too young", job_id=seen.record.id, age=age, limit=dead_after)
 
 
 def _aborts_what_ended(module: Any) -> list[Replacement]:

@@ -108,7 +108,7 @@ def test_the_reference_has_an_anchor_for_each_entry() -> None:
         ("writing", "open_magic", ["fence", "JobNotRunning", "PathError"]),
         ("jobs", "Task.open", ["unique", "attributes", "TaskFailed", "UploadStream"]),
         ("jobs", "Job.commit", ["IncompleteJob", "CommitRefused", "CommitIncomplete", "expect"]),
-        ("recovery", "recover", ["older_than", "dry_run", "JobTooYoung", "OutcomeUnknown"]),
+        ("recovery", "recover", ["dead_after", "dry_run", "JobTooYoung", "OutcomeUnknown"]),
         ("options", "Options", ["block_bytes", "parts_in_flight", "conditional_writes"]),
         ("results", "JobReport", ["left_open", "unattributed", "warnings"]),
         ("spark", "spark.write_dataframe", ["writer_options", "mark_success", "OptionError"]),

@@ -91,7 +91,7 @@ class Operator:
 
     def sweep(self, job: Round) -> None:
         """A cron job for which everything is old. What it could not do it does the next time."""
-        everything = {"older_than": 0, "leftover_older_than": 0, "closed_older_than": 0}
+        everything = {"dead_after": 0, "leftover_after": 0, "forget_after": 0}
         mc.cleanup(f"s3://{self._bucket}/{job.dest}", **everything, s3=self._s3)  # type: ignore[arg-type]
 
     def _by(self, ending: Ending, dest: str, found: mc.FoundJob, accepted: set[str]) -> str:
@@ -99,8 +99,8 @@ class Operator:
             return mc.abort(dest, found.id, revert=True, s3=self._s3).outcome or "aborted"
         if ending == "recover":
             keys = sorted(accepted)
-            return mc.recover(dest, found.id, older_than=0, accept=keys, s3=self._s3).outcome
-        report = mc.cleanup(dest, older_than=0, leftover_older_than=0, s3=self._s3)
+            return mc.recover(dest, found.id, dead_after=0, accept=keys, s3=self._s3).outcome
+        report = mc.cleanup(dest, dead_after=0, leftover_after=0, s3=self._s3)
         if report.errors:
             raise CleanupLeftIt("; ".join(report.errors))
         (outcome,) = {one.outcome for one in report.recovered} or {""}

@@ -81,8 +81,8 @@ def operators(way: mc.S3Options, mode: mc.Mode | mc.SparkMode, age: mc.Age) -> N
     """What operators call."""
     for found in mc.inspect("s3://b/t", s3=way):
         assert_type(found, mc.FoundJob)
-        assert_type(mc.recover("s3://b/t", found.id, older_than=timedelta(hours=1)), mc.Recovery)
-    assert_type(mc.cleanup("s3://b/t", older_than=age), mc.CleanupReport)
+        assert_type(mc.recover("s3://b/t", found.id, dead_after=timedelta(hours=1)), mc.Recovery)
+    assert_type(mc.cleanup("s3://b/t", dead_after=age), mc.CleanupReport)
 
     def tell(step: mc.Progress) -> None:
         print(step.done, step.total)

@@ -1,0 +1,69 @@
+"""docs/glossary.md holds: one limit has one name in the API, on the command line and in files."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli.app import root
+from magic_committer.cli.cleanup_config import _KEYS
+from magic_committer.maintenance.cleanup import Limits
+
+GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
+AGES = ("dead_after", "leftover_after", "forget_after")
+GONE = ("older_than", "dead_seconds", "leftover_older_than", "closed_older_than", "keep_closed")
+"""Names that an age had before; an upload's age is `older_than` on the command line."""
+
+
+def commands(group: click.Group, *names: str) -> dict[str, click.Command]:
+    """All commands, by their whole names."""
+    found: dict[str, click.Command] = {}
+    for name, one in group.commands.items():
+        if isinstance(one, click.Group):
+            found |= commands(one, *names, name)
+        else:
+            found[" ".join((*names, name))] = one
+    return found
+
+
+def test_python_knows_no_other_name() -> None:
+    """No public function takes an age by a name that it had before; `cleanup` takes all three."""
+    public = [f for name in mc.__all__ if inspect.isfunction(f := getattr(mc, name))]
+    taken = {f.__name__: set(inspect.signature(f).parameters) for f in public}
+    assert len(taken) > 8
+    assert not [(name, old) for name, them in taken.items() for old in GONE if old in them]
+    assert set(AGES) <= taken["cleanup"]
+    assert all("dead_after" in taken[f] for f in ("inspect", "recover", "adopt", "force_abort"))
+
+
+def test_the_command_line_has_the_same_names() -> None:
+    """``--older-than`` is an upload's age: only `uploads` has it."""
+    options = {
+        name: {option for p in one.params for option in p.opts}
+        for name, one in commands(root).items()
+    }
+    assert {f"--{age.replace('_', '-')}" for age in AGES} <= options["cleanup"]
+    with_age = {name for name, them in options.items() if "--older-than" in them}
+    assert with_age == {"uploads list", "uploads abort", "uploads expect"}
+    assert {n for n, them in options.items() if "--dead-after" in them} >= {
+        "cleanup", "job list", "job show", "job recover", "job abort", "job commit",
+    }  # fmt: skip
+
+
+def test_files_have_the_same_names() -> None:
+    """Keys of the configuration are the fields of `Limits`, in the same words as the API's."""
+    assert set(_KEYS) == {field.name for field in fields(Limits)} >= set(AGES)
+
+
+@pytest.mark.parametrize("age", AGES)
+def test_the_glossary_names_each(age: str) -> None:
+    """One row: in Python, on the command line, in TOML."""
+    option = age.replace("_", "-")
+    row = re.escape(f"| `{age}` | `--{option}` | `{age}` |")
+    assert re.search(row, GLOSSARY)
