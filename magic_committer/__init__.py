@@ -1,6 +1,7 @@
 """Writes to S3 that are all or nothing: files appear when their job commits, and not before.
 
-Start with `write` (one process) or `start` (many). The README tells the rest, ``docs/`` why.
+Start with `write` (one process) or `start` (many processes). The README shows how to use the
+library; ``docs/`` gives the reasons.
 """
 
 from magic_committer._modes import SparkMode

@@ -1,8 +1,8 @@
 """A job as JSON, for schedulers that pass JSON between processes (Airflow's XCom).
 
-The same travels as in a pickle: names, terms, options, the way to the store. Never a secret: what
-`S3Options` keeps back stays behind. Strict when it is read: what comes back may have been written
-by another version, or by hand. Pure.
+It holds what a pickle holds: names, terms, options, the connection to the store. It never holds a
+secret: `S3Options.travelling` leaves secrets out. The reader is strict: another version or a person
+may have written the text. Pure.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from magic_committer.protocol.record import ENDS, StartedJob, State, Terms
 from magic_committer.protocol.strict import Reader, given_dict
 
 VERSION = 1
-"""Of the form; a reader knows exactly this one."""
+"""The version of this form. A reader knows exactly this one."""
 SOURCE = "Job.from_dict"
-"""What errors name as the place of the mistake."""
+"""The place of a mistake, as errors name it."""
 
 T = TypeVar("T", Options, S3Options, Terms)
 
@@ -32,7 +32,7 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class TravellingJob:
-    """What a handle of a job consists of."""
+    """The fields of a job's handle."""
 
     started: StartedJob
     options: Options
@@ -42,7 +42,7 @@ class TravellingJob:
 
 
 def to_values(job: TravellingJob) -> dict[str, Any]:
-    """Plain JSON values."""
+    """Give plain JSON values."""
     started = job.started
     return {
         "version": VERSION,
@@ -62,11 +62,11 @@ def to_values(job: TravellingJob) -> dict[str, Any]:
 
 
 def from_values(values: object) -> TravellingJob:
-    """The inverse.
+    """Read what `to_values` gave.
 
     Raises:
-        WrongType: it is no dict.
-        FormatError: a field is missing, unknown, of another type, or says what cannot be.
+        WrongType: the value is not a dict.
+        FormatError: a field is missing, unknown, of the wrong type, or impossible.
     """
     read = Reader(given_dict(values, "Job"), SOURCE)
     version = read.take("version", int)
@@ -99,7 +99,7 @@ def from_values(values: object) -> TravellingJob:
 
 
 def _check(started: StartedJob) -> None:
-    """What the types do not say."""
+    """Check what the types do not say."""
     if not _UUID.fullmatch(started.uuid):
         raise FormatError(SOURCE, "uuid", f"is {started.uuid!r}, not 32 hexadecimal digits")
     for name, check in (
@@ -120,7 +120,7 @@ def _values(value: Options | Terms) -> dict[str, Any]:
 
 
 def _s3_values(s3: S3Options) -> dict[str, Any]:
-    """All but the secrets, and but what is as by default: a default is the reader's own affair."""
+    """All fields but the secrets and the defaults: the reader has its own defaults."""
     values = s3.travelling()
     default = S3Options()
     told = {name: value for name, value in values.items() if value != getattr(default, name)}
@@ -130,7 +130,7 @@ def _s3_values(s3: S3Options) -> dict[str, Any]:
 
 
 def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """One of the dataclasses, each field of the type that its annotation says."""
+    """Read one of the dataclasses. Each field must have the type of its annotation."""
     hints = get_type_hints(kind)
     built: dict[str, Any] = {}
     for name, value in values.items():
@@ -157,7 +157,7 @@ def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
 
 
 def _fits(value: object, hint: object) -> bool:
-    """Whether a JSON value is of an annotated type: a plain one, a choice of texts, or a union."""
+    """Whether a JSON value has an annotated type: a plain type, a choice of texts, or a union."""
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is Literal:

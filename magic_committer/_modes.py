@@ -1,4 +1,4 @@
-"""The words for modes: this library's and Spark's, understood alike everywhere, in any case.
+"""The words for modes, this library's and Spark's. All calls understand both, in any case.
 
 =====================  ===================================  ====================================
 this library           Spark                                where there is data
@@ -11,8 +11,8 @@ this library           Spark                                where there is data
                        ``ignore``                           does nothing (Spark's calls only)
 =====================  ===================================  ====================================
 
-A record holds the library's word. `StartedJob.said_mode` keeps the caller's, so that hints speak as
-he does. Pure.
+A record holds the library's word. `StartedJob.said_mode` keeps the caller's word, so that hints use
+the caller's words. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magic_committer.errors import OptionError, WrongType
 from magic_committer.options import Mode
 
 SparkMode = Literal["error", "errorifexists", "overwrite", "overwrite_partitions"]
-"""Spark's words for the modes; those that both have are in `Mode`."""
+"""Spark's words for the modes. Words that both vocabularies have are in `Mode`."""
 IgnoreMode = Literal["ignore"]
 """Do nothing where there is data: for `magic_committer.spark` alone."""
 
@@ -48,13 +48,13 @@ def mode_of(said: str, *, ignore: bool = False) -> Mode:
 
     Args:
         said: a word of either vocabulary, in any case.
-        ignore: ``"ignore"`` is understood too, as ``"fail"``: the caller does nothing then instead
-            of raising.
+        ignore: understand ``"ignore"`` too, as ``"fail"``: the caller then does nothing instead of
+            raising.
 
     Raises:
-        WrongType: it is no text.
-        OptionError: it is no mode, or ``"ignore"`` where nothing can be left undone. The hint names
-            what is nearest, in the caller's vocabulary.
+        WrongType: the word is not text.
+        OptionError: the word is not a mode, or it is ``"ignore"`` in a call that cannot ignore. The
+            hint names the nearest word, in the caller's vocabulary.
     """
     if not isinstance(said, str):
         raise WrongType(
@@ -85,18 +85,18 @@ def mode_of(said: str, *, ignore: bool = False) -> Mode:
 
 
 def in_words_of(said: str, mode: Mode) -> str:
-    """A mode, in the vocabulary of a caller who said another; the library's where both have the
-    word, or the caller said none ("")."""
+    """A mode, in the vocabulary of the caller's word ``said``. If both vocabularies have the word,
+    or the caller said none (""), the library's word."""
     return _TO_SPARK.get(mode, mode) if _is_sparks(said) else mode
 
 
 def in_both(mode: Mode) -> str:
-    """A mode for a message whose reader is not known: ``'fail' (Spark: 'error')``."""
+    """A mode for a message with unknown readers: ``'fail' (Spark: 'error')``."""
     return f"{mode!r} (Spark: {_TO_SPARK[mode]!r})" if mode in _TO_SPARK else repr(mode)
 
 
 def is_ignore(said: str) -> bool:
-    """Whether a caller said ``ignore``, in any case."""
+    """Whether the caller's word is ``ignore``, in any case."""
     return said.casefold() == IGNORE
 
 
@@ -105,6 +105,6 @@ def _is_sparks(said: str) -> bool:
 
 
 def _known(ignore: bool) -> list[str]:
-    """All words, those of Spark first where Spark's calls ask."""
+    """All words. Spark's words come first in Spark's calls."""
     ours, sparks = list(get_args(Mode)), list(_OF_SPARK)
     return ["append", *sparks, IGNORE, *ours[1:]] if ignore else [*ours, *sparks]

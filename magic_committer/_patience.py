@@ -1,16 +1,16 @@
-"""How long somebody waits for the store, and how a wait is broken off.
+"""How long the library waits for the store, and how a wait is broken off.
 
-`Patience` is shared by all requests that are made for one purpose, in whatever thread: **a phase
-ends when the store has been silent for so long**, however many requests it still has to send. An
-answer, a refusal too, begins the wait anew, so that no phase is cut short while the store works.
-How many seconds each kind of patience has, the adapter says (`magic_committer.stores.s3.asking`).
+All requests for one purpose share a `Patience`, in all threads. **A phase ends when the store has
+been silent for so long**, however many requests it still has to send. Every answer, even a refusal,
+starts the wait again, so that no phase is cut short while the store works. The adapter says how
+many seconds each kind of patience has (`magic_committer.stores.s3.asking`).
 
-`Errand` is what one caller has under way in threads of the pool. Ctrl-C reaches the main thread
-only; the main thread then ends the errand, and its requests end within `SLICE_SECONDS`.
+An `Errand` is what one caller has under way in threads of the pool. Ctrl-C reaches the main thread
+only. The main thread then ends the errand, and its requests end within `SLICE_SECONDS`.
 
-Both are found by the requests themselves (`contextvars`, which the pool hands on to its threads),
-so that no function between a caller and the store has to pass them on. A store without sockets
-need not know of them.
+The requests find both by themselves (`contextvars`, which the pool passes to its threads), so that
+the functions between a caller and the store need not pass them on. A store without sockets need not
+know them.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from contextvars import ContextVar
 from enum import Enum
 
 SLICE_SECONDS = 0.2
-"""How long a thread of the pool waits before it looks whether its errand has ended."""
+"""After how many seconds a waiting thread of the pool looks whether its errand has ended."""
 GRACE_SECONDS = 0.5
-"""What is under way at Ctrl-C gets so long to be answered: then it is known what became of it."""
+"""Seconds for the answers to what is under way at Ctrl-C: with an answer its effect is known."""
 LEAVE_SECONDS = 0.3
-"""After that, threads that do not end are left alone: one that is looking up a name, say."""
+"""Seconds after that. Threads that do not end then are left alone, for example in the lookup of a
+name."""
 
 HURRY_SECONDS = 3.0
-"""What is cleaned up so soon after what was cleaned up before, after Ctrl-C, is of the same one."""
+"""A clean-up that follows another one within this many seconds, after Ctrl-C, belongs to the same
+Ctrl-C."""
 LOOK_SECONDS = 5.0
-"""What a verb gets whose phase has waited for others for too long."""
+"""Seconds for a verb whose phase has waited too long for other verbs."""
 
 
 class Kind(Enum):
-    """For what somebody waits."""
+    """The purpose of a wait."""
 
     USUAL = "usual"
     DECIDED = "decided"
-    """A job that is decided is finished, however long the store is away: within reason."""
+    """Finish a decided job, even if the store is away for long, within reason."""
     CLEANING = "cleaning"
-    """What is cleaned up after a failure is no reason to keep the caller from hearing of it."""
+    """Clean up after a failure. This must not keep the error from the caller for long."""
     HURRIED = "hurried"
     """Somebody has pressed Ctrl-C and waits for the prompt."""
 
 
 class Patience:
-    """The silences of a store, as the requests of one phase meet them. Safe from many threads."""
+    """The silences of a store, as the requests of one phase see them. Safe for many threads."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -58,11 +60,16 @@ class Patience:
         return f"<Patience {self.kind.value}>"
 
     def left(self, verb: str, now: float, seconds_max: float) -> float:
-        """How long a request may still wait; not above 0: it is to be given up.
+        """How many seconds a request may still wait. 0 or less: give it up.
 
-        The store may be silent for ``seconds_max``, as a whole or to one verb. After that a verb
-        that was not tried in the silence gets a short look, for the truth's sake: who has lost the
-        answer to a PUT reads what is there.
+        The store may be silent for ``seconds_max``, to all verbs or to one. After that a verb that
+        was not tried during the silence gets a short look: a process that has lost the answer to a
+        PUT must read what is there.
+
+        Args:
+            verb: the verb of the request.
+            now: the present time, of the clock that never goes back.
+            seconds_max: how long the store may be silent.
         """
         whole = seconds_max - (now - self._since.setdefault("", now))
         waited = now - self._since.setdefault(verb, now)
@@ -70,14 +77,14 @@ class Patience:
         return min(seconds_max - waited, max(whole, look - waited))
 
     def answered(self, verb: str) -> None:
-        """The store has answered a request of that verb."""
+        """Note that the store has answered a request with that verb."""
         self._since.pop("", None)
         self._since.pop(verb, None)
 
 
 class _Hurry:
-    """The patience of whoever hurries. One Ctrl-C is cleaned up in several places, one after the
-    other (the file, the task, the job, the interpreter's end): they share it."""
+    """The patience of a clean-up in a hurry. One Ctrl-C is cleaned up in several places, one after
+    the other (the file, the task, the job, the interpreter's end). They share it."""
 
     def __init__(self) -> None:
         self._last: Patience | None = None
@@ -99,14 +106,14 @@ _interrupted = False
 
 
 def patience() -> Patience | None:
-    """The patience of what is being done now; None: each request has its own."""
+    """The patience of the present work; None: each request has its own."""
     return _patience.get()
 
 
 @contextmanager
 def patient(kind: Kind = Kind.USUAL) -> Iterator[None]:
-    """Give all requests of the block one patience. In a block within a block the outer one holds,
-    unless the inner one is of a decided job (longer) or of somebody who hurries (shorter)."""
+    """Give all requests of the block one patience. If blocks are nested, the outer one holds.
+    Exceptions: an inner block for a decided job (longer), or in a hurry (shorter)."""
     outer = _patience.get()
     if outer is not None and (outer.kind in (kind, Kind.HURRIED) or kind is Kind.USUAL):
         yield
@@ -122,7 +129,7 @@ def patient(kind: Kind = Kind.USUAL) -> Iterator[None]:
 
 @contextmanager
 def cleaning_up(error: BaseException | None) -> Iterator[None]:
-    """`patient`, for what is done because of ``error``: briefly after Ctrl-C."""
+    """`patient`, for work because of ``error``: only briefly after Ctrl-C."""
     global _interrupted
     hurried = isinstance(error, KeyboardInterrupt)
     _interrupted = _interrupted or hurried
@@ -131,14 +138,14 @@ def cleaning_up(error: BaseException | None) -> Iterator[None]:
 
 
 def hurried() -> bool:
-    """Whether what is being done now follows a Ctrl-C."""
+    """Whether the present work follows a Ctrl-C."""
     now = _patience.get()
     return now is not None and now.kind is Kind.HURRIED
 
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """`patient`, for what is done as the interpreter ends."""
+    """`patient`, for work at the end of the interpreter."""
     by_interrupt = _interrupted or isinstance(getattr(sys, "last_value", None), KeyboardInterrupt)
     with patient(Kind.HURRIED if by_interrupt else Kind.CLEANING):
         yield
@@ -148,8 +155,8 @@ def ending() -> Iterator[None]:
 
 
 class Errand:
-    """What one caller has under way in threads of the pool. Belongs to the errand of its maker, if
-    that has one: it ends with it."""
+    """What one caller has under way in threads of the pool. If its maker has an errand itself, this
+    one belongs to that one and ends with it."""
 
     __slots__ = ("_age", "_ends", "_outer")
 
@@ -160,7 +167,7 @@ class Errand:
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """What is handed to the pool in this block is of this errand."""
+        """Everything that is handed to the pool in this block belongs to this errand."""
         before = _errand.set(self)
         try:
             yield
@@ -168,13 +175,13 @@ class Errand:
             _errand.reset(before)
 
     def end(self, after_seconds: float) -> None:
-        """Let its requests have so many seconds more, and begin none."""
+        """Give its requests this many more seconds, and start no new ones."""
         ends = time.monotonic() + after_seconds
         self._ends = ends if self._ends is None else min(self._ends, ends)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it may begin any more."""
+        """Whether nothing of it may start any more."""
         if self._ends is not None or self._age != _age:
             return True
         return self._outer is not None and self._outer.ended
@@ -193,19 +200,19 @@ _age = 0
 
 
 def errand() -> Errand | None:
-    """The errand that this thread is on; None in the thread of a caller."""
+    """The errand of this thread; None in the thread of a caller."""
     return _errand.get()
 
 
 def end_all() -> None:
-    """End every errand that there is in the process: the interpreter ends."""
+    """End every errand of the process, because the interpreter ends."""
     global _age
     _age += 1
 
 
 def was_interrupted() -> bool:
-    """Whether the exception that is being handled is a Ctrl-C, or comes of one: of a signal's
-    handler in any case, of nothing that the library raises."""
+    """Whether the present exception is a Ctrl-C or comes from one. True for everything that a
+    signal handler raises; False for what the library raises."""
     error = sys.exception()
     while error is not None:
         if not isinstance(error, Exception | GeneratorExit):

@@ -1,18 +1,20 @@
-"""The only starter of threads: bounded submission, results as they come, aborts out of finalizers.
+"""The only starter of threads: bounded submission, results in the order of their end, aborts from
+finalizers.
 
 Invariants:
 
-* At most ``threads_max`` functions run at once, and `each` never has more than ``in_flight`` items
-  (or ``weight_max`` of weight) taken and not yet given back: memory is bounded by the caller's
-  numbers, whatever the length of the input.
-* A function's exception is a value here (`Outcome.error`), never lost and never raised in a thread.
-* Callers wait by `Future.result` or by iterating `each`, never by a lock held over I/O. So a
-  scheduler may stand in for the pool: the protocols below are all it must offer.
+* At most ``threads_max`` functions run at once. `each` never holds more than ``in_flight`` items
+  (or ``weight_max`` of weight) that are taken and not yet given back. So the caller's numbers bound
+  the memory, whatever the length of the input.
+* A function's exception is a value here (`Outcome.error`). It is never lost and never raised in a
+  thread.
+* Callers wait by `Future.result` or by iterating `each`, never by a lock that is held over I/O. So
+  a scheduler may replace the pool: it must offer only the protocols below.
 * Ctrl-C ends every wait. What is in flight then gets `GRACE_SECONDS`; a thread that does not end is
-  left alone. **No thread keeps the interpreter from ending**: all are daemons. So who must not lose
-  anything at exit waits for it there (`upload.sender`).
+  left alone. **No thread keeps the interpreter from ending**: all are daemons. So code that must
+  not lose anything at exit waits for it there (`upload.sender`).
 * What the caller's context says (`patience`) holds in the threads too.
-* A forked child starts threads of its own.
+* A forked child starts its own threads.
 """
 
 from __future__ import annotations
@@ -37,25 +39,26 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 THREADS_MAX = 64
-"""Threads of a process's default pool: enough for 2,000 requests a second of 30 ms."""
+"""Threads of a process's default pool: enough for 2,000 requests of 30 ms each in a second."""
 LOOK_SECONDS = 1.0
-"""A wait for what is in flight looks up so often: the interpreter may be ending, and its threads
-with it; and a Ctrl-C that comes just before a wait without a limit begins does not end it."""
+"""A wait for what is in flight looks up after this many seconds, for two reasons. The interpreter
+may be ending, and its threads with it. And a Ctrl-C just before the start of a wait without a limit
+does not end that wait."""
 EXIT_SECONDS = 0.5
-"""So long the interpreter's end waits for threads that are told to end."""
+"""How many seconds the interpreter's end waits for threads that are told to end."""
 
 
 class Future(Protocol[R_co]):
-    """A function's result to come."""
+    """The future result of a function."""
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for it; raises what the function raised.
+        """Wait for the result. Raises what the function raised.
 
         Args:
-            timeout: seconds; None: as long as it takes. Where time is not real it is not heeded.
+            timeout: seconds; None: no limit. Ignored if time is not real.
 
         Raises:
-            TimeoutError: it has not ended in that time: `done` says no.
+            TimeoutError: the function has not ended in that time: `done` is False.
         """
         ...
 
@@ -65,12 +68,11 @@ class Future(Protocol[R_co]):
 
 
 def result_of(future: Future[R]) -> R:
-    """Wait for a future, however long it takes, and hear Ctrl-C; raises what the function
-    raised."""
+    """Wait for a future without a limit, and hear Ctrl-C. Raises what the function raised."""
     while True:
         try:
             return future.result(LOOK_SECONDS)
-        except TimeoutError:  # the wait's, or the function's own
+        except TimeoutError:  # from the wait, or the function's own
             if future.done():
                 return future.result()
 
@@ -94,7 +96,7 @@ class Pool(Protocol):
     """Runs functions beside the caller."""
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
-        """Run ``function`` soon. Never blocks; bounding is the caller's (it holds the futures)."""
+        """Run ``function`` soon. Never blocks. The caller limits how many: it holds the futures."""
         ...
 
     def each(
@@ -106,17 +108,25 @@ class Pool(Protocol):
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Iterator[Outcome[T, R]]:
-        """Run ``function`` on every item; yield outcomes as they come, in no order.
+        """Run ``function`` on every item. Yields each outcome when its function ends, in no fixed
+        order.
 
         Items are taken from the iterable only when there is room, in the caller's thread. An item
-        heavier than ``weight_max`` runs alone. Leaving the iteration early waits for what is in
-        flight and takes no more; leaving it by Ctrl-C waits for a second at most.
+        heavier than ``weight_max`` runs alone. If the iteration is left early, it waits for what is
+        in flight and takes no more items; after Ctrl-C it waits for a second at most.
+
+        Args:
+            function: the function.
+            items: its arguments.
+            in_flight: how many items at once.
+            weigh: the weight of an item; None (default): the weight does not matter.
+            weight_max: the weight of all items at once.
         """
         ...
 
     def later(self, function: Callable[[], object]) -> None:
-        """Run ``function`` when a thread is free; its outcome is nobody's. May be called from
-        ``__del__`` in any thread: takes no lock and starts nothing."""
+        """Run ``function`` when a thread is free. Nobody gets its outcome. May be called from
+        ``__del__`` in any thread: it takes no lock and starts nothing."""
         ...
 
 
@@ -191,19 +201,19 @@ class ThreadPool:
         self._late.put(function)
 
     def ready_for_late(self) -> None:
-        """Make sure that a thread drains `later`. Call it where objects with finalizers are made:
-        a finalizer itself must not start threads."""
+        """Make sure that a thread runs the functions of `later`. Call it when objects with
+        finalizers are made: a finalizer itself must not start threads."""
         if self.threads_max:
             self._running()
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
-        """Call ``function`` every so many seconds, in a thread of its own, until it returns False.
-        A pool without threads never calls it.
+        """Call ``function`` every ``seconds`` seconds, in a thread of its own, until it returns
+        False. A pool without threads never calls it.
 
         Returns:
-            What ends it: the thread at once, a call that is under way when it is done. It never
-            blocks and takes no lock: it may be called from ``__del__``, and in a forked child,
-            where no such thread runs.
+            A function that ends it: the thread ends at once, or after a call that is under way. The
+            function never blocks and takes no lock. It may be called from ``__del__``, and in a
+            forked child, where no such thread runs.
         """
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:
@@ -216,7 +226,8 @@ class ThreadPool:
         return lambda: bell.put(None)
 
     def close(self) -> None:
-        """Wait for what runs, then stop the threads. The pool may be used again: it starts anew."""
+        """Wait for what runs, then stop the threads. The pool may be used again: it starts new
+        threads."""
         with self._lock:
             threads, self._threads = self._threads, None
             alive = self._pid == os.getpid()
@@ -243,10 +254,11 @@ _Work = Callable[[], None]
 
 
 class _Threads:
-    """Up to ``threads_max`` daemon threads, each started when there is work and nobody idle.
+    """Up to ``threads_max`` daemon threads. Each is started when there is work and no thread is
+    idle.
 
-    Not the standard library's executor: that has the interpreter wait for all its threads when it
-    ends, without a limit and deaf to Ctrl-C.
+    This is not the standard library's executor: there the end of the interpreter waits for all
+    threads, without a limit, and ignores Ctrl-C.
     """
 
     def __init__(self, threads_max: int, name: str) -> None:
@@ -279,21 +291,21 @@ class _Threads:
         return future
 
     def stop(self) -> None:
-        """Let each thread end when all work that was submitted is done."""
+        """Let each thread end after all submitted work is done."""
         with self._lock:
             self._stopped = True
             for _ in self._started:
                 self._work.put(None)
 
     def join(self, seconds: float | None) -> None:
-        """Wait for the threads' end."""
+        """Wait for the end of the threads."""
         ends = None if seconds is None else monotonic() + seconds
         for thread in self._started:
             if thread is not threading.current_thread():
                 thread.join(None if ends is None else max(0.0, ends - monotonic()))
 
     def __del__(self) -> None:
-        # Of a pool that nobody holds any more: nobody can submit, so no lock is needed.
+        # Nobody holds this pool any more, so nobody can submit: no lock is needed.
         for _ in self._started:
             self._work.put(None)
 
@@ -304,14 +316,14 @@ _alive: WeakSet[_Threads] = WeakSet()
 def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
     while (function := work.get()) is not None:
         function()
-        del function  # it holds what it was called with
+        del function  # it holds the arguments of its call
         idle.release()
 
 
 @atexit.register
 def _end_threads() -> None:
-    """Nothing may run on while the interpreter is taken apart. Runs after `upload.sender` has
-    aborted what is open, for it was registered before."""
+    """End all threads: none may run while the interpreter is taken apart. Runs after
+    `upload.sender` has aborted open uploads, because it was registered before."""
     end_all()
     threads = [one for one in tuple(_alive) if one.pid == os.getpid()]
     for one in threads:
@@ -322,7 +334,7 @@ def _end_threads() -> None:
 
 
 def _leave(flying: int, finished: SimpleQueue[Any], errand: Errand) -> None:
-    """Wait until nothing of an iteration is in flight; not for long if it was interrupted."""
+    """Wait until nothing of an iteration is in flight; only briefly if it was interrupted."""
     if flying and was_interrupted():
         errand.end(GRACE_SECONDS)
     until = monotonic() + GRACE_SECONDS + LEAVE_SECONDS
@@ -335,7 +347,7 @@ def _leave(flying: int, finished: SimpleQueue[Any], errand: Errand) -> None:
             except Empty:
                 continue
             flying -= 1
-    except BaseException:  # a signal, once more
+    except BaseException:  # another signal
         errand.end(0.0)
         raise
 
@@ -346,11 +358,11 @@ def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool])
         try:
             bell.get(timeout=seconds)
             return
-        except Empty:  # nobody has rung: it is time for a call
+        except Empty:  # no signal to end: it is time for a call
             pass
         try:
             goes_on = function()
-        except Exception:  # nobody waits for it; the next call may do better
+        except Exception:  # nobody waits for it; the next call may succeed
             _log_lost(function)
 
 
@@ -358,7 +370,7 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
     while (function := queue.get()) is not None:
         try:
             function()
-        except Exception:  # the contract of `later`: it has no one to tell
+        except Exception:  # the contract of `later`: nobody gets its outcome
             _log_lost(function)
 
 

@@ -1,7 +1,7 @@
-"""What the mechanisms run on: store, pool, clock, ids and progress, handed in as one value.
+"""What all mechanisms work with: store, pool, clock, ids and progress, passed as one value.
 
-Components are arguments, never options and never globals: a test or a simulator hands in its own.
-`SystemClock` and `new_id` are the only places that read the time, sleep, or draw random ids.
+Components are arguments, never options and never globals, so that a test or a simulator can pass
+its own. Only `SystemClock` and `new_id` read the time, sleep, or draw random ids.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magic_committer.stores.base import ObjectStore
 
 
 class Clock(Protocol):
-    """Time, as far as the library needs it. Nothing is decided by it: ages of objects are the
+    """Time, as far as the library needs it. It decides nothing: ages of objects come from the
     store's clock alone."""
 
     def now(self) -> float:
@@ -29,7 +29,7 @@ class Clock(Protocol):
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait that many seconds."""
         ...
 
 
@@ -47,17 +47,17 @@ class SystemClock:
 
 
 def new_id() -> str:
-    """32 lower-case hexadecimal digits of a random UUID."""
+    """Draw the 32 lower-case hexadecimal digits of a random UUID."""
     return uuid.uuid4().hex
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report of a long step.
+    """How far a long step has come.
 
     Attributes:
         phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``.
-        done, total: in ``unit``s; ``total`` is None while it is not known.
+        done, total: numbers of ``unit``; ``total`` is None if it is not known.
         unit: ``"tasks"``, ``"files"``, ``"uploads"``.
     """
 
@@ -71,7 +71,7 @@ ProgressFunction = Callable[[Progress], None]
 
 
 def no_progress(progress: Progress) -> None:
-    """Tell nobody."""
+    """Report to nobody."""
 
 
 @dataclass(frozen=True, slots=True)

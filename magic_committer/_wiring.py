@@ -1,7 +1,7 @@
-"""Where the parts are put together for one process: its store, its threads, its memory for blocks.
+"""Puts the parts together for one process: its store, its threads, its memory for blocks.
 
-The only module that knows a store by name. A test, or a program with a store of its own, registers
-it for its bucket; every other bucket is S3, reached as the environment says.
+This is the only module that knows a store by name. A test, or a program with its own store,
+registers that store for its bucket. Every other bucket is S3, reached as the environment says.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pool = ThreadPool()
 blocks = BlockSource()
 
 OtherBuckets = Literal["raise", "allow"]
-"""What a bucket is that no store is registered for: an error, or S3 as the environment says."""
+"""What a bucket without a registered store is: an error, or S3 as the environment says."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,22 +37,23 @@ class _Registered:
 
 
 _registered: list[_Registered] = []
-"""The newest last. Only ever appended to and removed from, each of which is atomic: no lock that a
-fork could leave locked."""
+"""The newest last. Items are only appended and removed. Both are atomic, so that there is no lock
+that a fork could leave locked."""
 
 
 def register_store(
     store: ObjectStore, clock: Clock | None = None, *, other_buckets: OtherBuckets = "allow"
 ) -> None:
     """Use ``store`` for its bucket in this process, in place of S3: for tests (see
-    `magic_committer.testing`) and for stores of one's own. Holds for all threads. If the bucket has
-    a store already, the new one is used until it is unregistered.
+    `magic_committer.testing`) and for a program's own stores. Holds for all threads. If the bucket
+    already has a store, the new one is used until it is unregistered.
 
     Args:
-        clock: by which jobs there wait; None: this machine's.
-        other_buckets: ``"raise"``: until it is unregistered, every bucket without a registered
-            store is an `OptionError`, so that nothing can reach the real S3. ``"allow"``: they are
-            reached as the environment says.
+        store: the store; it knows its bucket.
+        clock: the clock for the waits of its jobs; None (default): this machine's clock.
+        other_buckets: ``"raise"``: until this store is unregistered, every bucket without a
+            registered store is an `OptionError`, so that nothing can reach the real S3. ``"allow"``
+            (default): those buckets are S3, as the environment says.
 
     Raises:
         OptionError: ``other_buckets`` is neither. Nothing is registered.
@@ -65,17 +66,17 @@ def register_store(
 
 
 def unregister_store(store: ObjectStore) -> None:
-    """Undo `register_store`. Repeatable; a store that is not registered is fine."""
+    """Undo `register_store`. Repeatable; a store that is not registered is no error."""
     for one in tuple(_registered):
         if one.store is store:
             _registered.remove(one)
 
 
 def _registered_for(bucket: str) -> _Registered | None:
-    """Who answers for a bucket; None: S3.
+    """The store that is registered for a bucket; None: the bucket is S3.
 
     Raises:
-        OptionError: nobody does, and a registered store allows no other buckets.
+        OptionError: no store is registered for it, and a registered store allows no other buckets.
     """
     known = tuple(_registered)
     for one in reversed(known):
@@ -94,10 +95,10 @@ def _registered_for(bucket: str) -> _Registered | None:
 @contextmanager
 def in_memory(bucket: str) -> Iterator[ObjectStore]:
     """Use an in-memory store for ``bucket`` in this process while the block runs: to try things
-    where there is no S3. Every other bucket is an `OptionError` meanwhile. Tests have
+    without S3. Every other bucket is then an `OptionError`. For tests see
     `magic_committer.testing`."""
     from magic_committer.stores.memory import (
-        MemoryStore,  # late: nobody else in production needs it
+        MemoryStore,  # late: nothing else in production needs it
     )
 
     store = MemoryStore(bucket)
@@ -111,35 +112,40 @@ def in_memory(bucket: str) -> Iterator[ObjectStore]:
 def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runtime:
     """The components for one bucket in this process.
 
+    Args:
+        bucket: the bucket's name.
+        s3: the connection to the store.
+        progress: the caller's function; its errors are logged, not raised.
+
     Raises:
-        OptionError: no store is registered for the bucket, and one that is allows no others.
+        OptionError: no store is registered for the bucket, and a registered store allows no others.
     """
     pool.ready_for_late()
     progress = _harmless(progress)
     known = _registered_for(bucket)
     if known is not None:
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
-    from magic_committer.stores.s3.client import connect  # late: boto3 takes a while to import
+    from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
     return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)
 
 
 @runtime_checkable
 class BucketSettings(Protocol):
-    """What `magic_committer.maintenance.lifecycle` asks of a bucket. A store that is registered in
-    this process and has these two methods answers for its bucket."""
+    """What `magic_committer.maintenance.lifecycle` needs from a bucket. A registered store with
+    these two methods answers for its bucket."""
 
     def lifecycle(self) -> Mapping[str, Any]:
         """The lifecycle configuration, in the shape of S3's API; {} if there is none.
 
         Raises:
-            NotSupported: the store has no such thing.
-            FormatError: it holds what could not be written again.
+            NotSupported: the store has no lifecycle configurations.
+            FormatError: the configuration holds something that this library could not write back.
         """
         ...
 
     def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
-        """Replace the lifecycle configuration by another. Repeatable."""
+        """Replace the lifecycle configuration. Repeatable."""
         ...
 
 
@@ -147,8 +153,8 @@ def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:
     """The settings of one bucket.
 
     Raises:
-        NotSupported: the store that is registered for the bucket has none.
-        OptionError: as `runtime_for`.
+        NotSupported: the registered store of the bucket has no settings.
+        OptionError: as for `runtime_for`.
     """
     known = _registered_for(bucket)
     if known is not None:
@@ -165,8 +171,8 @@ def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:
 
 
 def _harmless(progress: ProgressFunction) -> ProgressFunction:
-    """A caller's function that raises must not come between a decision and its execution: it is
-    logged, once, and not asked again."""
+    """Wrap a caller's function, so that its error cannot come between a decision and its execution.
+    The first error is logged; the function is then not called again."""
     raised = False
 
     def tell(step: Progress) -> None:

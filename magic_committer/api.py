@@ -1,15 +1,15 @@
-"""Start here: `write` in one process; `start` and `attach` from many; `open_magic` for a path.
+"""Start here. `write`: one process. `start` and `attach`: many. `open_magic`: a file by its path.
 
 ::
 
-    with mc.write("s3://bucket/table") as job:           # leaves normally: commit; else: abort
+    with mc.write("s3://bucket/table") as job:            # no exception: commit; else: abort
         with job.open("year=2026/part-0.csv", "w") as f:
             f.write("1,2,3\\n")
 
     job = mc.start("s3://bucket/table")                   # many processes
-    with job.task("7") as task:                           # in any of them, as often as it takes
+    with job.task("7") as task:                           # in any process, as often as needed
         with task.open("part-7.csv", "w") as f: ...
-    report = job.commit([task.result])                    # in one
+    report = job.commit([task.result])                    # in one process
 """
 
 from __future__ import annotations
@@ -55,63 +55,69 @@ def start(
         >>> report.outcome, report.files
         ('committed', 1)
 
-    A start task that may be retried gives an id, and takes the job that is there already::
+    A scheduler may retry the call that starts a job. Give it an id: the retry takes the same job::
 
         >>> first = mc.start("s3://bucket/table", job_id="2026-11-21", exist_ok=True)
         >>> again = mc.start("s3://bucket/table", job_id="2026-11-21", exist_ok=True)
         >>> again.uuid == first.uuid
         True
 
-    Repeatable without an id: each call is a job of its own. With one, see ``exist_ok``.
+    Without ``job_id`` each call starts another job. With ``job_id`` a second call raises
+    `JobExists`; with ``exist_ok=True`` too it is repeatable.
 
     Args:
-        dest: ``s3://bucket/prefix`` (``s3a://`` and ``s3n://`` are read alike).
-        mode: what the job does where there is data. ``"append"``: writes beside it. ``"fail"``:
-            raises. ``"replace"``: replaces all of it. ``"fail_partitions"``,
-            ``"replace_partitions"``: the same for the partitions that it writes. Spark's words are
-            understood too, all in any case: ``"error"``, ``"errorifexists"``, ``"overwrite"``,
-            ``"overwrite_partitions"``.
-        accept: ``"listing"``: `Job.commit` may take what the tasks left on the store.
-            ``"results"``: only what is passed to it; for engines whose tasks can be cut short.
-        track: ``"s3"``: each closed file is saved, any process may commit the attempt.
-            ``"memory"``: the handle that opened the files commits them; the fewest requests. With
-            either a forked child cannot use a task of its parent: send the job, and let it run
-            ``with job.task(id)`` itself.
-        job_id: a name for the job's directory, used once, ``[A-Za-z0-9._=-]{1,128}``; None: one is
-            drawn.
-        exist_ok: a running job of that ``job_id`` is taken, if it was started with the same terms
-            (``mode``, ``accept``, ``track``, ``exclusive``, ``mark_success``, and of ``options``
-            ``checksum``, ``etag_form``, ``conditional_writes``). Of two calls at once one starts
-            the job, the other takes it. All checks of a start are made again; one that says no
-            leaves the job as it is. If the call that started it takes it back, it is aborted for
-            both. False: a job that exists is `JobExists`.
-        exclusive: nobody else writes under ``dest``: sweep every open upload there.
-        mark_success: write `_SUCCESS`.
-        s3: the way to the store; None: the environment.
-        options: sizes and numbers; None: the defaults.
-        progress: told of long steps; called from this process's threads.
+        dest: the URL ``s3://bucket/prefix``. ``s3a://`` and ``s3n://`` mean the same.
+        mode: what the job does with data that is there already. ``"append"`` (default): writes
+            beside it. ``"fail"``: raises. ``"replace"``: replaces all of it. ``"fail_partitions"``
+            and ``"replace_partitions"``: the same, but only for the partitions that the job writes.
+            Spark's words are understood too: ``"error"``, ``"errorifexists"``, ``"overwrite"``,
+            ``"overwrite_partitions"``. Upper and lower case are the same.
+        accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
+            results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
+            the results that you pass; for engines that can cut a task short.
+        track: where an attempt keeps what its commit needs. ``"s3"`` (default): on the store, for
+            each file that is closed; any process may commit the attempt. ``"memory"``: in the
+            task's handle; only this handle can commit the attempt, and it sends the fewest
+            requests. With both, a forked child cannot use a task of its parent. Send it the job;
+            the child calls ``with job.task(id)`` itself.
+        job_id: the job's name and the name of its directory, ``[A-Za-z0-9._=-]{1,128}``. An id can
+            be used once. None (default): a random id.
+        exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
+            terms. The terms are ``mode``, ``accept``, ``track``, ``exclusive``, ``mark_success``,
+            and from ``options`` ``checksum``, ``etag_form``, ``conditional_writes``. If two calls
+            run at once, one starts the job and the other takes it. The call makes all checks of a
+            start again; if a check fails, the job stays as it is. If the call that started the job
+            aborts it, the job is aborted for both. False (default): raise `JobExists`.
+        exclusive: True: you promise that nobody else writes under ``dest``. The job then aborts
+            every open upload there when it ends. False (default): it aborts its own uploads only.
+        mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
 
     Returns:
-        The job, running. ``with`` aborts what is not committed when the block ends.
+        The running job. At the end of a ``with`` block a job that is not committed is aborted.
 
     Raises:
-        WrongType: a `Path` for ``dest``, a dict for ``s3`` and the like. Nothing was sent.
+        WrongType: ``dest`` is a `Path`, ``s3`` is a dict, and so on. Nothing was sent.
         PathError, OptionError: an argument cannot be used. Nothing was sent.
-        JobExists: the id was used before; with ``exist_ok``: by a job with other terms, or it left
+        JobExists: the id was used before. With ``exist_ok``: its job has other terms, or it left
             objects without a record.
-        JobNotRunning: with ``exist_ok``: the job of that id is decided; its ``outcome`` tells how.
-        DestinationExists: mode ``fail``, and there is data.
-        ConflictingJob: a live job excludes this one, or the reverse.
-        ConditionsNotSupported: the store does not keep what the job rests on.
+        JobNotRunning: with ``exist_ok``: the job of that id is decided; the error's ``outcome``
+            says how.
+        DestinationExists: the mode is ``fail`` or ``fail_partitions``, and there is data.
+        ConflictingJob: a live job excludes this one, or this one excludes a live job.
+        ConditionsNotSupported: the store ignores or refuses a condition that the job needs.
         OutcomeUnknown: the store gave no clear answer. With ``exist_ok`` call it again.
         StoreError: the store refused a request, or cannot be reached.
-
         FormatError: with ``exist_ok``: the job's record cannot be read.
 
-        After an error nothing of the job will become visible, unless it was there before, or
-        another call with ``exist_ok`` has taken it: then its record tells. A job that this call
-        began is taken back; its given id stays ``closed``, and cannot be used again. Only where no
-        record came about (JobExists, most StoreErrors, OutcomeUnknown) can the id still be used.
+        After an error nothing of the job becomes visible. Two exceptions: the job was there before
+        this call, or another call with ``exist_ok`` has taken it. Its record then says what
+        happens. If this call had begun the job, it aborts the job; the job's record stays
+        ``closed``, and a given id cannot be used again. The id can still be used only if no record
+        was written (JobExists, most StoreErrors, OutcomeUnknown).
     """
     options, s3 = options_of(options), s3_of(s3)
     job_id = name_of("job_id", job_id)
@@ -146,27 +152,33 @@ def attach(
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
 ) -> Job:
-    """A handle on a job of which only the names are known. One GET; never creates anything.
+    """Give a handle on a job that another process started. Sends one GET and creates nothing.
     Repeatable::
 
         >>> _ = mc.start("s3://bucket/table", job_id="nightly")
         >>> mc.attach("s3://bucket/table", "nightly").state == "running"
         True
 
-    A running job takes tasks and commits; a decided one has `Job.state` and `Job.outcome`, and its
-    `Job.commit` or `Job.abort` finishes what was decided.
+    A running job takes tasks and can be committed. A decided job has a `Job.state` and a
+    `Job.outcome`; `Job.commit` or `Job.abort` finishes what was decided.
 
     Args:
         dest: the destination that the job was started with.
-        job_id: the id that it was started with, or `Job.id`.
-        s3: the way to the store; None: the environment.
-        options: sizes and numbers; None: the defaults. What the job's record says goes before.
-        progress: told of long steps; called from this process's threads.
+        job_id: the id that the job was started with, or its `Job.id`.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`. The job's
+            record takes precedence.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        The job. ``with`` does not take it: leaving the block would abort what other processes do.
 
     Raises:
-        JobNotFound: there is no record: it may have committed, been aborted, or never been.
+        JobNotFound: the job has no record. It has committed, was aborted, or never existed.
         FormatError: the record cannot be read, or a newer version wrote it.
-        WrongType, PathError, OptionError: as `start`. StoreError: the store did not tell.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store did not answer the question.
     """
     options, s3 = options_of(options), s3_of(s3)
     destination = Destination.parse(dest)
@@ -200,7 +212,7 @@ def write(
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
 ) -> Writing:
-    r"""Write files from one process, all or none::
+    r"""Write files from one process: all of them appear, or none::
 
         >>> with mc.write("s3://bucket/table") as job:
         ...     with job.open("a.csv", "w") as file:
@@ -208,18 +220,23 @@ def write(
         >>> print(job.report)
         job ... committed in s3://bucket/table/: 1 file of 1 task, 6 bytes, ... s
 
-    Leaving ``with`` normally commits; leaving it by any exception aborts, and a failure of the
-    abort is a note on that exception. The job starts when ``with`` is entered.
+    The job starts when ``with`` is entered. If the block ends normally, the job commits. If an
+    exception leaves the block, the job aborts; if this abort fails, a note on the exception says
+    so.
+
+    Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, exclusive, mark_success, s3, options, progress: those of `start`.
+        dest, mode, exclusive, mark_success, s3, options, progress: as for `start`.
 
     Returns:
-        What ``with`` takes: see `Writing`. Each is used once.
+        A `Writing`, for ``with``.
 
     Raises:
-        WrongType, PathError, OptionError: at once, as `start`. What else `start` raises comes when
-        ``with`` is entered, what `Job.commit` raises when it is left.
+        WrongType, PathError, OptionError: as for `start`, at once.
+
+        Otherwise ``with`` raises: at its start what `start` raises, at its end what `Job.commit`
+        raises.
     """
     Destination.parse(dest)
     mode_of(mode)
@@ -276,36 +293,41 @@ def open_magic(
     s3: S3Options | None = None,
     options: Options | None = None,
 ) -> UploadStream | TextUpload:
-    """Open a file by its magic path; a path of a started job is enough::
+    """Open a file by its magic path. The path names a job that runs::
 
         >>> job = mc.start("s3://bucket/t", job_id="1")
         >>> path = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
         >>> with mc.open_magic(path, "w") as file:
         ...     _ = file.write("1,2,3")
 
-    The task's attempt is committed by whoever knows the names::
+    Any process that knows the names can commit the task's attempt::
 
         >>> mc.attach("s3://bucket/t", "1").task("a", attempt="a_0").commit().files
         1
 
-    Not repeatable: a name is opened once in an attempt.
+    Not repeatable: an attempt opens a name once.
 
     Args:
         path: ``<dest>/__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
         mode, encoding, errors, newline, attributes: as for `Task.open`.
-        fence: False: a plain Hadoop-shaped upload on any legal magic path, without a job of ours:
-            S3A's guarantees only; Hadoop's committer commits it.
-        s3: the way to the store; None: the environment.
-        options: sizes and numbers; None: the defaults.
+        fence: True (default): the file belongs to a running job of this library. False: write a
+            plain upload on any legal magic path, as Hadoop's tasks do. No job of this library is
+            needed; Hadoop's committer commits the upload, with S3A's guarantees only.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+
+    Returns:
+        A file for bytes or for text, as `Task.open` returns.
 
     Raises:
-        TaskFailed: from the file's ``close``: the attempt was committed, or aborted, before the
-            file was closed; it will not be published.
-        JobNotRunning: there is no running job of that id; says which call starts it.
-        PathError: not a magic path of a job, or one that would lose data.
-        OptionError: the job tracks in memory: its attempts cannot be shared.
-        ValueError: as `Task.open`. WrongType: a `Path`, a dict and the like. StoreError: the store
-            did not tell of the job.
+        TaskFailed: raised by the file's ``close``: the attempt was committed or aborted before the
+            file was closed. The file will not be published.
+        JobNotRunning: no job of that id runs. The hint says which call starts it.
+        PathError: the path is not a magic path of a job, or writing there would lose data.
+        OptionError: the job has ``track="memory"``: processes cannot share its attempts.
+        ValueError: as for `Task.open`.
+        WrongType: ``path`` is a `Path`, ``attributes`` is a dict, and so on.
+        StoreError: the store did not answer the question about the job.
     """
     options, s3 = options_of(options), s3_of(s3)
     text = text_options(mode, encoding, errors, newline)

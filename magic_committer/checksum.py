@@ -1,14 +1,15 @@
-"""Checksums as S3 writes them, and the whole object's out of its parts'. Pure.
+"""Checksums as S3 writes them, and the checksum of a whole object from those of its parts. Pure.
 
-Theory. A CRC is a remainder of polynomials over GF(2), so that of two texts of bytes joined follows
-from theirs: multiply the first by ``x ** (8 * length of the second)``, modulo the CRC's polynomial,
-and add (xor) the second. The first and last inversion that all three CRCs here share cancel out. So
-the whole object's CRC is known when the last part is, in whatever order the parts were read, and no
-byte is read twice.
+Theory. A CRC is a remainder of polynomials over GF(2). So the CRC of two joined byte strings
+follows from theirs: multiply the first CRC by ``x ** (8 * length of the second)``, modulo the CRC's
+polynomial, and add (xor) the second. The first and last inversion, which all three CRCs here have,
+cancel out. So the CRC of the whole object is known when the last part is, whatever the order in
+which the parts were read, and no byte is read twice.
 
 Invariants:
 
-* The same bytes give the same value, whatever is installed and however they are cut into updates.
+* The same bytes give the same value, whatever packages are installed and however the bytes are cut
+  into updates.
 * A value is the big-endian digest in base64 (S3 API, ``x-amz-checksum-*``).
 * SHA sums cannot be joined. S3 gives such an object a composite: the sum of its parts' sums, with
   their number. It is never sent at Complete.
@@ -31,7 +32,8 @@ from magic_committer.stores.base import Checksum, ChecksumAlgorithm
 Buffer = bytes | bytearray | memoryview
 
 OPERATORS_CACHED_MAX = 256
-"""Operators kept, one for each length of a part: parts of a file have few lengths."""
+"""How many operators are kept. There is one for each length of a part; files have few such
+lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ _SHAS = {"SHA1": hashlib.sha1, "SHA256": hashlib.sha256}
 
 
 def require(algorithm: ChecksumAlgorithm) -> None:
-    """Find out, before the first byte, whether ``algorithm`` can be computed here.
+    """Check, before the first byte, whether ``algorithm`` can be computed here.
 
     Raises:
         OptionError: it needs ``awscrt``, which is not installed.
@@ -77,12 +79,13 @@ def require(algorithm: ChecksumAlgorithm) -> None:
 
 
 def joins(algorithm: ChecksumAlgorithm) -> bool:
-    """Whether the whole object's checksum follows from its parts' (``FULL_OBJECT``, S3 API)."""
+    """Whether the whole object's checksum follows from those of its parts (``FULL_OBJECT``, S3
+    API)."""
     return algorithm in _CRCS
 
 
 class Running:
-    """A checksum under way."""
+    """A checksum that is being computed."""
 
     def __init__(self, algorithm: ChecksumAlgorithm) -> None:
         self.algorithm = algorithm
@@ -98,7 +101,7 @@ class Running:
         return f"<Running {self.algorithm} {self.checksum().value}>"
 
     def update(self, data: Buffer) -> None:
-        """Take more bytes; ``data`` is contiguous."""
+        """Add more bytes; ``data`` is contiguous."""
         if self._update is not None:
             self._crc = self._update(data, self._crc)
         else:
@@ -119,10 +122,14 @@ def of(algorithm: ChecksumAlgorithm, data: Buffer) -> Checksum:
 
 
 def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
-    """The checksum of two texts of bytes joined, from theirs and the second one's length.
+    """The checksum of two joined byte strings, from their checksums and the length of the second.
+
+    Args:
+        first, second: the checksums.
+        second_bytes: the length of the second string, in bytes.
 
     Raises:
-        ValueError: they are not of one CRC.
+        ValueError: they are not of the same CRC.
     """
     crc = _CRCS.get(first.algorithm)
     if crc is None or first.algorithm != second.algorithm:
@@ -132,9 +139,11 @@ def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
 
 
 def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
-    """The whole object's checksum from each part's and its length in bytes, in the parts' order.
+    """The whole object's checksum, from the checksum and the length in bytes of each part, in the
+    parts' order. None without parts.
 
-    None without parts. Raises ValueError where `combine` does.
+    Raises:
+        ValueError: as for `combine`.
     """
     total: Checksum | None = None
     for checksum, length in parts:
@@ -143,8 +152,11 @@ def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
 
 
 def composite(parts: Sequence[Checksum]) -> Checksum:
-    """What HEAD says of an object whose parts carry ``parts``, in order, where the whole has no
-    checksum of its own: the checksum of the parts' digests, a dash, their number (S3 API).
+    """What HEAD says about an object whose whole has no checksum of its own: the checksum of the
+    parts' digests, a dash, and their number (S3 API).
+
+    Args:
+        parts: the checksums of the parts, in order.
 
     Raises:
         ValueError: there are no parts.
@@ -185,7 +197,7 @@ def _base64(digest: bytes) -> str:
 
 @cache
 def _crc_function(algorithm: str) -> Callable[[Any, int], int]:
-    """awscrt's, which is fast and has all three; for CRC32 zlib's does as well."""
+    """awscrt's function, which is fast and has all three; for CRC32, zlib's is as good."""
     name = _CRCS[algorithm].function
     try:
         function: Callable[[Any, int], int] = getattr(import_module("awscrt.checksums"), name)

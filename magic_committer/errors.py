@@ -1,11 +1,12 @@
-"""Every error of the library: one base, and a class only where a caller would act differently.
+"""Every error of the library: one base, and a class of its own only if a caller would act
+differently.
 
-Each error carries a ``hint``: one sentence that says what to do next. ``str(error)`` is the
-message followed by the hint, so that a log line alone is enough to act on.
+Each error carries a ``hint``: one sentence that says what to do next. ``str(error)`` is the message
+followed by the hint, so that a log line alone is enough to act on.
 
-Two families. `StoreError` is the object store's answer to one request, translated once (in
-``stores/s3/errors.py``; the in-memory store raises the same classes). Everything else is the
-library's own judgement of a job, a file, an option or a path.
+There are two families. A `StoreError` is the object store's answer to one request. It is translated
+once, in ``stores/s3/errors.py``; the in-memory store raises the same classes. All other errors are
+the library's own judgement of a job, a file, an option or a path.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class MagicError(Exception):
     """The base of every error that the library raises on purpose.
 
     Args:
-        message: what happened, in one sentence without a closing stop.
-        hint: what to do, in one sentence; may be empty where the message says it.
+        message: what happened, in one sentence without a full stop.
+        hint: what to do, in one sentence; "" if the message says it.
     """
 
     hint: str = ""
@@ -42,8 +43,8 @@ class MagicError(Exception):
         return f"{self.message}. {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process boundaries (executors, pools): rebuild without calling __init__,
-        # whose signature differs from class to class.
+        # Errors cross process boundaries (executors, pools). They are rebuilt without a call of
+        # __init__, because its signature differs from class to class.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -60,19 +61,19 @@ def _rebuild(
 
 
 class StoreError(MagicError):
-    """One request failed for good: the store refused it, or retries were used up.
+    """One request failed for good: the store refused it, or all retries failed.
 
     Attributes:
         operation: the port's verb, e.g. ``"put_part"``.
-        bucket, key: what it was about; ``key`` may be a prefix for listings.
-        status: HTTP status, or 0 where there was no answer.
-        code: the store's error code (``"SlowDown"``), or "".
-        request_id: the store's id of the request, for its support desk, or "".
-        attempts: how often it was tried. Above 1 an earlier try may have had no answer: then this
-            one may be the answer to our own success.
+        bucket, key: the object of the request; for listings ``key`` may be a prefix.
+        status: HTTP status; 0 if there was no answer.
+        code: the store's error code (``"SlowDown"``); "" if there was none.
+        request_id: the store's id of the request, for its support desk; "" if there was none.
+        attempts: how often the request was sent. Above 1, an earlier try may have had no answer:
+            the error may then be the answer to our own success.
         sent: False if no try can have reached the store: there was no connection (name not known,
             connection refused, TLS not agreed on, proxy not reached), or there were no credentials.
-            **It took no effect then, and will not.** True in all other cases.
+            **The request then took no effect, and will not.** True in all other cases.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class StoreError(MagicError):
         self.sent = sent
 
     def ending(self, what: str) -> Self:
-        """The same error, told of what it ended: ``"job 'x' was not started"`` comes first."""
+        """The same error with what it ended: ``"job 'x' was not started"`` comes first."""
         told = copy.copy(self)
         told.message = f"{what}: {self.message}"
         told.args = (told.message,)
@@ -108,17 +109,17 @@ class StoreError(MagicError):
 
 
 class NotFound(StoreError, FileNotFoundError):
-    """The object or upload is not there (404). ``code`` tells which: ``NoSuchKey``,
-    ``NoSuchUpload``. The answer to HEAD cannot tell that it is the bucket that is not there."""
+    """The object or upload does not exist (404). ``code`` says which: ``NoSuchKey``,
+    ``NoSuchUpload``. The answer to a HEAD looks the same if the bucket does not exist."""
 
 
 class BucketNotFound(StoreError, FileNotFoundError):
-    """There is no such bucket (404 ``NoSuchBucket``). Final; nothing took effect. No `NotFound`:
-    it says nothing of a key or an upload, which may be in the bucket that was meant."""
+    """The bucket does not exist (404 ``NoSuchBucket``). Final; nothing took effect. It is not a
+    `NotFound`: it says nothing about the key or upload, which may exist in the intended bucket."""
 
 
 class PermissionDenied(StoreError, PermissionError):
-    """The store refused who we are (401, 403).
+    """The store refused our credentials or rights (401, 403).
 
     Attributes:
         action: the S3 action that a policy must allow, e.g. ``"s3:AbortMultipartUpload"``.
@@ -128,37 +129,38 @@ class PermissionDenied(StoreError, PermissionError):
 
 
 class PreconditionFailed(StoreError):
-    """An ``If-Match`` or ``If-None-Match`` did not hold (412). After a retry this may be the
-    answer to our own earlier success: read back before believing it."""
+    """An ``If-Match`` or ``If-None-Match`` was not met (412). After a retry this may be the answer
+    to our own earlier success: read the object back before you believe it."""
 
 
 class WriteConflict(StoreError):
-    """Another write of the same key was under way (409). On a conditional Complete it is final:
-    the parts would have to be uploaded again (S3 API)."""
+    """Another write to the same key was in progress (409). For a conditional Complete it is final:
+    the parts must be uploaded again (S3 API)."""
 
 
 class Unanswered(StoreError):
-    """No usable answer came, also after retries: time-out, broken connection, 5xx, throttling.
-    The request may have taken effect, may not, or may still; unless ``sent`` is False."""
+    """No usable answer came, even after retries: time-out, broken connection, 5xx, throttling. The
+    request may have taken effect, may not have, or may still do so. Only if ``sent`` is False it
+    took no effect."""
 
 
 class InvalidRequest(StoreError):
-    """The store says that the request is wrong (other 4xx): wrong parts, digest, size, argument."""
+    """The store calls the request wrong (other 4xx): wrong parts, digest, size or argument."""
 
 
 class NotSupported(StoreError):
-    """The store does not know the operation (501, or a listing that it does not have)."""
+    """The store does not know the operation (501, or a listing that the store does not have)."""
 
 
 # Bad input ----------------------------------------------------------------------------------------
 
 
 class PathError(MagicError, ValueError):
-    """A path or name that cannot be used; the message says which rule it breaks."""
+    """A path or name cannot be used. The message says which rule it breaks."""
 
 
 class FormatError(MagicError, ValueError):
-    """A `.pending`, `.pendingset`, `_SUCCESS`, record or plan that cannot be trusted.
+    """A `.pending`, `.pendingset`, `_SUCCESS`, record or plan cannot be trusted.
 
     Attributes:
         source: the object's key or the file's name.
@@ -174,24 +176,25 @@ class FormatError(MagicError, ValueError):
 
 
 class OptionError(MagicError, ValueError):
-    """An option that is unknown, out of range, or does not go with another."""
+    """An option is unknown, out of range, or does not fit another option."""
 
 
 class WrongType(OptionError, TypeError):
-    """An argument of a type that the call does not take: a dict for `S3Options`, a `Path` for a
-    URL, text for a binary file. The message shows what it got, the hint what to pass. The call has
-    done nothing: make it again with the right argument. It is a TypeError too, as Python's own."""
+    """An argument has a type that the call does not take: a dict for `S3Options`, a `Path` for a
+    URL, text for a binary file. The message shows the value, the hint says what to pass. The call
+    has done nothing: call it again with the right argument. It is also a TypeError, like Python's
+    own."""
 
 
 # The job ------------------------------------------------------------------------------------------
 
 
 class JobError(MagicError):
-    """The base of what can happen to a job.
+    """The base of the errors about a job.
 
     Attributes:
-        job_id: the id that names the job's directory, "" if none was drawn yet.
-        report: the `JobReport` of what became of the job, where the error ended it; else None.
+        job_id: the job's id; "" if none was drawn yet.
+        report: the `JobReport` of the job, if the error ended it; otherwise None.
     """
 
     def __init__(self, message: str, *, job_id: str = "", hint: str = "") -> None:
@@ -205,15 +208,15 @@ class JobExists(JobError):
 
 
 class JobNotFound(JobError):
-    """There is no record of the job. It may have committed, been aborted, or never been."""
+    """The job has no record. It has committed, was aborted, or never existed."""
 
 
 class JobNotRunning(JobError):
-    """The job takes no more work: it was decided, or its record is gone.
+    """The job takes no more work: it is decided, or its record is gone.
 
     Attributes:
-        state: the state found in the record, ``"absent"`` if there is none.
-        outcome: ``"committed"``, ``"aborted"``, ``"reverted"`` or "" where it is not known.
+        state: the state in the record; ``"absent"`` if there is none.
+        outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" if it is not known.
     """
 
     def __init__(
@@ -225,18 +228,20 @@ class JobNotRunning(JobError):
 
 
 class DestinationExists(JobError, FileExistsError):
-    """Mode ``fail`` found data at the destination. Nothing was written."""
+    """Mode ``fail`` or ``fail_partitions`` found data at the destination. The job wrote nothing
+    there."""
 
 
 class ConflictingJob(JobError):
-    """Another live job with an excluding mode is under the same destination."""
+    """Another live job under the same destination excludes this one."""
 
 
 class IncompleteJob(JobError):
-    """The tasks are not those expected. Nothing was decided: the job is still running.
+    """The tasks are not the expected ones. Nothing was decided: the job still runs.
 
     Attributes:
-        missing, surplus: task ids.
+        missing: ids of tasks that were expected and are not there.
+        surplus: ids of tasks that are there and were not expected.
     """
 
     def __init__(
@@ -254,10 +259,10 @@ class IncompleteJob(JobError):
 
 
 class CommitRefused(JobError):
-    """A check before the decision said no: the job was aborted, nothing became visible.
+    """A check before the decision failed: the job was aborted, and nothing became visible.
 
     Attributes:
-        problems: one line for each thing found wrong.
+        problems: one line for each problem.
     """
 
     def __init__(
@@ -268,20 +273,20 @@ class CommitRefused(JobError):
 
 
 class CommitIncomplete(JobError):
-    """The job is decided, but not all of it is done yet: files are not visible, what it replaces
-    is still there, or its `_SUCCESS` is missing. Never abort it: finish it.
+    """The job is decided, but not everything is done: files are not visible yet, objects that the
+    job replaces are still there, or its `_SUCCESS` is missing. Never abort it: finish it.
 
     Attributes:
-        unresolved: keys whose upload is gone while the object there is not ours: aborted by
-            somebody, or completed and then overwritten; the store cannot tell which. And those in
-            ``refused``.
-        refused: of the unresolved keys those whose upload is open, and which the store will not
-            complete: it gave the same final answer twice. What mends the cause lets the job be
-            finished; else take them as they are, or undo the job.
-        unfinished: keys that may simply be tried again.
-        outstanding: keys that are still to be deleted, because the job replaces them, or the
-            `_SUCCESS` that is still to be written.
-        state: the record's state: ``"committing"``; ``"completed"`` if all files are visible, and
+        unresolved: keys whose upload is gone while the object at the key is not ours. Somebody
+            aborted the upload, or it was completed and then overwritten; the store cannot tell
+            which. The keys in ``refused`` are here too.
+        refused: the unresolved keys whose upload is open but cannot be completed: the store gave
+            the same final answer twice. Repair the cause and finish the job; or take the keys as
+            they are; or undo the job.
+        unfinished: keys that can be tried again.
+        outstanding: keys that the job replaces and that are not deleted yet, or the `_SUCCESS` that
+            is not written yet.
+        state: the record's state: ``"committing"``, or ``"completed"`` if all files are visible and
             something is outstanding.
     """
 
@@ -305,15 +310,15 @@ class CommitIncomplete(JobError):
 
 
 class AbortIncomplete(JobError):
-    """The job is being undone, but not all of it is gone yet: do it again."""
+    """The job is being undone, but not everything is gone yet: call it again."""
 
 
 class JobTooYoung(JobError):
-    """The job is running and may be alive: wait, or say that it is dead by a smaller limit.
+    """The job runs and may be alive. Wait, or pass a smaller limit if you know that it is dead.
 
     Attributes:
-        age, limit: seconds since anything of the job changed, by the store's clock; and how many
-            it must be.
+        age: seconds since the last change of the job, by the store's clock.
+        limit: how many seconds it must be.
     """
 
     def __init__(
@@ -332,13 +337,15 @@ class JobTooYoung(JobError):
 
 class AlreadyVisible(JobError):
     """A Hadoop job cannot simply be aborted: before its JVM died it made files visible. An abort
-    would leave these, and take the others away for good. Nothing was decided.
+    would leave these files and remove the others for good. Nothing was decided.
 
     Attributes:
-        files: how many files its tasks committed. visible: how many of them are visible.
-        doubtful: files of which nobody can tell: the upload has ended, an object of its size is at
-            its key, and the ETag does not tell whose it is (SSE-KMS; or somebody wrote over it).
-        keys: the first of these, and of the visible ones.
+        files: how many files its tasks committed.
+        visible: how many of them are visible.
+        doubtful: how many of them may be visible: the upload has ended, an object of the same size
+            is at the key, and the ETag does not tell whose object it is (SSE-KMS, or somebody wrote
+            over it).
+        keys: the first visible and doubtful keys.
     """
 
     def __init__(
@@ -360,26 +367,26 @@ class AlreadyVisible(JobError):
 
 
 class OutcomeUnknown(JobError):
-    """Whether the job was decided cannot be told: the record is absent, or cannot be read."""
+    """Nobody can tell whether the job was decided: the record is gone, or cannot be read."""
 
 
 class FileStillOpen(JobError):
-    """A file of the task was not closed when the task was to be committed."""
+    """A file of the task was still open at the task's commit."""
 
 
 class TaskFailed(JobError):
-    """A task cannot be committed: one of its files failed, or one of its pendings is unreadable."""
+    """A task cannot be committed: one of its files failed, or a `.pending` of it cannot be read."""
 
 
 class UploadFailed(MagicError, OSError):
-    """A part or the Create of a file failed; the upload was aborted.
-    The store's error is the ``__cause__``."""
+    """A part or the Create of a file failed, and the upload was aborted. The store's error is the
+    ``__cause__``."""
 
 
 class WrongProcess(UploadFailed, ValueError):
-    """A file was written, flushed, closed or aborted in another process than the one that opened
-    it, after a fork. Nothing was sent: the file still belongs to the process that opened it. As
-    every file that takes no more bytes it is a ValueError too."""
+    """A file was written, flushed, closed or aborted in a process that did not open it, after a
+    fork. Nothing was sent: the file still belongs to the process that opened it. It is also a
+    ValueError, like every write to a file that takes no more bytes."""
 
     hint = (
         "Let each process write its own files: start the job with job ="
@@ -389,8 +396,8 @@ class WrongProcess(UploadFailed, ValueError):
 
 
 class ConditionsNotSupported(MagicError):
-    """The store does not keep what a job rests on: it ignores or refuses conditional writes, or it
-    does not give user metadata back as it was sent. Nothing was started."""
+    """The store lacks something that every job needs: it ignores or refuses conditional writes, or
+    it does not return user metadata as it was sent. Nothing was started."""
 
 
 def name_some(names: Sequence[str], limit: int = KEYS_NAMED_MAX) -> str:

@@ -1,14 +1,15 @@
-"""What users hold: `Job`, `Task`, and `Writing`, which is both for ``with write(...)``.
+"""What users hold: `Job`, `Task`, and `Writing`, which is both in one for ``with write(...)``.
 
-A `Job` is a value: it pickles, holds no client, no lock and no secret, and finds its store again in
-every process that it reaches, through that process's environment. A `Task` is one attempt of one
-task in one process. Invariants of leaving ``with``:
+A `Job` is a value. It pickles; it holds no client, no lock and no secret. In every process it finds
+its store again through that process's environment. A `Task` is one attempt of one task in one
+process. Invariants at the end of a ``with`` block:
 
-* Of a `Writing` normally: it commits. Of a `Job` normally: what was not committed is aborted.
-* By an exception: the job is aborted, and what the abort has to say is a note on that exception. A
-  job that is decided as committed is never aborted, whoever decided.
-* In a forked child nothing is done: not when it leaves ``with``, is collected or ends. The job is
-  its parent's.
+* If a block of a `Writing` ends normally, the job commits. If a block of a `Job` ends normally, a
+  job that is not committed is aborted.
+* If an exception ends the block, the job is aborted. Messages of the abort become a note on that
+  exception. A job that is decided as committed is never aborted, whoever decided.
+* A forked child does nothing: not when it leaves ``with``, when the object is collected, or when
+  the process ends. The job belongs to the parent.
 """
 
 from __future__ import annotations
@@ -57,22 +58,22 @@ from magic_committer.upload import TextUpload, UploadStream
 logger = logging.getLogger("magic_committer")
 
 BinaryMode = Literal["wb", "xb"]
-"""What `open` takes for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
+"""The modes of `open` for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
 TextMode = Literal["w", "x", "wt", "xt"]
-"""What `open` takes for a file of text. All four are the same."""
+"""The modes of `open` for a file of text. All four are the same."""
 
 # A job --------------------------------------------------------------------------------------------
 
 
 class Job:
-    """A started job, in any of its processes. `start` and `attach` give it. It pickles, and is JSON
-    by `to_dict`; it holds no secret, no client and no lock.
+    """A started job. Each of its processes has a handle like this, from `start`, `attach`, a pickle
+    or `from_dict`. It holds no secret, no client and no lock.
 
-    ``with start(...) as job:`` makes sure that the job ends: what was not committed when the block
-    is left is aborted (`__enter__`).
+    ``with start(...) as job:`` makes sure that the job ends: if the job is not committed at the end
+    of the block, it is aborted (`__enter__`).
 
     Attributes:
-        report: what `commit` or `abort` came to, also when it failed; None before.
+        report: the result of `commit` or `abort`, also after a failure; None before.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Job:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._at_home and self._state is State.RUNNING:
             raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.hint}")
-        # Progress stays behind, and the right to delete the record: the copy is another process.
+        # The copy is in another process: it reports no progress and may not delete the record.
         copy = replace(self._started, undisturbed=False)
         return _job, (copy, self._options, self._s3, self._state, self._outcome)
 
@@ -118,16 +119,16 @@ class Job:
 
     def __del__(self) -> None:
         end_life: Callable[[], None] = self.__dict__.get("_end_life", _nothing)
-        end_life()  # one that is entered and dropped is not alive for ever
+        end_life()  # a block that is entered and then dropped must not stay alive for ever
 
     @property
     def id(self) -> str:
-        """Names the job's directory."""
+        """The job's id. It names the job's directory."""
         return self._started.id
 
     @property
     def uuid(self) -> str:
-        """Names the job in tokens and unique names: 32 hex digits."""
+        """32 hex digits that name the job in tokens and unique names."""
         return self._started.uuid
 
     @property
@@ -142,18 +143,18 @@ class Job:
 
     @property
     def state(self) -> State:
-        """The record's last state that this handle saw, a text like ``"running"``; ``"absent"``
-        once it is gone. Asks nobody."""
+        """The last state of the record that this handle saw, a text like ``"running"``;
+        ``"absent"`` if the record is gone. Sends nothing."""
         return self._state
 
     @property
     def outcome(self) -> str:
-        """``"committed"``, ``"aborted"``, ``"reverted"``, or "" while undecided."""
+        """``"committed"``, ``"aborted"``, ``"reverted"``, or "" if the job is undecided."""
         return self._outcome
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
-        """One attempt of a task, here. Each call without ``attempt`` is an attempt of its own. It
-        sends nothing::
+        """Make an attempt of a task, in this process. Each call without ``attempt`` makes another
+        attempt. It sends nothing::
 
             >>> job = mc.start("s3://bucket/table")
             >>> with job.task(7) as task:
@@ -163,16 +164,22 @@ class Job:
             1
 
         Args:
-            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``. 7 is
-                ``"7"``.
-            attempt: a name, unique in the job, for an attempt that several processes share; needs
-                ``track="s3"``. After an abort the name cannot be used again. None: one is drawn.
+            task: the task's id, the same for all its attempts: ``[A-Za-z0-9._=-]{1,128}``. The
+                number 7 means ``"7"``.
+            attempt: a name, unique in the job, for an attempt that several processes share. It
+                needs ``track="s3"``. After an abort the name cannot be used again. None (default):
+                a random name.
+
+        Returns:
+            The attempt. Open its files with `Task.open`.
 
         Raises:
             JobNotRunning: the job is decided.
-            TaskFailed: the job is one of `write`, which commits what its own ``open`` gave.
-            PathError: an id that cannot be used. WrongType: one that is neither text nor a number.
-            OptionError: an attempt's name in a job with ``track="memory"``.
+            TaskFailed: the job belongs to a `write` block: open its files with the block's
+                ``open``.
+            PathError: the id cannot be used.
+            WrongType: the id is neither text nor a number.
+            OptionError: ``attempt`` in a job with ``track="memory"``.
         """
         self._check_running()
         name = name_of("attempt", attempt)
@@ -181,23 +188,24 @@ class Job:
     # For the library's own faces: `open_magic`, `write`, Spark, pickles ---------------------------
 
     def _sole_task(self, task: str, attempt: str) -> Task:
-        """An attempt that only this handle opens and commits, under a name that the caller knows to
-        be unique in the job; with either ``track``: for engines that name their attempts."""
+        """Make an attempt that only this handle opens and commits, with either ``track``. For
+        engines that name their attempts: the caller knows that the name is unique in the job."""
         self._check_running()
         return Task(self, self._committer().attempt(task, attempt, sole=True))
 
     def _attempt_by_path(self, attempt: str) -> Attempt:
-        """An attempt whose files are closed here and which others commit: for `open_magic`."""
+        """Make an attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
     def _committed_task(self, result: TaskCommit) -> Task:
-        """The handle of an attempt that is committed: for one that travelled."""
+        """Give the handle of a committed attempt, for a task that was pickled."""
         return Task(self, self._committer().committed_attempt(result))
 
     def _keep_at_home(self) -> None:
-        """From now on the job takes no task, does not pickle while it runs, and no other process
-        ends it: it has all that its process will commit. For `Writing`, which hands it out."""
+        """Keep the job in this process: it takes no more tasks, does not pickle while it runs, and
+        no other process ends it. For `Writing`, which shows the job but commits all of it
+        itself."""
         self._at_home = True
 
     def _check_at_home(self, doing: str) -> None:
@@ -228,8 +236,8 @@ class Job:
         *,
         expect: int | Iterable[str | int] | None = None,
     ) -> JobReport:
-        """Make the job's files visible: all of one attempt of each task, or none. Repeatable: from
-        any process, as often as it takes::
+        """Make the job's files visible: all files of one attempt of each task, or none. Repeatable,
+        also from other processes::
 
             >>> job = mc.start("s3://bucket/table")
             >>> results = []
@@ -241,24 +249,26 @@ class Job:
             job ... committed in s3://bucket/table/: 2 files of 2 tasks, 10 bytes, ... s
 
         Args:
-            results: exactly the attempts to accept: `Task.result` of each task. None: what the
-                tasks left on the store; only in a job with ``accept="listing"``.
-            expect: how many tasks there must be, or their ids; None: any number but none.
+            results: the `Task.result` of each attempt to accept, one for each task. None (default):
+                accept what the tasks left on the store; only for a job with ``accept="listing"``.
+            expect: the number of tasks that there must be, or their ids. None (default): any number
+                of tasks, but at least one.
 
         Returns:
             What became of the job.
 
         Raises:
-            WrongType: one result instead of a list, ``expect="10"`` and the like. Nothing was done.
-            IncompleteJob, OptionError: nothing was decided, the job is still running. A job without
-                any task is incomplete, unless ``expect=0`` says that this is right.
-            CommitRefused, DestinationExists, ConflictingJob: a check said no; the job is aborted.
-            CommitIncomplete: committed, but not all is visible yet; call it again.
-            JobNotRunning: it was aborted.
-            OutcomeUnknown: it cannot be told.
-            StoreError: a check could not be made; this call decided nothing, and what the job is
-                its record tells: call it again.
-            TaskFailed: the job is one of `write`, in another process. Nothing was done.
+            WrongType: one result instead of a list, ``expect="10"``, and so on. Nothing was done.
+            IncompleteJob, OptionError: nothing was decided, and the job still runs. A job without
+                tasks is incomplete, unless you pass ``expect=0``.
+            CommitRefused, DestinationExists, ConflictingJob: a check failed; the job is aborted.
+            CommitIncomplete: the job is committed, but not all files are visible yet. Call it
+                again.
+            JobNotRunning: the job was aborted.
+            OutcomeUnknown: the store does not say whether the job is committed.
+            StoreError: a check could not be made. This call decided nothing; the job's record says
+                what the job is. Call it again.
+            TaskFailed: the job belongs to a `write` block of another process. Nothing was done.
         """
         tasks = expected_of(expect)
         results = results_of(results)
@@ -271,9 +281,9 @@ class Job:
         return self.report
 
     def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
-        """An iterator gives its items once: what an earlier call took, or left after an error, is a
-        part of the results. It is refused when they are asked for, for a job that is decided does
-        not need them."""
+        """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
+        is left of it is only a part of the results. The refusal comes when the items are read,
+        because a job that is decided does not read them."""
         if not any(results is used for used in self._used):
             self._used.append(results)
             return results
@@ -289,7 +299,8 @@ class Job:
         return refuse()
 
     def abort(self) -> JobReport:
-        """Make sure that nothing of the job is visible, now or later. Repeatable, by anyone::
+        """Make sure that nothing of the job is visible, now or later. Repeatable, from any
+        process::
 
             >>> job = mc.start("s3://bucket/table")
             >>> job.abort().outcome
@@ -299,9 +310,11 @@ class Job:
             What became of the job.
 
         Raises:
-            JobNotRunning: it is committed.
-            OutcomeUnknown: it cannot be told.
-            TaskFailed: the job is one of `write`, in another process. Nothing was done.
+            JobNotRunning: the job is committed.
+            AbortIncomplete: a revert of the job has not removed everything yet. Call it again.
+            StoreError: the store refused a request, or cannot be reached. Call it again.
+            OutcomeUnknown: the store does not say whether the job is committed.
+            TaskFailed: the job belongs to a `write` block of another process. Nothing was done.
         """
         self._check_at_home("aborted")
         if self._ended("aborted", "reverted") is None:
@@ -311,20 +324,19 @@ class Job:
         return self.report
 
     def keep_alive(self) -> Callable[[], None]:
-        """Say on the store now and then that the job is alive, so that no cleanup takes it for dead
-        while nothing else of it changes. For the process that drives a job of `start` which may be
-        silent for hours; `write` and the Spark faces do it themselves.
-
-        ``with start(...) as job:`` does it as well.
+        """Write a sign of life to the store every 5 minutes. A cleanup then does not take the job
+        for dead while nothing else of it changes. Call it in the process that drives a job of
+        `start` if the job may be silent for hours. `write`, ``with start(...) as job:`` and the
+        Spark functions do it themselves.
 
         Returns:
-            A function that stops it; call it when the job has ended. Never blocks.
+            A function that stops the signs. Call it when the job has ended. It never blocks.
         """
         sign = SignOfLife(self._committer().runtime, self._started)
         return _wiring.pool.every(ALIVE_SECONDS, sign.give)
 
     def __enter__(self) -> Job:
-        """Begin a block at whose end the job is over, one way or the other::
+        """Begin a block. When the block ends, the job is over::
 
             >>> with mc.start("s3://bucket/table") as job:
             ...     with job.task(1) as task, task.open("a.csv", "w") as file:
@@ -333,25 +345,25 @@ class Job:
             >>> report.outcome
             'committed'
 
-        The block commits the job itself, by `commit`. When it is left
+        The job commits only by a call of `commit` in the block. At the end of the block:
 
-        * after a commit or an abort, nothing more is done. A commit that raised `CommitIncomplete`
-          is one: the job is decided, and is never aborted;
-        * by an exception, Ctrl-C included: the job is aborted, and the exception goes on. What the
-          abort has to say is a note on it;
-        * normally, with nothing committed: the job is aborted, with a warning in the log, and
-          nothing is raised. If the abort fails, its error is raised;
-        * and another process has committed the job: it stays committed, nothing is raised. Where
-          it cannot be told, `OutcomeUnknown` is;
-        * in a forked child: nothing is done, and `TaskFailed` is raised if the child leaves it
-          without an exception.
+        * The job was committed or aborted: nothing more happens. A commit that raised
+          `CommitIncomplete` counts: the job is decided, and is never aborted.
+        * An exception, also Ctrl-C, ends the block: the job is aborted, and the exception goes on.
+          Messages of the abort become a note on it.
+        * The block ends normally without a commit: the job is aborted, with a warning in the log.
+          No error is raised, unless the abort fails.
+        * Another process has committed the job: it stays committed, and no error is raised. If the
+          store does not say so, `OutcomeUnknown` is raised.
+        * A forked child leaves the block: nothing happens to the job. If no exception ended the
+          child's block, `TaskFailed` is raised.
 
-        Inside the block the job is kept alive, as by `keep_alive`.
+        Inside the block the job gives signs of life, as with `keep_alive`.
 
         Raises:
-            MagicError: this handle did not start the job (`attach`, a pickle, `from_dict`): leaving
-                the block would abort what other processes are working on. Or it is entered a second
-                time, or is one of `write`.
+            MagicError: this handle did not start the job (it is from `attach`, a pickle or
+                `from_dict`): the end of the block would abort what other processes are working on.
+                Also: the block is entered a second time, or the job belongs to a `write` block.
         """
         if not self._starter or self._at_home or self._pid != os.getpid():
             raise MagicError(
@@ -395,18 +407,21 @@ class Job:
     # Its way to other processes -------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as plain JSON values, for schedulers that pass those (Airflow's XCom)::
+        """Describe the job as plain JSON values, for schedulers that pass JSON (Airflow's XCom)::
 
             >>> import json
             >>> text = json.dumps(mc.start("s3://bucket/table", job_id="nightly").to_dict())
             >>> mc.Job.from_dict(json.loads(text))
             <Job 'nightly' s3://bucket/table/ running>
 
-        It holds what a pickle holds, and no secret: keys, tokens and passwords in ``s3`` stay
-        behind; ``progress`` does, too. Asks nobody.
+        The dict holds what a pickle holds. It holds no secret: keys, tokens and passwords in ``s3``
+        are left out; ``progress`` too. Sends nothing. Repeatable.
+
+        Returns:
+            A dict for `from_dict`.
 
         Raises:
-            MagicError: the job is one of `write`, and runs: it does not travel.
+            MagicError: the job belongs to a `write` block that still runs: it stays in its process.
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.hint)
@@ -423,18 +438,22 @@ class Job:
         options: Options | None = None,
         progress: ProgressFunction = no_progress,
     ) -> Job:
-        """The handle that `to_dict` described, in this process. Asks nobody, repeatable.
+        """Make a handle in this process from what `to_dict` gave. Sends nothing. Repeatable.
 
         Args:
-            values: what `to_dict` gave, also after a way through JSON.
-            s3: the way to the store from here; None: as the dict says. Secrets are not in the dict:
-                they come from this process's environment, or from here.
-            options: sizes and numbers; None: as the dict says.
-            progress: told of long steps; called from this process's threads.
+            values: the dict that `to_dict` gave, also after a way through JSON.
+            s3: the connection to the store from here; None (default): as the dict says. The dict
+                holds no secrets: they come from this argument or from this process's environment.
+            options: sizes, numbers and formats; None (default): as the dict says.
+            progress: a function that is called during long steps, from threads of this process.
+                Default: no function.
+
+        Returns:
+            The job. ``with`` does not take it, as for `attach`.
 
         Raises:
-            WrongType: ``values`` is no dict; JSON text, say.
-            FormatError: a field is missing, unknown, of another type, or cannot be; or another
+            WrongType: ``values`` is not a dict, for example JSON text.
+            FormatError: a field is missing, unknown, of the wrong type or impossible, or another
                 version of the library wrote it. The message names the field.
         """
         job = from_values(values)
@@ -448,8 +467,8 @@ class Job:
         )
 
     def _ended(self, *outcomes: str) -> JobReport | None:
-        """The report of a job that this handle has seen to its end; raises if it was another end
-        than those. None while there is something left to do."""
+        """Give the report if this handle has seen the job end in one of ``outcomes``; None if there
+        is still work to do. Raises if the job ended in another way."""
         if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
             return None
         if self.report.outcome in outcomes:
@@ -460,7 +479,7 @@ class Job:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """An error in the block tells what became of the job: it is kept in the report."""
+        """Put an error of the block into the report: it says what became of the job."""
         try:
             yield
         except BaseException as error:
@@ -490,7 +509,7 @@ class Job:
         bucket = Destination.parse(self.dest).bucket
         runtime = _wiring.runtime_for(bucket, self._s3, self._progress)
         started = self._started
-        if self._pid != os.getpid():  # a fork is a copy, as one that was pickled
+        if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
         return MagicCommitter(runtime, started, self._options, _wiring.blocks)
 
@@ -500,19 +519,19 @@ def _job(started: StartedJob, options: Options, s3: S3Options, state: State, out
 
 
 def _nothing() -> None:
-    """No sign of life is being given."""
+    """Stop nothing: no sign of life is being given."""
 
 
 # A task -------------------------------------------------------------------------------------------
 
 
 class Task:
-    """One attempt of one task. Use it as a context manager: leaving normally commits the attempt,
-    leaving by exception aborts it. `Job.task` gives it.
+    """One attempt of one task, from `Job.task`. Use it with ``with``: if the block ends normally,
+    the attempt commits; if an exception ends it, the attempt aborts.
 
-    With ``track="s3"`` it pickles: it may be written in one process and committed in another. The
-    handle itself belongs to the process that made it: in a forked child `open`, `commit` and
-    `abort` raise, and leaving ``with`` sends nothing.
+    With ``track="s3"`` it pickles: one process may write it and another commit it. The handle
+    belongs to the process that made it. In a forked child `open`, `commit` and `abort` raise, and
+    the end of the ``with`` block sends nothing.
     """
 
     def __init__(self, job: Job, attempt: Attempt) -> None:
@@ -542,18 +561,20 @@ class Task:
 
     @property
     def attempt_id(self) -> str:
-        """The attempt's name, unique in the job. For logs: to let others commit the attempt pickle
-        the task, or give `Job.task` a name, so that its files look whether somebody has."""
+        """The attempt's name, unique in the job. For logs. To let another process commit the
+        attempt, pickle the task or give `Job.task` a name: its files then check whether another
+        process has committed it."""
         return self._attempt.attempt
 
     @property
     def committed(self) -> bool:
-        """Whether the attempt is committed. That alone makes nothing visible."""
+        """Whether the attempt is committed. A committed attempt alone makes nothing visible."""
         return self._attempt.result is not None
 
     @property
     def result(self) -> TaskCommit:
-        """What `commit` returned: pass it to `Job.commit`. Small, picklable, JSON by ``to_dict``.
+        """What `commit` returned, for `Job.commit`. It is small, pickles, and is JSON by
+        ``to_dict``.
 
         Raises:
             MagicError: the attempt is not committed.
@@ -597,8 +618,8 @@ class Task:
         newline: str | None = None,
         attributes: Attributes | None = None,
     ) -> UploadStream | TextUpload:
-        r"""Open a file for writing. It becomes visible as ``<destination>/<name>`` when the job
-        commits, and only if this attempt is accepted::
+        r"""Open a file for writing. The file appears as ``<destination>/<name>`` when the job
+        commits and accepts this attempt::
 
             >>> job = mc.start("s3://bucket/table")
             >>> with job.task("7") as task, task.open("dt=2026-11-21/part-7.csv", "w") as file:
@@ -606,35 +627,36 @@ class Task:
             >>> task.result.files
             1
 
-        Not repeatable: a name is opened once in an attempt.
+        Not repeatable: an attempt opens a name once.
 
         Args:
-            name: relative to the destination; Hive partitions like ``"dt=2026-11-21/a.csv"`` are
-                fine.
-            mode: ``"wb"`` for bytes, ``"w"`` for text.
-            unique: put the job's UUID into the name, before its first dot: two jobs never collide,
-                and uploads of killed tasks are recognised and swept. Tasks of one job still need
-                names of their own.
-            encoding, errors, newline: of a text file, as Python's ``open`` takes them; None: UTF-8,
-                strict, and line ends as the system writes them.
-            attributes: content type, user metadata, storage class and so on of the object; None:
-                nothing special.
+            name: the key, relative to the destination. Hive partitions like
+                ``"dt=2026-11-21/a.csv"`` are allowed.
+            mode: ``"wb"`` (default) for bytes, ``"w"`` for text.
+            unique: True: put the job's UUID into the name, before its first dot. Files of two jobs
+                then never have the same name, and the job can find and abort uploads of killed
+                tasks. The tasks of one job still need different names. False (default): the name as
+                given.
+            encoding, errors, newline: for text only, as in Python's ``open``. None (default):
+                UTF-8, strict, and the system's line ends.
+            attributes: content type, user metadata, storage class and so on for the object; None
+                (default): nothing special.
 
         Returns:
-            A file that is closed, or left by ``with``, before the attempt is committed. It belongs
-            to one thread at a time. Leaving its ``with`` by exception gives the file up.
+            A file. Close it, or use it with ``with``, before the attempt commits. One thread at a
+            time may use it. If an exception ends its ``with`` block, the file is given up.
 
         Raises:
-            TaskFailed: the attempt has ended, is being committed or aborted by another thread, can
-                never be committed (its file's close failed, and another handle may know of it), or
-                this is a forked child of its process.
-            PathError: a name that cannot be used; the message says which rule it breaks.
-            ValueError: a mode that is none of these, or ``encoding``, ``errors`` or ``newline`` of
-                a file of bytes.
-            WrongType: ``name`` is a `Path`, or ``attributes`` a dict.
+            TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
+                can never be committed (the close of a file failed, and another handle may know of
+                that file), or this is a forked child of its process.
+            PathError: the name cannot be used; the message says which rule it breaks.
+            ValueError: the mode is not one of these, or ``encoding``, ``errors`` or ``newline`` is
+                given for bytes.
+            WrongType: ``name`` is a `Path`, or ``attributes`` is a dict.
 
-            The upload's own failure shows at the next call on the file; in a forked child that is
-            `WrongProcess`.
+            A failure of the upload is raised by the next call on the file. In a forked child this
+            call raises `WrongProcess`.
         """
         return self._open(name, mode, unique, encoding, errors, newline, attributes)
 
@@ -655,8 +677,8 @@ class Task:
         return stream if text is None else TextUpload(stream, **text)
 
     def commit(self) -> TaskCommit:
-        """Save the attempt's uploads so that the job can accept them. Nothing becomes visible.
-        Repeatable. Leaving ``with`` normally does it::
+        """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.
+        Repeatable. The normal end of a ``with`` block calls it::
 
             >>> task = mc.start("s3://bucket/table").task("7")
             >>> with task.open("part-7.csv", "w") as file:
@@ -665,28 +687,30 @@ class Task:
             5
 
         Returns:
-            What the driver passes to `Job.commit`: send it there, by pickle or `to_dict`.
+            The result to pass to `Job.commit`. Send it to the driver by pickle or by its
+            ``to_dict``.
 
         Raises:
-            FileStillOpen, TaskFailed, JobNotRunning, StoreError: the attempt does not count. One
-                that was aborted, under any handle, never will: give the next one another name.
-                TaskFailed too where another thread commits or aborts it now: nothing was done.
+            FileStillOpen, JobNotRunning, StoreError: the attempt does not count.
+            TaskFailed: the attempt does not count. If it was aborted, by any handle, it never will:
+                give the next attempt another name. Also raised if another thread commits or aborts
+                it now: then nothing was done.
         """
         return self._attempt.commit()
 
     def abort(self) -> None:
-        """Abort the attempt's uploads. Repeatable; a missing attempt aborts well. Nobody can commit
-        an attempt of that name afterwards.
+        """Abort the attempt's uploads. Repeatable; a missing attempt is no error. Afterwards nobody
+        can commit an attempt of that name.
 
-        A job that has ended leaves nothing to abort, nor a trace of its attempts: this returns
-        well then, also where another handle had committed the attempt and the job has published
-        it. What is published stays: `Job.outcome` and the job's report tell.
+        When the job has ended, there is nothing to abort and no trace of its attempts. The call
+        then returns normally, even if another handle had committed the attempt and the job has
+        published it. Published files stay; `Job.outcome` and the job's report say so.
 
         Raises:
-            TaskFailed: it is committed, or may be, is being committed by another thread, or belongs
-                to another process: nothing was done.
-            StoreError, FormatError: not all could be undone; call it again. What stays is swept
-                when the job ends.
+            TaskFailed: the attempt is committed or may be committed, another thread is committing
+                it, or it belongs to another process. Nothing was done.
+            StoreError, FormatError: not everything could be undone. Call it again. The end of the
+                job sweeps the rest.
         """
         self._attempt.abort()
 
@@ -720,11 +744,15 @@ def _new_task(job: Job, task: str, attempt: str | None) -> Task:
 def text_options(
     mode: str, encoding: str | None, errors: str | None, newline: str | None
 ) -> dict[str, str | None] | None:
-    """What a text file is made with; None for a binary one.
+    """The arguments of a text file; None for a file of bytes.
+
+    Args:
+        mode: the mode that the caller gave.
+        encoding, errors, newline: as in Python's ``open``; None: the default.
 
     Raises:
-        WrongType: the mode is no text.
-        ValueError: it is no mode of a file that is written, or the others are of no use with it.
+        WrongType: the mode is not text.
+        ValueError: the mode does not write a new file, or the other arguments do not fit it.
     """
     if mode in ("wb", "xb"):
         if encoding is not None or errors is not None or newline is not None:
@@ -741,10 +769,10 @@ def text_options(
 
 
 class Writing:
-    """What ``with write(...) as job`` gives: one job of one task, in one process.
+    """What ``with write(...) as job`` gives: one job with one task, in one process.
 
-    It does not pickle, and a forked child can do nothing with it: opening, writing and closing
-    raise there, and leaving ``with`` neither commits nor aborts.
+    It does not pickle. In a forked child opening, writing and closing raise, and the end of the
+    ``with`` block neither commits nor aborts.
     """
 
     def __init__(self, start: Callable[[], Job]) -> None:
@@ -764,12 +792,12 @@ class Writing:
         )
 
     def __del__(self) -> None:
-        self._end_life()  # one that is entered and dropped is not alive for ever
+        self._end_life()  # a block that is entered and then dropped must not stay alive for ever
 
     @property
     def job(self) -> Job:
-        """The job, to read: its id, uuid, dest, state and report. Only inside and after ``with``.
-        It takes no tasks, does not pickle, and no other process can commit or abort it."""
+        """The job, to read its id, uuid, dest, state and report. Only inside and after ``with``. It
+        takes no tasks and does not pickle; no other process can commit or abort it."""
         if self._job is None:
             raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
         return self._job
@@ -781,7 +809,7 @@ class Writing:
 
     @property
     def report(self) -> JobReport | None:
-        """What the job came to, also when it failed; None inside ``with``."""
+        """What became of the job, also after a failure; None inside ``with``."""
         return self.job.report
 
     @overload
@@ -816,16 +844,24 @@ class Writing:
         newline: str | None = None,
         attributes: Attributes | None = None,
     ) -> UploadStream | TextUpload:
-        r"""Open a file for writing; it becomes visible when the block is left normally::
+        r"""Open a file for writing. It appears when the block ends normally::
 
             >>> with mc.write("s3://bucket/table") as job:
             ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
             ...         _ = file.write("1,2,3\n")
 
-        Arguments, result and errors are those of `Task.open`.
+        Not repeatable: a block opens a name once.
+
+        Args:
+            name, mode, unique, encoding, errors, newline, attributes: as for `Task.open`.
+
+        Returns:
+            A file, as `Task.open` returns.
 
         Raises:
-            MagicError: outside of ``with``.
+            MagicError: the call is outside of ``with``.
+
+            Otherwise as `Task.open`.
         """
         if self._task is None:
             raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
@@ -864,14 +900,14 @@ class Writing:
             result = self._task.commit()
             self.job.commit([result])
         except CommitIncomplete:
-            raise  # decided: never to be aborted
+            raise  # the job is decided: it must never be aborted
         except BaseException as failure:
             self._give_up(failure)
             raise
 
     def _give_up(self, error: BaseException) -> None:
         if self.job.outcome == "committed" and not isinstance(error, Exception):
-            return  # Ctrl-C after the decision: it has been told how to finish it
+            return  # Ctrl-C after the decision: a note says how to finish the job
         try:
             with cleaning_up(error):
                 self._undo(error)
@@ -893,12 +929,12 @@ class Writing:
 
 
 def give_up(job: Job, error: BaseException) -> None:
-    """Abort a job because of ``error``; what the abort has to say becomes a note on it. Not for
-    `CommitIncomplete`, which must never be aborted."""
+    """Abort a job because of ``error``. Messages of the abort become a note on it. Not for
+    `CommitIncomplete`: that job must never be aborted."""
     if job.outcome in ("aborted", "reverted"):
         return
     if job.outcome == "committed" and not isinstance(error, Exception):
-        return  # Ctrl-C after the decision: it has been told how to finish it
+        return  # Ctrl-C after the decision: a note says how to finish the job
     with cleaning_up(error):
         _abort(job, error)
 
@@ -924,10 +960,10 @@ def _abort(job: Job, error: BaseException) -> None:
 
 
 def abort_uncommitted(job: Job) -> None:
-    """Abort a job whose block has ended well, without a commit of it.
+    """Abort a job whose block ended normally without a commit.
 
     Raises:
-        What `Job.abort` raises; not if another process has committed the job.
+        What `Job.abort` raises; nothing if another process has committed the job.
     """
     if job.outcome:
         return
@@ -936,7 +972,7 @@ def abort_uncommitted(job: Job) -> None:
     except JobNotRunning as decided:
         if decided.outcome != "committed":
             raise
-        if job.report is not None:  # that it could not be aborted is no failure here
+        if job.report is not None:  # a failed abort of a committed job is no failure here
             job.report = replace(job.report, error="")
         logger.info("job %s: another process has committed it", job.id)
         return
@@ -947,10 +983,15 @@ def abort_uncommitted(job: Job) -> None:
 
 
 def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
-    """A forked child has left the block.
+    """Do nothing to the job: a forked child has left the block.
+
+    Args:
+        job: the job of the parent.
+        owner: the id of the parent process.
+        error: the exception that ended the block; None: it ended normally.
 
     Raises:
-        TaskFailed: it has left it without an exception; else a note says the same.
+        TaskFailed: the block ended normally. Otherwise a note on ``error`` says the same.
     """
     message = (
         f"job {job.id!r} belongs to process {owner}, this is process {os.getpid()}: it was"
@@ -962,12 +1003,12 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
 
 
 def is_over(job: Job) -> bool:
-    """Whether nothing is left to be done for a job, as far as this handle has seen."""
+    """Whether this handle has seen that the job has ended and nothing is left to do."""
     return bool(job.outcome) and job.state in (State.ABSENT, State.CLOSED)
 
 
 def may_be_running(job: Job) -> str:
-    """For whoever could not end a job."""
+    """What to tell a user whose job could not be ended."""
     return (
         f"job {job.id!r} may be running still. This ends it, or says that it is committed:"
         f" magic_committer.abort({job.dest!r}, {job.id!r})"

@@ -1,9 +1,10 @@
-"""Options: two frozen, serialisable values, one for the work (`Options`), one for the way to the
-store (`S3Options`). Components (store, pool, clock, progress) are arguments, never options.
+"""Options: two frozen values that can be serialised. `Options` says how the work is done,
+`S3Options` how the store is reached. Components (store, pool, clock, progress) are arguments, never
+options.
 
-Unknown keys raise. Hadoop's keys are accepted as aliases by `Options.from_mapping`. Every number
-carries its unit in its name. Secrets live only in `S3Options`, are left out of its ``repr`` and of
-its pickle, and are never part of anything stored: in another process the environment supplies them.
+Unknown keys raise. `Options.from_mapping` accepts Hadoop's keys as aliases. Every number has its
+unit in its name. Secrets are only in `S3Options`. Its ``repr`` and its pickle leave them out, and
+nothing stored holds them: in another process the environment supplies them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = [
 MiB = 1024**2
 
 Mode = Literal["append", "fail", "fail_partitions", "replace", "replace_partitions"]
-"""The modes, in the library's own words; `modes` knows Spark's."""
+"""The modes, in the library's own words; `modes` knows Spark's words."""
 EXCLUDING: frozenset[Mode] = frozenset({"fail", "fail_partitions", "replace", "replace_partitions"})
 """Modes that exclude each other."""
 BY_PARTITION: frozenset[Mode] = frozenset({"fail_partitions", "replace_partitions"})
@@ -48,28 +49,28 @@ EtagForm = Literal["objects", "strings"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the work is done. All have defaults that need no thought.
+    """How the work is done. All fields have defaults, and few users need others.
 
     Attributes:
-        block_bytes: bytes of one part, for the first 1,000 parts of a file; then doubled every
-            1,000 parts. 5 MiB to 5 GiB. Memory of an open file is
-            ``block_bytes * (parts_in_flight + 2)``.
-        parts_in_flight: parts of one file that are being sent at once.
-        uniform_parts: never grow the parts (Cloudflare R2 wants equal ones): a file then ends at
-            ``10,000 * block_bytes``.
-        buffer: where blocks wait: ``"memory"`` or ``"disk"``.
-        buffer_bytes_max: memory for the blocks of all open files of the process; what goes beyond
-            it waits on disk.
-        buffer_dir: directory for blocks on disk; None: the system's temporary directory.
-        checksum: algorithm for every part and, for the CRCs, the whole object; ``"off"`` for stores
-            that refuse checksums. Fixed in the job's record.
-        etag_form: how etags are written in `.pending` and `.pendingset`: ``"objects"`` (Hadoop
-            3.4.2 and later) or ``"strings"`` (up to 3.4.1), which has no room for checksums and so
-            needs ``checksum="off"``: see `refuse_lost_checksums`.
-        commit_threads: requests in flight while a job is committed or swept; 1 to 64, which is how
-            many threads a process has for them.
-        conditional_writes: ``"off"`` decides jobs without compare-and-swap on stores that have
-            none: S3A's guarantees only, with a warning.
+        block_bytes: bytes of one part: 8 MiB by default, 5 MiB to 5 GiB. It holds for the first
+            1,000 parts of a file and doubles after every 1,000 parts. An open file needs
+            ``block_bytes * (parts_in_flight + 2)`` bytes of memory.
+        parts_in_flight: parts of one file that are sent at once: 3 by default, 1 to 64.
+        uniform_parts: True: all parts of a file have the same size (Cloudflare R2 wants this). A
+            file then has at most ``10,000 * block_bytes`` bytes. False (default): parts grow.
+        buffer: where blocks wait: ``"memory"`` (default) or ``"disk"``.
+        buffer_bytes_max: bytes of memory for the blocks of all open files of the process: 256 MiB
+            by default. Blocks beyond this limit wait on disk.
+        buffer_dir: directory for blocks on disk; None (default): the system's temporary directory.
+        checksum: algorithm for every part and, for the CRCs, for the whole object. ``"CRC32"`` by
+            default; ``"off"`` for stores that refuse checksums. The job's record fixes it.
+        etag_form: how `.pending` and `.pendingset` hold ETags. ``"objects"`` (default): for Hadoop
+            3.4.2 and later. ``"strings"``: for Hadoop up to 3.4.1; it has no room for checksums and
+            needs ``checksum="off"`` (`refuse_lost_checksums`).
+        commit_threads: requests in flight while a job is committed or swept: 32 by default, 1 to
+            64. A process has 64 threads for them.
+        conditional_writes: ``"on"`` (default): decide jobs by compare-and-swap. ``"off"``: for
+            stores that have none; the job then has S3A's guarantees only, and a warning says so.
     """
 
     block_bytes: int = 8 * MiB
@@ -95,15 +96,16 @@ class Options:
 
     @property
     def checksum_algorithm(self) -> ChecksumAlgorithm | None:
-        """The algorithm, None for ``"off"``."""
+        """The checksum algorithm; None for ``"off"``."""
         return None if self.checksum == "off" else self.checksum
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Options:
-        """Build from names of this class or Hadoop's keys; text is read as Hadoop reads it.
+        """Build options from names of this class or from Hadoop's keys. Text is read as Hadoop
+        reads it.
 
         Raises:
-            OptionError: an unknown key, a value out of range, or the same option named twice.
+            OptionError: a key is unknown, a value is out of range, or an option is named twice.
         """
         known = {f.name for f in fields(cls)}
         built: dict[str, Any] = {}
@@ -121,12 +123,14 @@ class Options:
 def refuse_lost_checksums(
     etag_form: EtagForm, checksum: ChecksumOption, *, hadoop_commits: bool = False
 ) -> None:
-    """Refuse options by which an upload is made with checksums that its `.pending` does not carry:
-    a store that wants them in Complete (AWS, versitygw) would refuse that for ever. Pure.
+    """Refuse options that give an upload checksums but leave them out of its `.pending`. A store
+    that wants them in Complete (AWS, versitygw) would refuse that upload for ever. Pure.
 
     Args:
-        hadoop_commits: the upload is left for Hadoop's committer, which knows no CRC64NVME (run
-            against 3.5.0).
+        etag_form: the form of ETags in `.pending`.
+        checksum: the algorithm of the upload's checksums, or ``"off"``.
+        hadoop_commits: the upload is left for Hadoop's committer, which does not know CRC64NVME
+            (run against 3.5.0).
 
     Raises:
         OptionError: with the options that go together.
@@ -146,7 +150,7 @@ def refuse_lost_checksums(
 
 
 def _size(key: str, value: Any) -> int:
-    """Hadoop's sizes: a number with K, M, G, T or P (binary)."""
+    """Read a size as Hadoop does: a number with K, M, G, T or P (binary)."""
     text = str(value).strip().upper()
     factor = 1
     if text and text[-1] in "KMGTP":
@@ -159,7 +163,7 @@ def _size(key: str, value: Any) -> int:
 
 
 def _threads(key: str, value: Any) -> int:
-    """Hadoop's thread counts: negative means that many for each processor."""
+    """Read a thread count as Hadoop does: a negative number means that many for each processor."""
     try:
         number = int(value)
     except (TypeError, ValueError):
@@ -197,7 +201,7 @@ HADOOP_KEYS: Mapping[str, tuple[str, Any]] = {
     "fs.s3a.buffer.dir": ("buffer_dir", _text),
     "fs.s3a.create.checksum.algorithm": ("checksum", _upper),
 }
-"""Hadoop's key: our name, and how its value is read."""
+"""For each of Hadoop's keys: our name, and how to read the value."""
 
 
 Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse", "SSE-C"]
@@ -205,36 +209,46 @@ Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse", "SSE-C"]
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """The way to the store. Everything left out comes from the environment as for every AWS tool
-    (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``AWS_REGION``, instance roles, …).
+    """How the store is reached. The environment supplies every field that is left out, as for every
+    AWS tool (``AWS_ENDPOINT_URL``, ``AWS_PROFILE``, ``AWS_REGION``, instance roles, …).
+
+    "Does not travel" means: a pickle and `Job.to_dict` leave the value out, and the environment of
+    the other process supplies it.
 
     Attributes:
-        endpoint_url, region, profile: as in the AWS SDKs. What stands before the ``@`` of a URL is
-            not shown, and does not travel.
-        path_style: address buckets in the path; None: for endpoints that are not AWS's.
-        anonymous: send unsigned requests.
-        requester_pays: accept the costs of a requester-pays bucket.
-        access_key, secret_key, session_token: secrets; better left to the environment. They do not
-            travel: in another process the environment supplies credentials.
-        encryption: server-side encryption of everything written.
-        kms_key_id: with ``aws:kms`` and ``aws:kms:dsse``; None: the bucket's key.
-        sse_customer_key: 32 bytes for ``SSE-C``. A secret: does not travel; other processes read it
-            from ``MAGIC_COMMITTER_SSE_CUSTOMER_KEY`` (base64).
-        storage_class, acl, tags: of data objects; control objects stay plain.
-        connect_seconds_max: for a connection to one address of the store.
-        read_seconds_max: for one try of a request as a whole: for its body to be sent, and then for
-            its answer. Bytes that move earn time: what is faster than 16 KiB/s is not cut off.
-        complete_seconds_max: the same for Complete, which may take minutes (S3 API). Some stores
-            lose an upload whose client hangs up during Complete (docs/stores.md).
-        retry_seconds_max: for how long a request is tried before the job is decided, its last try
-            included; and how long a phase (setup, a task's commit, a job's commit up to its
-            decision, an abort) puts up with a silent store. Cleaning up after a failure takes a
-            quarter of it.
-        decided_seconds_max: the same once a job is decided: then it is `CommitIncomplete`. An
-            answer begins the time anew, so no work is cut short that goes on.
-        retry_attempts_max: a second bound: how often a request is sent at most.
-        connections_max: open connections of one process.
-        user_agent: appended to the SDK's.
+        endpoint_url, region, profile: as in the AWS SDKs; None (default): as the environment says.
+            The part of a URL before its ``@`` is not shown and does not travel.
+        path_style: True: put the bucket into the path. False: into the host name. None (default):
+            into the path for all endpoints but AWS's.
+        anonymous: True: send unsigned requests. False is the default.
+        requester_pays: True: accept the costs of a requester-pays bucket. False is the default.
+        access_key, secret_key, session_token: secrets; None (default): as the environment says,
+            which is better. They do not travel.
+        encryption: server-side encryption of everything that is written; None (default): as the
+            bucket says.
+        kms_key_id: the key for ``aws:kms`` and ``aws:kms:dsse``; None (default): the bucket's key.
+        sse_customer_key: 32 bytes for ``SSE-C``; None by default. A secret: it does not travel.
+            Other processes read it from ``MAGIC_COMMITTER_SSE_CUSTOMER_KEY`` (base64).
+        storage_class, acl, tags: for data objects; control objects have none of them. Default:
+            none.
+        connect_seconds_max: seconds for a connection to one address of the store: 10 by default.
+        read_seconds_max: seconds for one try of a request: to send its body, and then to get its
+            answer. 30 by default. Bytes that move add time: a transfer faster than 16 KiB/s is not
+            cut off.
+        complete_seconds_max: the same for Complete: 300 seconds by default, because Complete may
+            take minutes (S3 API). Some stores lose an upload whose client hangs up during Complete
+            (docs/stores.md).
+        retry_seconds_max: seconds for all tries of one request before the job is decided, with the
+            last try: 60 by default. Also how long one phase waits for a silent store; the phases
+            are setup, a task's commit, a job's commit up to its decision, and an abort. Cleaning up
+            after a failure has a quarter of it.
+        decided_seconds_max: the same after the job is decided: 300 seconds by default. After that
+            time `CommitIncomplete` is raised. Every answer of the store starts the time again, so
+            work that makes progress is not cut short.
+        retry_attempts_max: how often one request is sent at most: 100 by default, 1 to 100. A
+            second limit, beside the seconds.
+        connections_max: open connections of one process: 64 by default, 1 to 4096.
+        user_agent: text that is appended to the SDK's; "" by default.
     """
 
     endpoint_url: str | None = None
@@ -284,11 +298,12 @@ class S3Options:
         return f"S3Options({shown})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Secrets stay behind (also for copy and for every library that pickles jobs to workers).
+        # The pickle leaves secrets out (also for copy and for every library that pickles jobs to
+        # workers).
         return (_s3_options, (self.travelling(),))
 
     def travelling(self) -> dict[str, Any]:
-        """Its fields without the secrets: what other processes are told."""
+        """The fields without the secrets: what other processes get."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         url = self.endpoint_url
         if url and "@" in url:

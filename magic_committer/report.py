@@ -1,6 +1,6 @@
 """What became of a job, as a value: `JobReport`, and the `Decider` that it may name.
 
-Below everything else, so that an error can carry a report (`errors.JobError.report`).
+This module stands below all others, so that an error can carry a report (`errors.JobError.report`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Who decided a job: for people who look, and for a driver that obeys another's decision.
+    """The process that decided a job: for people who look, and for a driver that obeys the decision
+    of another process.
 
     Attributes:
         role: ``"driver"`` or ``"recovery"``.
         host: the name of its machine.
-        pid: its process id there.
+        pid: its process id on that machine.
     """
 
     role: str
@@ -30,26 +31,26 @@ class JobReport:
     """What became of a job. ``str(report)`` is one line for people.
 
     Attributes:
-        job_id: names the job's directory; "" if no job was started (``skipped``).
-        uuid: names the job in tokens and unique names.
+        job_id: the job's id, the name of its directory; "" if no job was started (``skipped``).
+        uuid: 32 hex digits that name the job in tokens and unique names.
         dest: the destination's URL.
-        mode: the job's mode, in the library's own words: ``"replace"``, also where the caller wrote
+        mode: the job's mode, in the library's own words: ``"replace"``, even if the caller wrote
             ``"overwrite"``.
-        outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" where it failed before its
+        outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" if the job failed before its
             decision.
-        state: the record's last state that this process saw.
-        tasks, files, bytes: what the plan names.
+        state: the last state of the record that this process saw.
+        tasks, files, bytes: the numbers of tasks, files and bytes that the plan names.
         filenames: the first 100 keys, in no order, each with a leading ``/`` as in `_SUCCESS`.
-        decider: set where another process decided the job and this one obeyed.
-        warnings: what did not succeed after the job was committed; its data is visible all
-            the same.
+        decider: the other process that decided the job, if this process obeyed it; otherwise None.
+        warnings: what failed after the job was committed; the job's data is visible all the same.
         left_open: uploads of the job that could not be aborted, as ``key uploadId``.
-        unattributed: open uploads under the destination whose names tell no job: perhaps of killed
-            attempts with names that the user chose, perhaps another program's.
-        skipped: nothing was done, because the destination has data (Spark's mode ``ignore``).
-        error: why it failed, as ``"Class: message"``; "" if it did not.
-        seconds: duration of the commit or abort.
-        statistics: Hadoop's ``iostatistics`` shape.
+        unattributed: open uploads under the destination whose names tell no job. They may belong to
+            killed attempts with names that the user chose, or to another program.
+        skipped: True if nothing was done because the destination has data (Spark's mode
+            ``ignore``).
+        error: the reason of the failure, as ``"Class: message"``; "" if there was none.
+        seconds: duration of the commit or abort, in seconds.
+        statistics: counters in the shape of Hadoop's ``iostatistics``.
     """
 
     job_id: str
@@ -72,7 +73,7 @@ class JobReport:
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """One line for people: for a log, or a cell of a notebook."""
+        """Give one line for people: for a log, or a cell of a notebook."""
         if self.skipped:
             return f"nothing was written to {self.dest}: it holds data"
         said = [f"job {self.job_id} {self._what_happened()}"]
@@ -104,7 +105,7 @@ class JobReport:
         return left
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON values, field by field."""
+        """Give the report as plain JSON values, field by field."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["decider"] = asdict(self.decider) if self.decider else None
         values["state"] = str(self.state)

@@ -1,4 +1,4 @@
-"""For users' own tests: an in-memory S3 with S3's real rules, behind the ordinary calls.
+"""For users' own tests: an in-memory S3 with the rules of the real S3, behind the ordinary calls.
 
 In a ``conftest.py``::
 
@@ -11,13 +11,12 @@ and in a test::
         assert memory_s3.keys() == ("table/_SUCCESS", "table/a.csv")
         assert not memory_s3.open_uploads()
 
-The store lives in this process only: code that runs in others does not see it. While it is there
-every other bucket is an error, so that a test cannot reach the real S3 by a wrong name; a second
-bucket is a second `memory_store`.
+The store exists in this process only: code in other processes does not see it. While it exists,
+every other bucket is an error, so that a wrong name in a test cannot reach the real S3. Use a
+second `memory_store` for a second bucket.
 
-Two hooks of the store, ``before`` and ``after``, see every request (`Request`) and can refuse it,
-delay it, repeat it or lose its reply. They are public and stay as they are; docs/testing.md has
-examples.
+The store has two hooks, ``before`` and ``after``. They see every request (`Request`) and can refuse
+it, delay it, repeat it or lose its reply. They are public and stable; docs/testing.md has examples.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ __all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"
 
 
 class PatientClock:
-    """This machine's clock, but nobody waits: a sleep moves it on. Set ``ahead`` to move it."""
+    """This machine's clock, but nobody waits: a sleep only adds to ``ahead``, the seconds by which
+    it is ahead. A test may set ``ahead`` itself."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -62,20 +62,24 @@ def memory_store(
     **rules: Any,
 ) -> Iterator[MemoryStore]:
     """Use an in-memory store for ``bucket`` in this process, in all its threads, while the block
-    runs. It begins empty, and its hooks ``before`` and ``after`` are None. Blocks may be nested:
-    each bucket has its own store, and a second one of the same bucket hides the first until it
-    ends.
+    runs. At first the store is empty, and its hooks ``before`` and ``after`` are None. Blocks may
+    be nested. Each bucket has its own store; a second store for the same bucket hides the first
+    until the second block ends.
 
     Args:
-        bucket: its name.
-        clock: the store's and the jobs'; None: a `PatientClock`, so that no test waits.
-        other_buckets: what a bucket is that no store was given for. ``"raise"``: using it is an
-            `OptionError`, and nothing is sent. ``"allow"``: it is the real one, reached as the
-            environment says; it takes all open blocks to allow it.
-        rules: as `MemoryStore`'s, e.g. ``forgetful_complete=True``.
+        bucket: the bucket's name; ``"bucket"`` by default.
+        clock: the clock of the store and of its jobs; None (default): a `PatientClock`, so that no
+            test waits.
+        other_buckets: what happens with a bucket that has no in-memory store. ``"raise"``
+            (default): its use raises `OptionError`, and nothing is sent. ``"allow"``: the real
+            bucket is used, as the environment says; in nested blocks all must allow it.
+        rules: arguments for `MemoryStore`, for example ``forgetful_complete=True``.
+
+    Returns:
+        A context manager that gives the store.
 
     Raises:
-        TypeError, ValueError: ``rules`` that `MemoryStore` does not take.
+        TypeError, ValueError: `MemoryStore` does not take these ``rules``.
     """
     clock = clock or PatientClock()
     store = MemoryStore(bucket, clock=clock.now, **rules)
@@ -89,6 +93,7 @@ def memory_store(
 
 @pytest.fixture
 def memory_s3() -> Iterator[MemoryStore]:
-    """An empty in-memory store for the bucket ``"bucket"``; every other bucket is an error."""
+    """A pytest fixture: an empty in-memory store for the bucket ``"bucket"``. Every other bucket is
+    an error."""
     with memory_store() as store:
         yield store

@@ -1,12 +1,13 @@
-"""A job's sign of life: ``M/alive.json``, put now and then by the process that drives the job.
+"""A job's sign of life: ``M/alive.json``. The process that drives the job writes it now and then.
 
-A job's age is the newest Last-Modified in its directory, and `cleanup` takes a running job for dead
-when that is old. The record itself must not change while the job runs: its ETag is the fence. So a
-driver that is silent for long has an object of its own to touch.
+A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
+dead. The record itself must not change while the job runs, because its ETag is the fence. So a
+driver that is silent for long writes an object of its own.
 
-**The record is read after each PUT**, and unless the job still lives the object is deleted again: a
-driver that was paused would else leave litter after the sweep (counterexamples.md: neither waiting
-for the writer nor a chain of ``If-Match`` helps). The sweep deletes it like every control object.
+**The record is read after each PUT**, and if the job has ended the object is deleted again: a
+driver that was paused would otherwise leave litter after the sweep (counterexamples.md: neither
+waiting for the writer nor a chain of ``If-Match`` helps). The sweep deletes the object like every
+control object.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from magic_committer.protocol.strict import plain
 logger = logging.getLogger("magic_committer")
 
 ALIVE_SECONDS = 300.0
-"""How often a live driver says so. A job that is shorter never does."""
+"""Seconds between two signs of life. A shorter job gives none."""
 
 
 class SignOfLife:
@@ -38,7 +39,7 @@ class SignOfLife:
         self._paths = JobPaths(Destination.parse(job.dest), job.id)
 
     def give(self) -> bool:
-        """Say once that the job lives. A store that fails is logged: the next time may do better.
+        """Give one sign of life. If the store fails, it is logged: the next sign may succeed.
 
         Returns:
             Whether to go on: False once the job has ended.

@@ -1,10 +1,10 @@
-"""The checks before the decision: everything that can be known to be wrong is known before anything
-becomes visible.
+"""The checks before the decision: they find everything that can be known to be wrong, before
+anything becomes visible.
 
-Pure where it can be (`check_upload`, `choose`); `missing_uploads` asks the store whether every
-upload is still open: a Hadoop neighbour with default options, or a lifecycle rule, aborts others'
-uploads (counterexamples.md, #15). A check that says no ends in the decision *abort*; a check that
-could not be made raises, and the job stays running.
+The checks are pure where possible (`check_upload`, `choose`). `missing_uploads` asks the store
+whether every upload is still open, because a Hadoop neighbour with default options, or a lifecycle
+rule, aborts the uploads of others (counterexamples.md, #15). If a check fails, the decision is
+*abort*. If a check cannot be made, it raises, and the job stays running.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
 
 PROBLEMS_MAX = 100
-"""Problems that are named; there may be millions of the same kind."""
+"""How many problems are named. There may be millions of the same kind."""
 
 
 def choose(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
-    """One attempt of each task: the newest, ties by key; sets of another UUID never count ("" is
-    the UUID of Hadoop's).
+    """Choose one attempt for each task: the newest; for equal times, by key. Sets of another UUID
+    never count ("" is the UUID of Hadoop's sets).
 
-    The rule is fixed so that any driver that lists the same sets makes the same choice
+    The rule is fixed, so that all drivers that list the same sets make the same choice
     (decisions.md).
     """
     newest: dict[str, LoadedSet] = {}
@@ -61,17 +61,20 @@ def expected(
     *,
     by_results: bool = False,
 ) -> None:
-    """Hold the tasks against what the caller expects: a number of tasks, or their ids.
+    """Compare the tasks with what the caller expects: a number of tasks, or their ids.
 
-    A job without any task is no commit that anybody asks for by accident: a generator that an
-    earlier call has used up, a task that was killed, a forgotten ``task.commit()``; and in mode
-    ``replace`` it empties the table. It takes ``expect=0``.
+    Nobody commits a job without tasks on purpose. The reason is a generator that an earlier call
+    has used up, a task that was killed, or a forgotten ``task.commit()``; and in mode ``replace``
+    such a commit would empty the table. It needs ``expect=0``.
 
     Args:
-        by_results: the tasks are those whose results the caller passed: for the hint.
+        job_id: the job's id.
+        tasks: the ids of the tasks that are there.
+        expect: how many tasks there must be, or their ids; None: any, but at least one.
+        by_results: whether the caller passed the results of these tasks: for the hint.
 
     Raises:
-        IncompleteJob: some are missing or surplus, or there is none. Nothing was decided.
+        IncompleteJob: tasks are missing or surplus, or there is none. Nothing was decided.
     """
     if expect is None:
         if tasks:
@@ -108,8 +111,8 @@ def expected(
 
 
 class Checked:
-    """What the check of all uploads leaves behind: their number, their bytes, and the set of their
-    names, by which the sweep spares them."""
+    """The result of checking all uploads: their number, their bytes, and the set of their names.
+    The sweep uses this set to spare them."""
 
     def __init__(self, files: int = 0) -> None:
         self.names = KeySet(files)
@@ -118,7 +121,7 @@ class Checked:
         self.problems: list[str] = []
 
     def problem(self, text: str) -> None:
-        """Note something wrong."""
+        """Note a problem."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(text)
 
@@ -132,15 +135,19 @@ def check_uploads(
     in_flight: int,
     taken_as_is: Collection[str] = (),
 ) -> Checked:
-    """Hold every accepted upload against the rules, then against the store's open uploads.
+    """Check every accepted upload against the rules, then against the open uploads of the store.
 
     Args:
-        taken_as_is: keys whose uploads need not be open: on the operator's word, what is there is
-            right.
+        runtime, job, dest: the components, the job and its destination.
+        accepted: the sets that the commit accepts.
+        spool: where their uploads are.
+        in_flight: how many requests at once.
+        taken_as_is: keys whose uploads need not be open: the operator says that the present objects
+            are right.
     """
     files = sum(loaded.files for loaded in accepted)
     problems = list(islice(_wrong(job, dest, spooled(accepted, spool), files), PROBLEMS_MAX))
-    # The set of destinations is gone before the set of names is made: one is enough memory.
+    # The set of destinations is freed before the set of names is made: memory for one is enough.
     checked = Checked(files)
     checked.problems = problems
     for upload in spooled(accepted, spool):
@@ -167,8 +174,8 @@ def _not_held(
     uploads: Iterable[ReadyUpload],
     taken_as_is: Collection[str],
 ) -> Iterator[str]:
-    """Uploads whose keys the store cannot hold: they could never be completed. No request but for
-    the first key with a long element."""
+    """Uploads whose keys the store cannot hold, and which therefore could never be completed. It
+    sends a request only for the first key with a long element."""
     for upload in uploads:
         if is_long(upload.key) and upload.key not in taken_as_is:
             try:
@@ -180,7 +187,7 @@ def _not_held(
 def _wrong(
     job: StartedJob, dest: Destination, uploads: Iterable[ReadyUpload], files: int
 ) -> Iterator[str]:
-    """What is wrong with uploads, each by itself and all together. Pure."""
+    """What is wrong with the uploads, each alone and all together. Pure."""
     destinations = KeySet(files)
     for upload in uploads:
         problem = check_upload(upload, job, dest)
@@ -191,7 +198,7 @@ def _wrong(
 
 
 def spooled(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[ReadyUpload]:
-    """The uploads of sets, one set unpacked at a time."""
+    """The uploads of the sets. One set is unpacked at a time."""
     for loaded in accepted:
         uploads, _ = spool.read(loaded.offset, loaded.packed_bytes)
         yield from uploads
@@ -204,19 +211,20 @@ def missing_uploads(
     all_uploads: Iterable[ReadyUpload],
     in_flight: int,
 ) -> Iterator[ReadyUpload]:
-    """The uploads that are not open. A listing's page a thousand uploads under the destination;
-    `upload_state` for each that the listing does not show, for it is only a hint.
+    """Give the uploads that are not open. It sends one listing request for each thousand uploads
+    under the destination. The listing is only a hint, so each upload that it does not show is
+    looked up by `upload_state`.
 
-    Hadoop's (no token) may have been completed by their own driver before it died: one that is the
-    object at its key is not missing. Ours are never completed before the decision, so their object
-    is not looked at.
+    Hadoop's uploads (no token) may have been completed by their own driver before it died: if such
+    an upload is the object at its key, it is not missing. Our uploads are never completed before
+    the decision, so their object is not looked at.
 
     Raises:
-        StoreError: what an upload is cannot be told: the check could not be made.
+        StoreError: nobody can tell what an upload is: the check could not be made.
     """
     if not checked.files:
         return
-    with suppress(NotSupported):  # then each is asked for, below
+    with suppress(NotSupported):  # then each upload is looked up, below
         for page in runtime.store.list_uploads(dest.prefix):
             for seen in page.uploads:
                 checked.names.tick(upload_name(seen.key, seen.upload_id))

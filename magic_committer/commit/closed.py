@@ -1,13 +1,13 @@
-"""Closed records: one small object stays of each job that another process than its driver ended.
+"""Closed records: if another process than its driver ended a job, one small object stays.
 
-A closed record answers whoever still asks what became of its job. After a day it may go, if its id
-was drawn: such an id is never used again. A given id stays taken until an operator says that no
-process of its job lives (`magic_committer.cleanup`).
+A closed record answers a process that still asks what became of its job. After a day it may be
+deleted if its id was drawn: such an id is never used again. A given id stays taken until an
+operator says that no process of its job lives (`magic_committer.cleanup`).
 
-Whoever leaves a closed record looks at some others, from its own place in the listing on: ids are
-drawn, so the jobs of a destination share the work. Whoever reads records anyway takes old ones
-along. A job that deletes its own record pays nothing. Nothing here fails a job: what could not be
-deleted is left to the next.
+A process that leaves a closed record looks at some others, from its own place in the listing on.
+Ids are random, so the jobs of a destination share this work. A process that reads records for other
+reasons deletes old ones as well. A job that deletes its own record pays nothing. Nothing here makes
+a job fail: the next process tries again.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from magic_committer.protocol.record import State
 logger = logging.getLogger("magic_committer")
 
 FORGET_AFTER_SECONDS = 24 * 3600.0
-"""A closed record stays this long, for drivers that still ask what became of their job."""
+"""A closed record stays for this many seconds, for drivers that still ask what became of their
+job."""
 GRAIN_SECONDS = 1.0
-"""S3 tells times in whole seconds, rounded down: what is 0.1 s old can be shown as 1 s old."""
+"""S3 gives times in whole seconds, rounded down: an object that is 0.1 s old may look 1 s old."""
 LOOKED_AT_MAX = 100
-"""Records that one job reads for this: a page of the listing, and so many GETs."""
+"""How many records one job reads for this: one page of the listing, and as many GETs."""
 DELETED_MAX = 20
-"""Records that one job deletes for this."""
+"""How many records one job deletes for this."""
 IN_FLIGHT = 16
 
 _DRAWN = re.compile("[0-9a-f]{32}")
-"""A drawn id is its job's UUID (setup). Others are given, and their records are not even read."""
+"""A drawn id is its job's UUID (setup). Other ids are given; their records are not even read."""
 
 
 def age_of(seen_at: float, since: float) -> float:
-    """How many seconds have passed at least, by two times that a store told.
+    """How many seconds have passed at least, by two times of a store.
 
-    A limit must hold in truth, not on rounded numbers: else a limit of one second takes a job for
-    dead that says five times a second that it lives.
+    A limit must hold for the real times, not only for the rounded ones. Otherwise a limit of one
+    second would take a job for dead that gives five signs of life in a second.
     """
     return max(0.0, seen_at - since - GRAIN_SECONDS)
 
@@ -60,9 +61,20 @@ def finish(
     *,
     tidies: bool = True,
 ) -> State:
-    """The last arrow: the record goes, or says ``closed`` for whoever still asks.
+    """The last arrow: delete the record, or close it for processes that still ask.
 
-    Errors become warnings: the record stays and recovery finishes it.
+    Errors become warnings: the record stays, and recovery finishes the job.
+
+    Args:
+        runtime: the components.
+        seen: the stored record.
+        outcome_word: the job's outcome.
+        may_remove: the record may be deleted; otherwise it is closed.
+        warnings: takes the warnings.
+        tidies: look at some other closed records too.
+
+    Returns:
+        The record's last state.
     """
     try:
         if may_remove and records.remove(runtime, seen):
@@ -78,7 +90,7 @@ def finish(
 
 
 def may_forget(seen: records.Seen) -> bool:
-    """Whether a record is closed, of a drawn id, and old enough to go. Pure."""
+    """Whether a record is closed, its id was drawn, and it is old enough to be deleted. Pure."""
     record = seen.record
     if record.state is not State.CLOSED or record.given_id:
         return False
@@ -86,10 +98,10 @@ def may_forget(seen: records.Seen) -> bool:
 
 
 def forget(runtime: Runtime, seen: records.Seen) -> bool:
-    """Delete a record that `may_forget` allows, ``If-Match``. Repeatable; a failure is logged.
+    """Delete a record that `may_forget` allows, ``If-Match``. Repeatable. A failure is logged.
 
     Returns:
-        Whether there is no such record any more.
+        Whether the record is gone.
     """
     if not may_forget(seen):
         return False
@@ -101,10 +113,11 @@ def forget(runtime: Runtime, seen: records.Seen) -> bool:
 
 
 def forget_some(runtime: Runtime, own_record: str) -> int:
-    """Delete old closed records beside a job's own: at most `DELETED_MAX` of `LOOKED_AT_MAX`.
-    Repeatable; a failure is logged.
+    """Delete old closed records beside the job's own: at most `DELETED_MAX`, after looking at
+    `LOOKED_AT_MAX`. Repeatable. A failure is logged.
 
     Args:
+        runtime: the components.
         own_record: key of the job's record. The look begins behind it and goes round.
 
     Returns:
@@ -134,7 +147,8 @@ def forget_some(runtime: Runtime, own_record: str) -> int:
 
 
 def _others(runtime: Runtime, own_record: str) -> Iterator[str]:
-    """Keys of the other records of a destination: behind the own one first, then before it."""
+    """Keys of the other records of a destination: first those behind the own one, then those before
+    it."""
     directory = own_record.removesuffix(RECORD)
     prefix = directory[: directory.rindex("/", 0, -1) + 1] if "/" in directory[:-1] else ""
     prefix += MAGIC_JOB_PREFIX

@@ -1,24 +1,26 @@
-"""Completing one upload, so that it may be done again by anyone.
+"""Completing one upload, in a way that anyone may repeat.
 
-After a final error of Complete the store is asked what the upload is (`upload_state`): stores
+After a final error of Complete the store is asked what the upload is (`upload_state`). Stores
 answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
-not only 404 (protocol.md, "Completing an upload is repeatable"). What cannot be told is unfinished:
-it is never guessed that a file is lost.
+not only 404 (protocol.md, "Completing an upload is repeatable"). If the store does not tell, the
+upload is unfinished: it is never guessed that a file is lost.
 
 **A 200 is not always true.** versitygw answers 200 for an upload that a killed server left half
-assembled, for ever, and for one that was aborted, if any object is at the key (docs/stores.md, "A
-200 that is false"). A Complete that was sent once, of an upload that was open a moment ago, has not
-been seen to lie; so after a 200 the object is looked at where one of the two does not hold: it was
-sent again, or the caller does not know (``distrust``). What is not there after a wait (another
-executor's Complete may be assembling it) is not done.
+assembled, for ever; and for an upload that was aborted, if there is any object at the key
+(docs/stores.md, "A 200 that is false"). A 200 was never seen to be false for a Complete that was
+sent once, for an upload that was open a moment before. If one of these two does not hold, the
+object is looked at after a 200: the Complete was sent again, or the caller does not know
+(``distrust``). If the object is not there after a wait, the upload is not done. (The wait is for
+the Complete of another process, which may be assembling the object.)
 
 Only a Complete that was sent with ``If-None-Match`` can conflict, and only with an object that is
 really there: a conflict undoes the whole job.
 
-A store may refuse an upload for good: its parts are there, and each Complete is answered with the
-same 400. Waiting does not mend that, so it is `Completion.REFUSED`, which an operator can take as
-it is, or undo. Only an answer that came twice counts, with a pause between; and none that is about
-who asks, or about what the store has room for: new credentials mend that.
+A store may refuse an upload for good: its parts are there, and each Complete gets the same 400.
+Waiting does not help, so the result is `Completion.REFUSED`. An operator can take the object that
+is there, or undo the job. Only an answer that came twice counts, with a pause between. An answer
+about the caller, or about the store's free space, does not count: new credentials or more space
+repair that.
 """
 
 from __future__ import annotations
@@ -47,20 +49,22 @@ from magic_committer.errors import (
 from magic_committer.stores.base import ObjectInfo, Part, Written, same_etag
 
 CONFLICT_TRIES_MAX = 3
-"""How often a conditional Complete is sent that the store calls a conflict, with nothing there."""
+"""How often a conditional Complete is sent that the store calls a conflict although no object is
+there."""
 CONFLICT_PAUSE_SECONDS = 0.5
-"""Before the second try; doubled each time."""
+"""Seconds before the second try. They double each time."""
 REFUSED_PAUSE_SECONDS = 1.0
-"""Before a Complete is sent once more that the store called wrong, though its upload is open."""
+"""Seconds before a second Complete, if the store called the first one wrong although the upload is
+open."""
 
 _CURABLE_CODES = frozenset(("AuthorizationHeaderMalformed", "IllegalLocationConstraintException"))
 _CURABLE_PREFIX = "KMS."
-"""Codes of a 400 that the bucket's or the caller's settings mend, not another request (S3 API,
-"Error responses")."""
+"""Codes of a 400 whose cause is in the settings of the bucket or the caller, not in the request (S3
+API, "Error responses")."""
 LOOKS_MAX = 7
-"""How often an object is looked for that a 200 says is there."""
+"""How often an object is looked for if a 200 says that it is there."""
 LOOK_PAUSE_SECONDS = 0.2
-"""Before the second look; doubled each time: 12.6 seconds in all."""
+"""Seconds before the second look. They double each time: 12.6 seconds in all."""
 
 
 class Completion(Enum):
@@ -70,13 +74,14 @@ class Completion(Enum):
     UNFINISHED = "unfinished"
     """Its upload is open, or nobody can tell: try again."""
     UNRESOLVED = "unresolved"
-    """Its upload is gone and the object there is not it."""
+    """Its upload is gone, and the object at its key is not what it became."""
     LOST = "lost"
-    """The same, and there is no object either: nobody has its bytes, or nobody shows them."""
+    """Its upload is gone, and there is no object at its key: nobody has its bytes, or nobody shows
+    them."""
     REFUSED = "refused"
-    """Its upload is open, and the store will not complete it: it has said so twice."""
+    """Its upload is open, and the store has said twice that it will not complete it."""
     CONFLICT = "conflict"
-    """Mode ``fail``: somebody else's object is there, and stays."""
+    """Mode ``fail``: an object of another writer is there, and stays."""
 
 
 def complete(
@@ -85,13 +90,15 @@ def complete(
     """Complete an upload. Repeatable: an upload that was completed before is done.
 
     Args:
-        if_none_match: mode ``fail``: never over an object that is there.
-        distrust: look at the object after every 200, one HEAD each: another process may have
-            completed it, or begun to; or the store is known to answer 200 falsely. Else only after
-            a Complete that was sent more than once.
+        runtime: the components.
+        upload: the upload.
+        if_none_match: for mode ``fail``: never replace an object.
+        distrust: look at the object after every 200, with one HEAD. Another process may have
+            completed the upload or begun to, or the store is known to answer 200 falsely. False:
+            look only after a Complete that was sent more than once.
 
     Returns:
-        What became of it; and, unless it is done, why. Raises no `StoreError`.
+        What became of the upload; and the reason, unless it is done. Raises no `StoreError`.
     """
     for number in range(CONFLICT_TRIES_MAX):
         if number:
@@ -116,8 +123,8 @@ def _once_more(
     if_none_match: bool,
     refused: tuple[Completion, StoreError | None],
 ) -> tuple[Completion, StoreError | None]:
-    """Hold a refusal against a second one, after a pause: one alone may come of a server that was
-    just being restarted, or of another executor's Complete under way."""
+    """Send a refused Complete a second time, after a pause. A single refusal may come from a server
+    that was just restarting, or from another process that is completing the upload."""
     runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
     answer = _answer(runtime, upload, if_none_match)
     if isinstance(answer, Written):
@@ -131,13 +138,13 @@ def _once_more(
 
 
 def _conflicts(error: StoreError, if_none_match: bool) -> bool:
-    """Whether a Complete with a condition met, as the store says, another object. Pure."""
+    """Whether a conditional Complete met another object, by the store's answer. Pure."""
     return if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
 
 
 def is_final(error: StoreError) -> bool:
     """Whether the store calls the request itself wrong, so that neither time nor other credentials
-    mend it: a 4xx other than 401 and 403 (who asks; room), 404, 408, 409, 412 and 429. Pure."""
+    help: a 4xx other than 401 and 403 (caller, space), 404, 408, 409, 412 and 429. Pure."""
     return (
         isinstance(error, InvalidRequest)
         and 400 <= error.status < 500
@@ -149,7 +156,7 @@ def is_final(error: StoreError) -> bool:
 
 
 def _answer(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written | StoreError:
-    """Send Complete; the store's answer."""
+    """Send Complete and give the store's answer."""
     try:
         return _send(runtime, upload, if_none_match)
     except InvalidRequest as error:
@@ -159,9 +166,9 @@ def _answer(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Writt
 
 
 def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written:
-    # The checksum of no bytes proves nothing, and MinIO refuses the right one: 400 for ever.
-    # Of Hadoop's uploads (no token) the length is not held against the store, as Hadoop does not:
-    # where it encrypts on the client it is the plain text's. The parts' ETags name the bytes.
+    # No checksum for an empty object: it proves nothing, and MinIO answers the right one with 400
+    # for ever. No length for Hadoop's uploads (no token), as Hadoop does: with encryption on the
+    # client it is the length of the plain text. The ETags of the parts name the bytes.
     return runtime.store.complete_upload(
         upload.key,
         upload.upload_id,
@@ -175,8 +182,8 @@ def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written
 def _with_stored_parts(
     runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
 ) -> Written | StoreError:
-    """Under SSE-KMS and SSE-C a late retry of a part changes its ETag (counterexamples.md, #16):
-    then Complete is sent once more, with the ETags that the store has now."""
+    """Send Complete once more, with the ETags that the store has now. Under SSE-KMS and SSE-C a
+    late retry of a part changes its ETag (counterexamples.md, #16)."""
     try:
         parts = same_parts(upload, runtime.store.list_parts(upload.key, upload.upload_id))
     except StoreError as error:
@@ -191,12 +198,12 @@ def _with_stored_parts(
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
     """The upload's parts with the ETags that the store has now; None if a part is not the same, or
-    nothing changed. The same part has the same number and size, and the same ETag or the same
-    checksum of the same algorithm: a size alone proves no bytes. Pure.
+    if nothing changed. Two parts are the same if they have the same number and size, and the same
+    ETag or the same checksum by the same algorithm. A size alone proves no bytes. Pure.
 
-    A checksum that the store keeps of the same part, and that ours does not name, is taken over: an
-    upload that was made with checksums needs them in Complete, and a set of ``etag_form="strings"``
-    has lost them."""
+    If the store has a checksum for the same part and our part has none, the checksum is taken over:
+    an upload that was made with checksums needs them in Complete, and a set of
+    ``etag_form="strings"`` has lost them."""
     if len(stored) != len(upload.parts):
         return None
     changed: list[Part] = []
@@ -214,10 +221,13 @@ def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] 
 def _settle(
     runtime: Runtime, upload: ReadyUpload, error: StoreError, conflict: bool
 ) -> tuple[Completion, StoreError | None]:
-    """What became of an upload whose Complete was answered with an error.
+    """What became of an upload after Complete got an error.
 
     Args:
-        conflict: the store calls it a conflict, of a Complete that was sent with a condition.
+        runtime: the components.
+        upload: the upload.
+        error: the store's answer.
+        conflict: the store calls it a conflict, and Complete was sent with a condition.
     """
     look = upload_state(runtime, upload)
     if look.state is UploadState.VISIBLE:
@@ -225,10 +235,10 @@ def _settle(
     if conflict and look.there is not None:
         return Completion.CONFLICT, error
     if look.state is UploadState.GONE and not may_still_land(error):
-        # else the store may be completing it: ask again
+        # otherwise the store may be completing it: ask again
         return _not_there(look.there), error
     if lacks_parts(upload, look) and not may_still_land(error):
-        # It is open, and can never be completed; but another executor may be at it just now.
+        # It is open and can never be completed; but another process may just be completing it.
         there = _wait_for(runtime, upload)
         if isinstance(there, StoreError):
             return Completion.UNFINISHED, there
@@ -237,7 +247,7 @@ def _settle(
     if look.state is UploadState.OPEN and is_final(error):
         return Completion.REFUSED, error
     if look.error is not None and isinstance(error, NotFound):
-        return Completion.UNFINISHED, look.error  # what keeps us from telling why it was not found
+        return Completion.UNFINISHED, look.error  # why nobody can tell the reason
     return Completion.UNFINISHED, error
 
 
@@ -248,7 +258,7 @@ def _not_there(there: ObjectInfo | None) -> Completion:
 def _look_after(
     runtime: Runtime, upload: ReadyUpload, answer: Written
 ) -> tuple[Completion, StoreError | None]:
-    """Whether the object is there that a 200 speaks of."""
+    """Whether the object that a 200 promises is there."""
     there = _wait_for(runtime, upload, answer.etag)
     if isinstance(there, StoreError):
         return Completion.UNFINISHED, there
@@ -274,14 +284,17 @@ def _look_after(
 def _wait_for(
     runtime: Runtime, upload: ReadyUpload, told: str = ""
 ) -> ObjectInfo | StoreError | None:
-    """The object at an upload's key; waited for until it is the upload's: a second Complete beside
-    the first one may be answered before the first has ended (versitygw).
+    """Wait until the object at the upload's key is what the upload became: a second Complete may be
+    answered before the first one has ended (versitygw).
 
     Args:
-        told: the ETag of Complete's answer.
+        runtime: the components.
+        upload: the upload.
+        told: the ETag in the answer to Complete; "" if there was none.
 
     Returns:
-        What was there at the last look: also another object, or none; or why nobody can tell.
+        What was there at the last look: the object, another one, or None; or the error if nobody
+        can tell.
     """
     there: ObjectInfo | StoreError | None = None
     for number in range(LOOKS_MAX):
@@ -294,7 +307,7 @@ def _wait_for(
         except Unanswered as error:
             there = error
         except StoreError as error:
-            return error  # refused: it will be refused again
+            return error  # a refusal will come again
         else:
             if _is_it(upload, there, told):
                 break
@@ -302,11 +315,12 @@ def _wait_for(
 
 
 def _is_it(upload: ReadyUpload, there: ObjectInfo, told: str = "") -> bool:
-    """Whether an object is what an upload became, by the ETag of Complete's answer too. Pure.
+    """Whether an object is what an upload became. The ETag in the answer to Complete counts too.
+    Pure.
 
-    Hadoop's uploads have no token. Of theirs the ETag must be the one that follows from the parts;
-    or, where none follows (encryption by a key), the one that the store answered with. If it gave
-    none either, that something is there must do.
+    Hadoop's uploads have no token. For them the ETag must be the one that follows from the parts.
+    If none follows (encryption by a key), it must be the ETag in the store's answer. If the answer
+    had none either, any object counts.
     """
     if became(upload, there):
         return True

@@ -1,37 +1,38 @@
 """Conflict modes: what a job means for the data that is there, and for other jobs beside it.
 
 ====================== ======================================================================
-``append``             beside what is there; any number of jobs at once
+``append``             writes beside the present data; any number of jobs at once
 ``fail``               only if the destination holds no data
 ``fail_partitions``    only if no written partition holds data
-``replace``            what the destination held when the job was planned goes, in the end
-``replace_partitions`` the same by written partition (Spark's dynamic partition overwrite)
+``replace``            in the end deletes the data that was there when the job was planned
+``replace_partitions`` the same for written partitions (Spark's dynamic partition overwrite)
 ====================== ======================================================================
 
-*Data* is an object none of whose path elements below the destination begins with ``_`` or ``.``;
+*Data* is an object whose path elements below the destination do not begin with ``_`` or ``.``;
 empty directory markers do not count. A *partition* is a directory that holds a file of the job, and
 its data are the objects directly in it.
 
 The modes other than ``append`` exclude each other by **set up, then look**: each job writes its
-record, then looks for other live ones, so of two that start at once at least one sees the other
-(counterexamples.md, #8). Who sees an older one yields. **Who is the oldest waits for the others to
-yield, and looks again; it goes on only after a look that shows nobody.** That it is the oldest is
-no leave to go on: a younger one may have looked before the older one's record was there. Age is by
-the store's clock, and the same for everybody: Last-Modified of a running record, which is written
-once; of one second, by the UUIDs. Of jobs that start at once the oldest wins, once the others have
-taken their records back; if one of them dies first, nobody does.
+record, then looks for other live jobs. So if two start at once, at least one sees the other
+(counterexamples.md, #8). A job that sees an older one yields. **The oldest job waits until the
+others have yielded, and looks again; it goes on only after a look that shows no other job.** Being
+the oldest is not enough: a younger job may have looked before the older one's record was there. Age
+is by the store's clock and the same for everybody: Last-Modified of a running record, which is
+written once; within one second, the UUIDs decide. The oldest of the jobs that start at once wins,
+as soon as the others have removed their records. If one of the others dies before that, no job
+wins.
 
-Jobs by partition may run beside each other while their partitions differ, which they know only when
-their tasks have ended: **announce, then look, then list**. Each job stores a plan that names its
-partitions, then looks at the others' plans, then lists the data that is there. So of two that
-overlap in time one sees the other's plan, and of two that do not the later one lists what the
-earlier one has published. Listing first lets a job slip through that begins and ends between the
-listing and the look: it leaves neither plan nor record, and both sets of files stay.
+Jobs by partition may run beside each other if their partitions differ. They know their partitions
+only when their tasks have ended: **announce, then look, then list**. Each job stores a plan that
+names its partitions, then looks at the others' plans, then lists the present data. If two jobs
+overlap in time, one sees the other's plan. If they do not, the later one lists what the earlier one
+has published. If a job listed first, another job could begin and end between the listing and the
+look: it would leave neither plan nor record, and both sets of files would stay.
 
-``append`` may run beside all. What it adds after a ``replace`` is planned stays; of what it adds
-while the ``replace`` is being planned either all stays or all goes: **list, look, list again**. A
-live job that is decided keeps its files. One that has ended meanwhile leaves no record: what the
-second listing shows that the first did not is its work, and then all is done once more.
+``append`` may run beside all modes. What it adds after a ``replace`` is planned stays. While the
+``replace`` is being planned, an append's files all stay or all go: **list, look, list again**. A
+live job that is decided keeps its files. A job that has ended meanwhile leaves no record. Its work
+is what the second listing shows and the first did not; everything is then done once more.
 """
 
 from __future__ import annotations
@@ -64,12 +65,13 @@ LISTINGS_MAX = 5
 """How often a ``replace`` begins to list the data while other jobs keep publishing into it. After
 that the last listing counts."""
 YIELD_LOOKS_MAX = 6
-"""How often a job looks whether the younger ones have yielded to it; then it yields itself."""
+"""How often a job looks whether the younger ones have yielded to it. After that it yields
+itself."""
 YIELD_PAUSE_SECONDS = 0.25
-"""Before the second look; doubled each time: 8 seconds in all. Who yields takes its record back by
-one request, or by a sweep of a job that has no uploads yet."""
+"""Seconds before the second look. They double each time: 8 seconds in all. A job that yields
+removes its record by one request, or by a sweep of a job that has no uploads yet."""
 CLOSED_TIDIED_MAX = 100
-"""Who reads all records anyway deletes so many old closed ones."""
+"""How many old closed records a job deletes if it reads all records anyway."""
 
 
 T = TypeVar("T")
@@ -78,10 +80,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a job of a mode ``replace`` takes away.
+    """What a job of a mode ``replace`` deletes.
 
     Attributes:
-        deletes: objects of data. marker: the `_SUCCESS` that is there; None if there is none.
+        deletes: objects of data.
+        marker: the present `_SUCCESS`; None if there is none.
     """
 
     deletes: tuple[ObjectRef, ...]
@@ -95,12 +98,17 @@ def existing(
     runtime: Runtime, dest: Destination, partitions: Sequence[str] | None, in_flight: int
 ) -> Generator[ObjectInfo, None, None]:
     """Data under the destination, or directly in its partitions (``"dt=1/"``, ``""`` for the
-    destination itself), in no order. Hidden directories are not listed into.
+    destination itself), in no order. Hidden directories are not listed.
 
-    Directories are listed side by side, so that the look at many takes no longer than need be: what
-    others write meanwhile is what the order of looks above is for. Other programs may have written
-    keys with empty elements (``t//x``): they are data too, and a common prefix is taken as it is
-    listed, since ``t//`` without its slashes would be ``t``.
+    Directories are listed side by side, so that many take no longer than necessary; the order of
+    looks above is for what others write meanwhile. Other programs may have written keys with empty
+    elements (``t//x``). They are data too. A common prefix is used as it is listed, because ``t//``
+    without its slashes would be ``t``.
+
+    Args:
+        runtime, dest: the components and the destination.
+        partitions: the partitions to look into; None: everything under the destination.
+        in_flight: how many requests at once.
     """
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
@@ -151,12 +159,13 @@ def refuse_existing_data(
     in_flight: int,
     partitions: Sequence[str] | None = None,
 ) -> None:
-    """Raise `DestinationExists` if there is data where the job must find none."""
+    """Raise `DestinationExists` if there is data that the job must not find."""
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
 
     def first(prefix: str) -> tuple[ObjectInfo | None, list[str]]:
-        """The first data there, or the directories to look into: no page more than need be."""
+        """The first data in a prefix, or the directories to look into. Reads no more pages than
+        necessary."""
         below: list[str] = []
         for page in runtime.store.list(prefix, delimiter="/"):
             for info in page.objects:
@@ -184,11 +193,14 @@ def replaced(
     rewritten: KeySet,
     in_flight: int,
 ) -> Replaced:
-    """What a job of a mode ``replace`` takes away: what is there and is not rewritten in place, but
-    for the files of live jobs that are decided.
+    """What a job of a mode ``replace`` deletes: the present data, without the keys that it writes
+    itself, and without the files of live jobs that are decided.
 
     Args:
-        rewritten: keys of the job's own files: each goes at its own Complete.
+        runtime, job, dest: the components, the job and its destination.
+        partitions: the partitions that the job writes; None: the whole destination.
+        rewritten: keys of the job's own files: their Completes replace the old objects.
+        in_flight: how many requests at once.
     """
     for _ in range(LISTINGS_MAX):
         there = {
@@ -212,8 +224,9 @@ def _anything_new(
     there: Mapping[str, ObjectRef],
     passed_over: Sequence[KeySet],
 ) -> bool:
-    """Whether a second listing shows what the first one does not. Then a job has published while
-    the data was listed, and has perhaps ended: the first may hold a part of its files only."""
+    """Whether a second listing shows something that the first did not. Then a job has published
+    while the data was listed, and has perhaps ended: the first listing may hold only a part of its
+    files."""
     with closing(existing(runtime, dest, partitions, in_flight)) as found:
         for info in found:
             known = there.get(info.key)
@@ -231,15 +244,16 @@ def _of_decided_jobs(
     there: Mapping[str, ObjectRef],
     in_flight: int,
 ) -> tuple[list[KeySet], set[str]]:
-    """The keys of live appends that are decided; and those of them in a listing whose object is
-    the job's. A key alone does not tell: the job may be about to rewrite an object that is to go.
+    """Two things about live appends that are decided: their keys; and those keys of a listing whose
+    object is the append's. A key alone does not tell: the append may be about to rewrite an object
+    that is to be deleted.
 
-    One whose plan is gone has completed: all of it shows in the second listing, and what was read
-    of it until then does not count, or a part of it would be kept. A set that is gone tells nothing
-    of the kind: a late attempt takes its own, and the job may not be over for long.
+    If an append's plan is gone, the append has completed. All of it shows in the second listing.
+    What was read of it before does not count; otherwise a part of it would be kept. If only a set
+    is gone, that says nothing: a late attempt deletes its own set, and the job may run on for long.
 
     Raises:
-        ConflictingJob: a set is gone, the plan stays: what the job has published is not known.
+        ConflictingJob: a set is gone and the plan stays: what the job has published is not known.
     """
     theirs, kept = list[KeySet](), set[str]()
     for other in _live_others(runtime, job, dest, tidy=False):
@@ -247,8 +261,8 @@ def _of_decided_jobs(
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
-            # Its plan was not there at the look at the plans: it has come to its sweep, and all of
-            # it was visible before the listing. A late PUT may bring its plan back.
+            # The plan was not there at the look at the plans: the job has come to its sweep, and
+            # all of it was visible before the listing. A late PUT may bring the plan back.
             continue
         their = StartedJob.attached(record, dest.url, other.etag)
         keys, visible = KeySet(), set[str]()
@@ -269,8 +283,8 @@ def _of_decided_jobs(
 def _until_swept(
     runtime: Runtime, job: StartedJob, other: records.Seen, plan_key: str
 ) -> Iterator[None]:
-    """Pass over what is gone of another job's plan and sets once the job is being swept. Its sweep
-    deletes the plan first, so that goes by the plan; a live job's is gone soon."""
+    """Pass over errors about another job's plan and sets that are gone because the job is being
+    swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon."""
     try:
         yield
     except NotFound as missing:
@@ -286,8 +300,8 @@ def _until_swept(
 
 @contextmanager
 def _told_of(job: StartedJob, other: records.Seen) -> Iterator[None]:
-    """A plan or a set of another job that cannot be trusted is that job's: who it is, and what to
-    do about it, is told."""
+    """If a plan or a set of another job cannot be trusted, say which job it is and what to do about
+    it."""
     try:
         yield
     except FormatError as error:
@@ -320,7 +334,8 @@ def destination_exists(job: StartedJob, key: str) -> DestinationExists:
 
 def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
     """After setup: raise `ConflictingJob` if a live job excludes this one and does not yield to it.
-    Two jobs by partition do not, yet: their plans tell. Tidies old closed records on the way."""
+    Two jobs by partition do not exclude each other yet: their plans will tell. Deletes old closed
+    records on the way."""
     rival: records.Seen | None = None
     for number in range(YIELD_LOOKS_MAX):
         if number:
@@ -353,8 +368,8 @@ def _yields(other: records.Seen, own: records.Seen | None) -> bool:
 
 
 def _seniority(seen: records.Seen) -> tuple[float, str]:
-    """The order in which jobs were started: the same for everybody who reads their records while
-    they run."""
+    """The order in which jobs were started. It is the same for everybody who reads their records
+    while they run."""
     return seen.last_modified, seen.record.uuid
 
 

@@ -1,4 +1,5 @@
-"""Deleting exactly what was looked at, and never what a neighbour has written since (I6, I7)."""
+"""Deleting exactly the object that was looked at, and never what another writer has written since
+(I6, I7)."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from magic_committer.errors import (
 from magic_committer.protocol.record import ObjectRef
 
 DELETE_TRIES_MAX = 4
-"""How often a conditional delete is sent that is refused, though the object is the same."""
+"""How often a conditional delete is sent that is refused although the object is the same."""
 DELETE_PAUSE_SECONDS = 0.2
-"""Before the second try; doubled each time."""
+"""Seconds before the second try. They double each time."""
 
 
 def delete_if_same(
@@ -29,23 +30,27 @@ def delete_if_same(
     *,
     modified: float = 0.0,
 ) -> bool:
-    """Delete an object if it is still that one. Repeatable.
+    """Delete an object if it is still the same one. Repeatable.
 
-    A refused condition (412), a conflict (409) or a request that the store finds wrong (400, 501)
-    is no answer yet: the object is looked at again. If it is still that one, the delete is sent
-    again. Only a store that is known not to keep the condition, or that finds it wrong each time,
-    gets a plain DELETE: what a neighbour writes between HEAD and DELETE is lost there
-    (docs/stores.md).
+    A refused condition (412), a conflict (409) or a request that the store calls wrong (400, 501)
+    is no answer yet: the object is looked at again. If it is still the same one, the delete is sent
+    again. A plain DELETE is sent only to a store that is known to ignore the condition or that
+    calls it wrong each time. There, an object that another writer puts between HEAD and DELETE is
+    lost (docs/stores.md).
 
     Args:
-        version_id: in a versioned bucket: that very version is deleted, whatever came after.
-        modified: its Last-Modified, in seconds by the store's clock; 0.0: the ETag alone decides.
+        runtime: the components.
+        key, etag: key and ETag of the object.
+        version_id: in a versioned bucket: delete exactly that version, whatever came after; None:
+            the newest.
+        modified: its Last-Modified, in seconds by the store's clock; 0.0 (default): the ETag alone
+            decides.
 
     Returns:
-        False if it was left, because it is another by now.
+        False if the object was left, because it is another one by now.
 
     Raises:
-        StoreError: it is, or may be, still there.
+        StoreError: the object is, or may be, still there.
     """
     if version_id not in (None, "", "null"):
         runtime.store.delete_one(key, version_id=version_id)
@@ -56,8 +61,8 @@ def delete_if_same(
     for number in range(DELETE_TRIES_MAX):
         if number:
             runtime.clock.sleep(DELETE_PAUSE_SECONDS * 2 ** (number - 1))
-        # HEAD first also where the store knows the condition: one that ignores it deletes anyway,
-        # and no condition tells objects of identical bytes apart.
+        # HEAD first, even if the store knows the condition: a store that ignores the condition
+        # deletes anyway, and no condition distinguishes objects with the same bytes.
         try:
             info = runtime.store.head(key)
         except NotFound:
@@ -73,7 +78,7 @@ def delete_if_same(
             return True
         except PreconditionFailed as error:
             answers.append(error)
-            etag = other_quoting(etag)  # perhaps the quoting (Ceph RGW)
+            etag = other_quoting(etag)  # perhaps the store wants other quoting (Ceph RGW)
         except (WriteConflict, InvalidRequest, NotSupported) as error:
             answers.append(error)
     raise answers[-1]

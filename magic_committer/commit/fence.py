@@ -1,19 +1,19 @@
 """The fence: how a late attempt learns that it is late (protocol.md, "The fence").
 
-A read of the record after a Create was answered, while the ETag is still the one that ``setup``
-returned, proves that the sweep had not begun: so either the sweep sees the upload or the attempt
-sees the fence. Rules kept here:
+The record is read after a Create was answered. If its ETag is still the one that ``setup``
+returned, the sweep had not begun: so either the sweep sees the upload, or the attempt sees the
+fence. Rules:
 
-* One read covers the Creates that were answered before it was *sent*; an earlier answer covers
-  nothing (counterexamples.md, #19).
+* One read covers the Creates that were answered before the read was *sent*. An earlier answer of a
+  read covers nothing (counterexamples.md, #19).
 * A Create that is not covered is covered by the attempt's next block hand-over, close or commit
-  once `FENCE_SECONDS` have passed since its answer, and by task commit at the latest. One
-  HEAD at a time for an attempt; no timer, no thread.
-* The read after the `.pendingset` is stored undoes the attempt, unless a driver may have accepted
-  it or a revert needs to read it (`job.HANDS_OFF`).
-* A read that fails says nothing, also one that is refused (403): the error is raised. At the first
-  read the attempt stops by it, and aborts itself; at the second it leaves everything to the job,
-  for a driver may have accepted it.
+  after `FENCE_SECONDS` since its answer, and at the latest by the task commit. An attempt sends one
+  HEAD at a time; there is no timer and no thread.
+* A second read comes after the `.pendingset` is stored. It undoes the attempt, unless a driver may
+  have accepted the attempt or a revert needs to read it (`job.HANDS_OFF`).
+* A read that fails says nothing, even if it is refused (403): the error is raised. At the first
+  read the attempt then stops and aborts itself. At the second read it leaves everything to the job,
+  because a driver may have accepted it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, Sta
 from magic_committer.stores.base import same_etag
 
 FENCE_SECONDS = 1.0
-"""An uncovered Create of this age is covered at the next occasion: zombies stop early."""
+"""Seconds. A Create that is not covered for so long is covered at the next occasion, so that
+zombies stop early."""
 
 
 class Fence:
-    """The fence of one attempt. Safe from the threads that the attempt's files use."""
+    """The fence of one attempt. Safe for the threads that the attempt's files use."""
 
     def __init__(self, runtime: Runtime, job: StartedJob, paths: JobPaths) -> None:
         self._runtime = runtime
@@ -44,21 +45,21 @@ class Fence:
         self._since = 0.0
         self._reading = False
         self.late: JobNotRunning | None = None
-        """Why the attempt is late, once it is."""
+        """Why the attempt is late; None as long as it is not."""
 
     def created(self) -> None:
-        """A Create of the attempt was answered."""
+        """Note that a Create of the attempt was answered."""
         with self._lock:
             if self._answered == self._covered:
                 self._since = self._runtime.clock.monotonic()
             self._answered += 1
 
     def check_if_due(self) -> None:
-        """Read the record if an uncovered Create is old enough.
+        """Read the record if a Create has not been covered for long enough.
 
         Raises:
             JobNotRunning: the job takes no more work.
-            StoreError, FormatError: it cannot be told. ``PermissionDenied`` names the action to
+            StoreError, FormatError: nobody can tell. ``PermissionDenied`` names the action to
                 allow.
         """
         with self._lock:
@@ -75,10 +76,10 @@ class Fence:
                 self._reading = False
 
     def check(self) -> None:
-        """Cover every Create that was answered so far; no request if all are.
+        """Cover every Create that was answered so far. Sends no request if all are covered.
 
         Raises:
-            JobNotRunning, StoreError, FormatError: as `check_if_due`.
+            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
         """
         with self._lock:
             covering = self._answered
@@ -95,11 +96,13 @@ class Fence:
             self._since = self._runtime.clock.monotonic()
 
     def must_undo(self) -> JobNotRunning | None:
-        """The second read, after something was stored that a sweep may have missed. None: the
-        attempt stands, hands off; else why it must be undone.
+        """The second read, after something was stored that a sweep may have missed.
+
+        Returns:
+            Why the attempt must be undone; None if it must be left alone.
 
         Raises:
-            StoreError, FormatError: it could not be made: leave the pendingset where it is.
+            StoreError, FormatError: the read failed: leave the pendingset where it is.
         """
         found = self._read()
         if found is None or found[0] in HANDS_OFF:
@@ -107,7 +110,7 @@ class Fence:
         return self._late(*found)
 
     def _read(self) -> tuple[State, str] | None:
-        """None while the record is the one that setup wrote; else the state found, and the outcome
+        """None if the record is the one that setup wrote; otherwise its state, and the outcome that
         it tells."""
         try:
             info = self._runtime.store.head(self._key)

@@ -1,24 +1,25 @@
-"""One driver for a job: it commits, finishes, aborts or reverts it, step by step.
+"""One driver for a job: it commits, finishes, aborts or reverts the job, step by step.
 
-The stored record says what comes next (`rules.next_step`), and whoever holds a `JobCommit` does it:
-the driver that decides, a driver that was slower, a recovery, an abort. They differ only in where
+The stored record says what comes next (`rules.next_step`), and the process that holds a `JobCommit`
+does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
 they begin. The order of requests is the protocol (protocol.md, "Job commit" and "Abort, revert").
 
 Before the decision:
 
-* Everything is checked and the plan is stored before the one swap that decides. A check that says
-  no decides *abort*; a check that could not be made, or wrong arguments, raise: the job runs on.
-* Who finds that another process was faster obeys the record. What looked wrong may have been its
-  work: so the record is read again before anything is called wrong.
+* Everything is checked and the plan is stored before the one swap that decides. If a check fails,
+  the decision is *abort*. If a check cannot be made, or an argument is wrong, it raises, and the
+  job runs on.
+* A process that finds that another one was faster obeys the record. What looked wrong may have been
+  the other's work: so the record is read again before anything is called wrong.
 
-After it:
+After the decision:
 
-* Until all files are visible, what the job replaces is gone, and a marker that it took away is back
-  (mode ``replace``), a failure is `CommitIncomplete`: the job is decided, and is never aborted.
-  Nobody is told "committed" while old data stays.
-* The record leaves ``completed`` only when all of that is done, `_SUCCESS` in every mode included:
-  who finishes the job does the rest. What fails of the sweep is a warning.
-* Every step may be done again, by anyone, from any crash.
+* A failure is `CommitIncomplete` until three things are done: all files are visible, what the job
+  replaces is deleted, and a marker that it deleted is written again (mode ``replace``). The job is
+  decided, and is never aborted. No caller is told "committed" while old data stays.
+* The record leaves ``completed`` only when all of that is done, in every mode with `_SUCCESS`: the
+  process that finishes the job does the rest. Failures of the sweep are warnings.
+* Every step may be done again, by anyone, after any crash.
 """
 
 from __future__ import annotations
@@ -107,22 +108,22 @@ from magic_committer.protocol.rules import Step, next_step
 logger = logging.getLogger("magic_committer")
 
 UNANSWERED_RUN_MAX = 64
-"""After so many Completes in a row without an answer the store counts as down, and the rest is left
+"""After this many Completes in a row without an answer the store counts as down. The rest is left
 for the next try."""
 
 
 class Conflict(Exception):
-    """A foreign object is where a job of mode ``fail`` was to write; the argument is its key."""
+    """Another writer's object is at a key of a job of mode ``fail``. The argument is the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a job that is decided publishes.
+    """What a decided job publishes.
 
     Attributes:
-        may_remove: this process decided, alone and undisturbed, a job whose id was drawn: the
-            record may go; everyone else leaves it ``closed``.
-        decider: who decided, for the report; None: this process.
+        may_remove: the record may be deleted: this process alone decided, undisturbed, a job whose
+            id was drawn. Otherwise it is left ``closed``.
+        decider: the process that decided, for the report; None: this process.
     """
 
     plan: Plan
@@ -135,10 +136,12 @@ class JobCommit:
     """One process that commits, finishes, aborts or reverts one job.
 
     Args:
+        runtime, job: the components and the job.
         in_flight: how many requests at once.
-        role: who decides, for the record: ``"driver"`` or ``"recovery"``. Only a driver takes old
-            closed records of other jobs along (`closed`): operators' cleanup does so once for all.
-        accept: keys that the operator takes as they are: unresolved ones, replaced ones that cannot
+        role: who decides, for the record: ``"driver"`` or ``"recovery"``. Only a driver deletes old
+            closed records of other jobs as well (`closed`); an operator's cleanup does that once
+            for all jobs.
+        accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
             be deleted, a `_SUCCESS` that cannot be written.
     """
 
@@ -167,7 +170,8 @@ class JobCommit:
 
     @property
     def may_remove(self) -> bool:
-        """Whether the record may go once this process has decided: see `StartedJob.undisturbed`."""
+        """Whether the record may be deleted once this process has decided: see
+        `StartedJob.undisturbed`."""
         return self.job.undisturbed and not self.job.given_id
 
     # What callers ask -----------------------------------------------------------------------------
@@ -181,18 +185,18 @@ class JobCommit:
 
         Args:
             results: exactly the attempts to accept; None: what the tasks left on the store.
-            expect: how many tasks there must be, or which.
+            expect: how many tasks there must be, or their ids.
 
         Raises:
-            IncompleteJob, OptionError: nothing was decided. A job without any task is incomplete,
+            IncompleteJob, OptionError: nothing was decided. A job without tasks is incomplete,
                 unless ``expect`` says that there are none (``expect=0``).
-            CommitRefused: a check said no; the job is aborted, but for one that was adopted.
-            CommitIncomplete: the job is committed, not all is visible yet, or what it replaces is
-                still there; repeat.
-            JobNotRunning: it was aborted, or is being undone.
-            OutcomeUnknown: its record is gone, or the store gives no clear answer.
-            StoreError: a check could not be made; this call decided nothing, and what the job is
-                its record tells: call it again.
+            CommitRefused: a check failed; the job is aborted, unless it was adopted.
+            CommitIncomplete: the job is committed, but not all files are visible yet, or what it
+                replaces is still there. Call it again.
+            JobNotRunning: the job was aborted, or is being undone.
+            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
+            StoreError: a check could not be made. This call decided nothing; the job's record says
+                what the job is. Call it again.
         """
         with patient(), interrupted(undecided(self.job)):
             seen = self._own_record()
@@ -203,11 +207,12 @@ class JobCommit:
                 return self._commit_running(seen, wanted, expect, spool)
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
-        """What `commit` without results would decide upon now. Reads only; it need not be started
-        yet: a Hadoop job may be looked at before it is adopted.
+        """What `commit` without results would decide now. Only reads. The job need not be started:
+        a Hadoop job may be looked at before it is adopted.
 
         Raises:
-            IncompleteJob, StoreError.
+            IncompleteJob: the tasks are not the expected ones.
+            StoreError: a check could not be made.
         """
         with Spool() as spool:
             loaded = load_sets(self.runtime, self.job, None, spool)
@@ -225,17 +230,18 @@ class JobCommit:
         )
 
     def abort(self, *, revert: bool = False, leave_visible: bool = False) -> JobReport:
-        """Abort a running job; undo one that is committing, if told to; finish one that is being
-        aborted or undone. Repeatable.
+        """Abort a running job; undo a committing one, if told to; finish one that is being aborted
+        or undone. Repeatable.
 
         Args:
-            leave_visible: also a Hadoop job of which files are visible already: they stay.
+            revert: undo a committing job too.
+            leave_visible: abort also a Hadoop job with visible files: they stay.
 
         Raises:
             AlreadyVisible: see ``leave_visible``. Nothing was decided.
-            JobNotRunning: it is committed, or was; its data stays.
-            AbortIncomplete: not all of it is gone; repeat it.
-            OutcomeUnknown: its record is gone, or the store gives no clear answer.
+            JobNotRunning: the job is or was committed; its data stays.
+            AbortIncomplete: not everything is gone. Call it again.
+            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
         """
         with patient(), interrupted(half_aborted(self.job)):
             seen = self._own_record()
@@ -256,7 +262,7 @@ class JobCommit:
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
                         return replace(report, warnings=(*report.warnings, *stays))
-                    seen = lost  # a driver was faster: it is to be reverted then
+                    seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
                 seen = self._swap_to_reverting(seen)
             return self._abandon(seen, False)
@@ -280,7 +286,7 @@ class JobCommit:
         raise ended_by_record(record)
 
     def _without_record(self) -> JobReport:
-        """The record is gone: the marker may tell, nothing else can (I10)."""
+        """The record is gone: only the marker may tell the outcome (I10)."""
         if committed_by_marker(self.runtime, self.job):
             return self._report("committed", State.ABSENT)
         raise unknown(self.job)
@@ -314,7 +320,7 @@ class JobCommit:
             with self._timed(stats.CHECK_UPLOADS):
                 checked = self._check(accepted, spool)
             problems = checked.problems
-        if problems and self.job.adopted:  # nobody runs it again as it was: a person decides
+        if problems and self.job.adopted:  # nobody can run it again: a person decides
             return self._unless_decided(seen, refusal(self.job, problems))
         if problems:
             return self._refuse(seen, refusal(self.job, problems))
@@ -324,7 +330,7 @@ class JobCommit:
     def _decide(
         self, seen: records.Seen, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool
     ) -> JobReport:
-        """Steps 3 and 4: store the plan, swap the record, and do what it asks for then."""
+        """Steps 3 and 4: store the plan, swap the record, and go on as the record then says."""
         if checked.files:  # another process may have started the job, and asked for itself
             need(self.runtime, self.paths, seen, {"true_complete"})
         announced = ""
@@ -340,7 +346,7 @@ class JobCommit:
                 )
                 ref = store_plan(self.runtime, self.job, plan)
         except BaseException as error:
-            # An aborter may have swept before it was stored; and nobody decides by it.
+            # An aborter may have swept before the plan was stored; and nobody decides by it.
             with cleaning_up(error):
                 drop_plan(self.runtime, self.job, announced)
             if isinstance(error, ConflictingJob | DestinationExists):
@@ -362,7 +368,7 @@ class JobCommit:
         return store_plan(self.runtime, self.job, plan).key
 
     def _unless_decided(self, seen: records.Seen, error: JobError) -> JobReport:
-        """Raise, unless a driver that was faster has swept what is missed: then it is obeyed."""
+        """Raise, unless a faster driver has swept what is missed: then obey that driver."""
         now = records.read(self.runtime, seen.key)
         if now is None or now.record.nonce != seen.record.nonce:
             return self._obey(now)
@@ -377,8 +383,8 @@ class JobCommit:
         )
 
     def _refuse(self, seen: records.Seen, why: JobError) -> JobReport:
-        """A check said no: decide *abort*, then raise why. A driver that was faster is obeyed: what
-        looked wrong may have been its work."""
+        """A check failed: decide *abort*, then raise the reason. If another driver was faster, obey
+        it: what looked wrong may have been its work."""
         try:
             swapped = self._swap_to_aborting(seen)
         except (StoreError, OutcomeUnknown) as error:
@@ -393,7 +399,7 @@ class JobCommit:
         raise why
 
     def _refuse_if_published(self, leave_visible: bool) -> list[str]:
-        """Of a Hadoop job: what its JVM made visible, which an abort would leave."""
+        """For a Hadoop job: what its JVM made visible, which an abort would leave."""
         if not self.job.adopted:
             return []
         stays = refuse_if_published(
@@ -410,7 +416,7 @@ class JobCommit:
         committing = seen.record.step(
             State.COMMITTING, self.runtime.ids(), decider=decider("driver"), plan=plan
         )
-        # If this raises, the plan stays: the swap may have won, or may still.
+        # If this raises, the plan stays: the swap may have won, or may still win.
         swapped = records.swap(self.runtime, seen, committing)
         if swapped.won:
             logger.info("job %s: committed, %d files to complete", self.job.id, files)
@@ -445,7 +451,7 @@ class JobCommit:
 
     @patient(Kind.DECIDED)
     def _execute_stored(self, seen: records.Seen) -> JobReport:
-        """Go on by the plan that is stored, from ``committing`` or ``completed``."""
+        """Go on by the stored plan, from ``committing`` or ``completed``."""
         record = seen.record
         completed = record.state is State.COMPLETED
         plan: Plan | None = None
@@ -454,7 +460,7 @@ class JobCommit:
         except NotFound:
             if not completed:
                 return self._obey(records.read(self.runtime, seen.key))
-        if plan is None:  # in `completed` that means that only the sweep is left
+        if plan is None:  # in `completed` that means: only the sweep is left
             swept = self._sweep(look_first=True)
             warnings = list(swept.warnings)
             state = State.COMPLETED
@@ -468,8 +474,8 @@ class JobCommit:
         """The plan that the record names.
 
         Raises:
-            NotFound: it is gone, and the record has moved on, or is ``completed``.
-            CommitIncomplete: it cannot be read.
+            NotFound: the plan is gone, and the record has moved on or is ``completed``.
+            CommitIncomplete: the plan cannot be read.
         """
         assert seen.record.plan is not None
         try:
@@ -484,11 +490,11 @@ class JobCommit:
 
     @patient(Kind.DECIDED)
     def _execute(self, seen: records.Seen, work: Decided) -> JobReport:
-        """From where the record stands to the end.
+        """Do all steps from the present state of the record to the end.
 
         Raises:
-            CommitIncomplete: repeat it.
-            DestinationExists: mode ``fail`` met a foreign object; the job is reverted.
+            CommitIncomplete: not everything is done. Call it again.
+            DestinationExists: mode ``fail`` met another writer's object; the job is reverted.
         """
         if not work.plan.files:
             gone = len(work.plan.deletes)
@@ -499,7 +505,7 @@ class JobCommit:
                 state, swept = self._go_on(seen, work)
         except Conflict as conflict:
             return self._revert_after(str(conflict), seen, work.source)
-        except StoreError as error:  # it is decided: never "this call decided nothing"
+        except StoreError as error:  # the job is decided: never "this call decided nothing"
             raise incomplete(self.job, "what became of it cannot be read", error) from error
         return self._report(
             "committed", state, work.decider, swept, self.warnings, work.plan, self.filenames
@@ -509,11 +515,11 @@ class JobCommit:
         """Do the steps that are left.
 
         Returns:
-            The last state seen, and what the sweep found.
+            The last state that was seen, and what the sweep found.
 
         Raises:
-            CommitIncomplete: not everything is visible yet; do this again.
-            Conflict: mode ``fail`` met a foreign object: the job is to be reverted.
+            CommitIncomplete: not everything is visible yet. Do it again.
+            Conflict: mode ``fail`` met another writer's object: the job is to be reverted.
             JobNotRunning: the job is being reverted.
         """
         if next_step(seen.record.state) is Step.COMPLETE:
@@ -529,7 +535,7 @@ class JobCommit:
         return self._after_completed(seen, work)
 
     def _moved_on(self, now: records.Seen | None, work: Decided) -> tuple[State, Swept]:
-        """Somebody else moved the record on, while this process completed."""
+        """Another process moved the record on while this process completed."""
         if now is None:
             if committed_by_marker(self.runtime, self.job):
                 return State.ABSENT, Swept()
@@ -542,15 +548,17 @@ class JobCommit:
         raise ended_by_record(now.record)
 
     def _distrusts(self, source: Source) -> bool:
-        """Whether a 200 to Complete is not enough: somebody may have begun to complete what a
-        stored plan names, and a server that was killed meanwhile answers falsely from then on; or
-        the store is not known to tell the truth. What this process has just decided is touched by
-        nobody else but by who does not wait until it is dead (docs/recovery.md)."""
+        """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
+        tell the truth; or somebody may have begun to complete what a stored plan names, and a
+        server that was killed meanwhile answers falsely from then on. What this process has just
+        decided is touched by nobody else, except by somebody who does not wait until it is dead
+        (docs/recovery.md)."""
         stored = isinstance(source, StoredSource)
         return stored or known(self.runtime.store.identity).true_complete is not True
 
     def _delete_old_marker(self, marker: ObjectRef) -> None:
-        """Before a whole directory is replaced: who goes by `_SUCCESS` waits until it is back."""
+        """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
+        then wait until it is back."""
         try:
             delete_if_same(self.runtime, marker.key, marker.etag, modified=marker.modified)
         except StoreError as error:
@@ -600,7 +608,7 @@ class JobCommit:
         if first_error is None:
             self.statistics.add(stats.BYTES_COMMITTED, work.plan.data_bytes)
             return True
-        with suppress(StoreError):  # that it cannot be read is no news: the first error tells
+        with suppress(StoreError):  # the first error tells more
             now = records.read(self.runtime, seen.key)
             if now is None or now.record.state is not State.COMMITTING:
                 return False
@@ -614,8 +622,8 @@ class JobCommit:
         ) from first_error
 
     def _take_as_it_is(self, upload: ReadyUpload) -> None:
-        """An operator takes what is at a key: the job's own upload is not needed any more, and the
-        sweep would spare it, for the plan names it."""
+        """Abort the job's own upload of a key that an operator takes as it is: the upload is not
+        needed any more, and the sweep would spare it, because the plan names it."""
         removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
         aborted = removed.removal is Removal.ABORTED and removed.error is None
         lost = ": its upload was open and is aborted, so the job's file is not published"
@@ -638,8 +646,8 @@ class JobCommit:
         """Steps 6 to 8. Everything is visible.
 
         Raises:
-            CommitIncomplete: what the job replaces is still there, or its marker is missing that
-                it took away.
+            CommitIncomplete: what the job replaces is still there, or the marker that it deleted is
+                still missing.
         """
         self._delete_replaced(work.plan)
         if self.job.terms.mark_success and not self._mark(seen, work):
@@ -660,7 +668,8 @@ class JobCommit:
         return state, swept
 
     def _delete_replaced(self, plan: Plan) -> None:
-        """Step 6: delete what the plan says, each only if it is still that version."""
+        """Step 6: delete what the plan names, each object only if it is still the planned
+        version."""
         failures: dict[str, StoreError] = {}
 
         def one(replaced: ObjectRef) -> None:
@@ -693,11 +702,11 @@ class JobCommit:
             ) from first
 
     def _mark(self, seen: records.Seen, work: Decided) -> bool:
-        """Step 7. False if the store failed: the record and the plan stay, so that whoever finishes
-        the job marks it.
+        """Step 7: write the marker. False if the store failed: the record and the plan stay, so
+        that the process that finishes the job writes it.
 
         Raises:
-            CommitIncomplete: it failed, and the job has deleted the marker that was there.
+            CommitIncomplete: it failed, and the job has deleted the old marker.
         """
         if self.dest.success_key in self.accept:
             self.warnings.append(f"{self.dest.success_key} was accepted as it is")
@@ -724,8 +733,8 @@ class JobCommit:
         return True
 
     def _read_names(self, source: Source) -> None:
-        """The first names for `_SUCCESS`, if this process has completed nothing. They are for
-        people: a set that cannot be trusted any more is no reason to leave the marker out."""
+        """Read the first names for `_SUCCESS`, if this process has completed nothing. They are for
+        people: if a set cannot be trusted any more, the marker is written all the same."""
         if self.names:
             return
         try:
@@ -758,7 +767,7 @@ class JobCommit:
         if record.state not in (State.ABORTING, State.REVERTED):
             raise ended_by_record(record)
         what = "aborted" if record.state is State.ABORTING else "reverted"
-        # What was reverted may have been completed before.
+        # The uploads of a reverted job may have been completed before.
         swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
         warnings = list(swept.warnings)
         state: State = record.state
@@ -782,8 +791,8 @@ class JobCommit:
         return undo(self.runtime, self.job, seen, source, self.in_flight)
 
     def _revert_after(self, key: str, seen: records.Seen, source: Source) -> JobReport:
-        """A foreign object is in the way of a job of mode ``fail``: nothing was there before, so
-        undoing takes back everything (counterexamples.md, #12)."""
+        """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
+        there before, so undoing takes back everything (counterexamples.md, #12)."""
         try:
             now = self._swap_to_reverting(seen)
         except StoreError as error:
@@ -826,7 +835,7 @@ class JobCommit:
         plan: Plan | None = None,
         filenames: Sequence[str] = (),
     ) -> JobReport:
-        """What became of the job; with the plan's counts, if it was executed here."""
+        """The report about the job; with the plan's counts, if the plan was executed here."""
         swept = swept or Swept()
         for warning in warnings:
             logger.warning("job %s: %s", self.job.id, warning)

@@ -1,21 +1,23 @@
 """What the tasks left: `.pendingset`s read from the store, in bounded memory.
 
 Each accepted set is read once. Its uploads go, packed, to a local spool (memory up to 2 MiB, then a
-temporary file), because they are needed twice: to be checked, all of them, before anything becomes
-visible, and to be completed. A recovery, which has no spool, reads the sets that the plan names.
+temporary file), because they are needed twice: all of them are checked before anything becomes
+visible, and then they are completed. A recovery has no spool; it reads the sets that the plan
+names.
 
-**Whose set is it?** What is listed in a job's directory and is another run's by its UUID (a given
-id may be used again, and a zombie of the earlier run writes there) is passed over. The UUID stands
-twice: in the object's metadata, and in the set's ``extraData``. Metadata may get lost on the way (a
-proxy, a copy of the bucket); who may write the one may write the other, so the body is believed
-where the metadata is silent. A set that says in neither whose it is might be our own: to pass over
-it could publish a part of the job as if it were the whole. So it is told (`Loaded.nobodys`), and
-the commit decides nothing. A set whose two names differ is no set that a task has written.
+**Who owns a set?** A set in a listing of the job's directory may belong to another run by its UUID:
+a given id may be used again, and a zombie of the earlier run writes to the same directory. Such a
+set is passed over. The UUID is in two places: in the object's metadata and in the set's
+``extraData``. Metadata may get lost (a proxy, a copy of the bucket). A writer of the one can write
+the other too, so the body is believed if there is no metadata. A set without any UUID might be
+ours: passing it over could publish a part of the job as if it were all of it. So it is reported
+(`Loaded.nobodys`), and the commit decides nothing. A set with two different UUIDs was not written
+by a task.
 
-Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX`, or one larger
-one alone), one set unpacked, and the spool's 2 MiB. A plan does not tell how large its sets are,
-and what a task or a listing told may be wrong by now: a set that is larger than `SMALL_SET_BYTES`,
-and than was told, is not read on, but once more, alone, in the end.
+Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX` sets, or one
+larger set alone), one unpacked set, and the spool's 2 MiB. A plan does not say how large its sets
+are, and the size that a task or a listing told may be wrong by now. If a set is larger than
+`SMALL_SET_BYTES` and larger than told, reading stops; the set is read again at the end, alone.
 """
 
 from __future__ import annotations
@@ -56,22 +58,23 @@ R = TypeVar("R")
 
 LOADING_SETS_MAX = 16
 LOADING_BYTES_MAX = 2 * 1024**2
-"""JSON of the sets that are being read at once; unpacked they take some ten times that, and at most
-36 MiB more than 18 times where somebody forged them (`magic_committer.hadoop.json`)."""
+"""Bytes of JSON of the sets that are read at the same time. Unpacked they take some ten times that;
+if somebody forged them, at most 36 MiB more than 18 times (`magic_committer.hadoop.json`)."""
 SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
-"""A set of some 130 files. Sets of unknown size are read side by side up to this size."""
+"""Bytes of a set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
 
 NOBODYS_MAX = 100
-"""Sets of nobody that are named; there may be millions."""
+"""How many sets without an owner are named. There may be millions."""
 
 Owns = Callable[[Mapping[str, str] | None], bool]
-"""Whether an object is the job's, by its metadata: `StartedJob.owns`."""
+"""Whether an object belongs to the job, by its metadata: `StartedJob.owns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetRef:
-    """A `.pendingset` to load. Empty ``etag``, ``task``, ``attempt``: not known before."""
+    """A `.pendingset` to load. ``etag``, ``task`` and ``attempt`` are "" if they are not known
+    before."""
 
     key: str
     etag: str = ""
@@ -102,9 +105,9 @@ class Loaded:
 
     Attributes:
         sets: the loaded sets.
-        problems: what is wrong with those that could not be loaded: gone, another version than the
-            task's message says, unreadable, of another job.
-        nobodys: keys of sets that say nowhere whose they are; at most `NOBODYS_MAX`.
+        problems: why other sets could not be loaded: they are gone, another version than the task's
+            message says, unreadable, or of another job.
+        nobodys: keys of sets that name no owner; at most `NOBODYS_MAX`.
     """
 
     sets: list[LoadedSet] = field(default_factory=list)
@@ -123,7 +126,8 @@ class _Read:
 
 
 class Spool:
-    """Uploads on local disk, set by set. Closed, it leaves nothing behind; neither does a kill."""
+    """Uploads on local disk, set by set. It leaves nothing behind when it is closed, or after a
+    kill."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 (closed by __exit__)
@@ -145,7 +149,7 @@ class Spool:
     def write(
         self, uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]
     ) -> tuple[int, int]:
-        """Append a set's uploads and statistics; returns offset and length in bytes."""
+        """Append a set's uploads and statistics. Gives offset and length in bytes."""
         packed = pack(uploads, statistics)
         offset = self._end
         self._file.seek(offset)
@@ -154,7 +158,7 @@ class Spool:
         return offset, len(packed)
 
     def read(self, offset: int, length: int) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
-        """What `write` put there."""
+        """Read what `write` wrote."""
         self._file.seek(offset)
         return unpack(self._file.read(length))
 
@@ -171,12 +175,17 @@ def load(
     """Read sets into the spool. One GET each.
 
     Args:
-        owns: given for what a listing shows: pass over objects that are another job's, whatever
-            they hold (a directory that an id names may hold another run's litter), and over
-            tombstones of aborted attempts. See the module's head.
+        runtime: the components.
+        job_id: the job's id.
+        refs: the sets to read.
+        spool: takes the uploads.
+        total: how many sets there are, for progress; None: not known.
+        owns: given for sets of a listing: pass over objects of another job, whatever they hold (a
+            directory that an id names may hold litter of another run), and tombstones of aborted
+            attempts. See the module's head. None: the sets are named, not listed.
 
     Raises:
-        StoreError: the store could not be asked; nothing is known then.
+        StoreError: the store could not be asked; nothing is known.
     """
     loaded = Loaded()
     with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
@@ -200,15 +209,19 @@ def load(
 def stored_uploads(
     runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
 ) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
-    """The uploads of planned sets, read from the store, with each set's statistics. Each is held
-    against the destination and the job, as before the decision: who may write a record below one
-    destination must not make its reader act elsewhere (docs/security.md).
+    """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
+    checked against the destination and the job, as before the decision: somebody who may write a
+    record below one destination must not make its reader act elsewhere (docs/security.md).
+
+    Args:
+        runtime, job: the components and the job.
+        sets: the sets that the plan names.
+        missing_is_fine: whether a set may be gone.
 
     Raises:
-        NotFound: a set is gone, unless ``missing_is_fine``: the job may be finished: read its
-            record again.
-        FormatError: a set is not the version that was planned, or names an upload that is not the
-            job's, or lies outside of its destination.
+        NotFound: a set is gone. The job may be finished: read its record again.
+        FormatError: a set is not the planned version, or it names an upload of another job or
+            outside its destination.
     """
     dest, directory = Destination.parse(job.dest), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
@@ -264,21 +277,22 @@ class SpooledSource:
 
 
 def set_bytes_max(told: int) -> int:
-    """What to read of a control object side by side with others, of which so many bytes are told.
-    If it has more, it was changed since, or nothing was told."""
+    """How many bytes of a control object to read side by side with others. ``told`` is its told
+    size. A larger object was changed since, or its size was not told."""
     return min(max(told, SMALL_SET_BYTES), PENDINGSET_BYTES_MAX)
 
 
 class _PassedOverError(Exception):
-    """The object is listed, but is no attempt of this job: another job's, or a tombstone."""
+    """The object is in the listing, but is no attempt of this job: it is another job's, or a
+    tombstone."""
 
 
 class _LargerError(Exception):
-    """The set is larger than was told, or than is read of an unknown one."""
+    """The set is larger than told, or larger than what is read of a set of unknown size."""
 
 
 class _NobodysError(Exception):
-    """The object is listed, and says nowhere whose it is."""
+    """The object is in the listing, but names no owner."""
 
 
 def _reading(
@@ -313,8 +327,8 @@ def each_listed(
     infos: Iterable[ObjectInfo],
     in_flight: int = LOADING_SETS_MAX,
 ) -> Generator[Outcome[ObjectInfo, R], None, None]:
-    """Read control objects that a listing showed, side by side, at most `LOADING_BYTES_MAX` of them
-    at once. To be closed, as the pool's ``each``."""
+    """Read control objects of a listing side by side, at most `LOADING_BYTES_MAX` bytes at once.
+    Close the generator, as the pool's ``each``."""
     yield from runtime.pool.each(
         read,
         infos,
@@ -337,7 +351,7 @@ def _beside(
 
 
 def _hold_owner(stored: StoredObject, owns: Owns) -> None:
-    """Pass over what is another job's, by the object's metadata or by its body."""
+    """Pass over an object of another job, by its metadata or by its body."""
     if owns(stored.info.metadata):
         return
     if (stored.info.metadata or {}).get(JOB_METADATA):
@@ -345,7 +359,7 @@ def _hold_owner(stored: StoredObject, owns: Owns) -> None:
     try:
         extra = decode_pendingset(stored.body, stored.info.key).extra_data or {}
     except FormatError:
-        raise _NobodysError from None  # it cannot be read: nor can it say whose it is
+        raise _NobodysError from None  # a set that cannot be read cannot name its owner either
     if not (uuid := extra.get(EXTRA_JOB)):
         raise _NobodysError
     if not owns({JOB_METADATA: uuid}):
@@ -383,7 +397,7 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     uuid = told or kept
     if uuid and not (task and attempt):
         raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
-    if not uuid:  # Hadoop's: named for the task; the attempt stands in its uploads
+    if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
         task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
         attempt = attempt or next((p.task_id for p in pendingset.commits), "")
     return _Read(info, task, attempt, uuid, uploads, pendingset.iostatistics or {})

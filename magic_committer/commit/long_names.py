@@ -1,16 +1,16 @@
 """Names that a store cannot hold: a path element over 255 bytes, on stores whose keys are files.
 
-S3 has no such limit, and percent-encoded partition values reach it. A store that keeps keys as
-paths of files has: it takes the upload and all its parts, and refuses to complete it, for ever
-(versitygw: 500). Whether a store has the limit is its own affair, so it is asked, once, and only
-where a name is that long: it calls a GET of such a key wrong (400 KeyTooLongError). The key that
-is asked for lies in a directory that is there: in one that is not a file system finds nothing
-(404), whatever the name. Nobody has an object there; and GET, for an answer to HEAD has no code,
-and 400 may then be an expired token's (S3 API).
+S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
+as paths of files has the limit: it takes the upload and all its parts, and refuses to complete it,
+for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked, once, and
+only for a name of that length: it answers a GET of such a key with 400 KeyTooLongError. The key in
+the question is in a directory that exists: in a directory that does not exist a file system finds
+nothing (404), whatever the name. No object has this key. The question is a GET, because the answer
+to a HEAD has no code, and a 400 may then mean an expired token (S3 API).
 
-Asked when the file is opened, and once more before the decision, for others (Hadoop, an older
-version) open files as well. What cannot be told is let through: then the job can be undone
-(`magic_committer.commit.revert`).
+The question is asked when a file is opened, and again before the decision, because others (Hadoop,
+an older version) open files too. If the store does not tell, the name is accepted: the job can then
+be undone (`magic_committer.commit.revert`).
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from magic_committer.hadoop.elements import shown
 from magic_committer.stores.base import KEY_BYTES_MAX
 
 ELEMENT_BYTES_MAX = 255
-"""Of one element of a path on a file system (NAME_MAX)."""
+"""Bytes of one element of a path on a file system (NAME_MAX)."""
 _ASKED = "x" * (ELEMENT_BYTES_MAX + 1)
 
 _limited: dict[str, bool] = {}
-"""Whether a store has the limit, by its identity: what this process has learnt."""
+"""What this process has learnt: for each store, by its identity, whether it has the limit."""
 
 
 def is_long(key: str) -> bool:
-    """Whether an element of a key is longer than a file's name may be. Pure."""
-    if len(key) * 4 <= ELEMENT_BYTES_MAX:  # no character has more bytes in UTF-8
+    """Whether an element of a key is longer than the name of a file may be. Pure."""
+    if len(key) * 4 <= ELEMENT_BYTES_MAX:  # no character has more than 4 bytes in UTF-8
         return False
     return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 
 
 def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:
-    """Ask the store whether it can hold a key, if it has a long element. One GET for the first of
-    them in a process, until it is told; none for other keys.
+    """Ask the store whether it can hold a key that has a long element. One GET for the first such
+    key in a process, until the store tells; none for other keys.
 
     Args:
-        directory: one in which there is an object, with its slash: the job's own; "": the bucket's
-            root.
+        runtime: the components.
+        key: the key.
+        directory: a directory with an object, with its slash: the job's own; "": the bucket's root.
 
     Raises:
-        PathError: it cannot. Nothing was written.
+        PathError: the store cannot hold the key. Nothing was written.
     """
     if not is_long(key) or not _is_limited(runtime, directory):
         return

@@ -1,12 +1,12 @@
-"""Who else may write under, above or below a destination: for jobs that claim to be alone.
+"""Other jobs that may write under, above or below a destination: for jobs that claim to be alone.
 
-An ``exclusive`` job takes uploads that nothing attributes to it. Before it does, it looks for any
-other job that may own them: in every directory between the bucket's root and each such upload, for
-a job's record may lie in any of them. **Uploads first, records second**: a job that was set up in
-between shows its record, and its uploads were not listed (counterexamples.md, K1).
+An ``exclusive`` job removes uploads even if nothing says that they are its own. Before it does, it
+looks for other jobs that may own them, in every directory between the bucket's root and each such
+upload: a job's record may be in any of these. **Uploads first, records second**: a job that was set
+up in between shows its record, and its uploads were not in the listing (counterexamples.md, K1).
 
-Somebody is: a job of ours whose record is not closed; a job's directory without a record, which is
-Hadoop's way; Hadoop's older ``__magic/``; and whatever cannot be looked at.
+These count as another job: a job of ours whose record is not closed; a job's directory without a
+record, as Hadoop's jobs have; Hadoop's older ``__magic/``; and everything that cannot be looked at.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from magic_committer.protocol.record import State
 
 
 def directory_of(key: str) -> str:
-    """``"a/b/"`` for ``a/b/c``."""
+    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
     return key[: key.rfind("/") + 1]
 
 
 def at_and_above(directory: str) -> Iterator[str]:
-    """``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
     yield ""
     for index, character in enumerate(directory):
         if character == "/":
@@ -40,7 +40,7 @@ def job_directories_in(runtime: Runtime, place: str) -> tuple[str, ...]:
     """The committers' directories directly in a directory: ``__magic_job-…/`` and ``__magic/``.
 
     Raises:
-        StoreError: it could not be listed.
+        StoreError: the directory could not be listed.
     """
     try:
         Destination(runtime.store.bucket, place)
@@ -57,12 +57,13 @@ def job_directories_in(runtime: Runtime, place: str) -> tuple[str, ...]:
 def somebody_else(
     runtime: Runtime, dest: Destination, own_record: str, uploads: Iterable[str], in_flight: int
 ) -> str:
-    """Who else may own uploads, in words; "" if nobody does. Raises no `MagicError`.
+    """Who else may own the uploads, in words; "" if nobody does. Raises no `MagicError`.
 
     Args:
-        own_record: key of the asking job's record.
-        uploads: the keys of the uploads, listed before this is asked.
-        in_flight: requests at once.
+        runtime, dest: the components and the job's destination.
+        own_record: key of the record of the job that asks.
+        uploads: the keys of the uploads. They were listed before this call.
+        in_flight: how many requests at once.
     """
     places = set(at_and_above(dest.prefix))
     for directory in set(map(directory_of, uploads)):
@@ -91,7 +92,7 @@ def somebody_else(
 
 
 def _of(runtime: Runtime, directory: str, own_record: str) -> str:
-    """Whether a job's directory tells of somebody else, in words; "" if not."""
+    """Whether a job's directory shows another owner, in words; "" if not."""
     where = f"s3://{runtime.store.bucket}/{directory}"
     name = directory[directory.rfind("/", 0, -1) + 1 :]
     if not name.startswith(MAGIC_JOB_PREFIX):

@@ -1,4 +1,5 @@
-"""What became of a job, in words: one home for what is told of decided and vanished jobs (I10)."""
+"""What became of a job, in words: the one place for messages about decided and vanished jobs
+(I10)."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ HINTS = {
     "reverted": "Nothing of it is visible: start a new job",
     "": "Ask again later what its record says: magic_committer.inspect(its destination)",
 }
-"""What to do with a job of an outcome."""
+"""For each outcome: what to do with the job."""
 ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
-"""The same for a Hadoop job that was adopted and aborted."""
+"""The same for an adopted Hadoop job that was aborted."""
 
 
 def outcome_of(record: JobRecord) -> str:
@@ -35,7 +36,7 @@ def outcome_of(record: JobRecord) -> str:
 
 
 def ended(job_id: str, state: str, outcome: str, by: str = "") -> JobNotRunning:
-    """The error for whoever wants a decided job to do something else."""
+    """The error for a caller that wants something else from a decided job."""
     was = f"was {outcome}" if state in (State.ABSENT, State.CLOSED) and outcome else f"is {state}"
     return JobNotRunning(
         f"job {job_id!r} {was}{by}",
@@ -57,13 +58,13 @@ def ended_by_record(record: JobRecord) -> JobNotRunning:
 
 
 def committed_by_marker(runtime: Runtime, job: StartedJob) -> bool:
-    """Whether `_SUCCESS` tells that a job without record committed. Nothing else can."""
+    """Whether `_SUCCESS` says that a job without a record has committed. Nothing else can tell."""
     marker = read_marker(runtime, Destination.parse(job.dest).success_key)
     return marker is not None and marker.uuid == job.uuid
 
 
 def unknown(job: StartedJob) -> OutcomeUnknown:
-    """The error for a job whose record is gone, and whose marker does not tell."""
+    """The error for a job whose record is gone and whose marker does not tell."""
     return OutcomeUnknown(
         f"job {job.id!r} has no record any more: whether it committed cannot be told",
         job_id=job.id,
@@ -72,16 +73,18 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
 
 
 def accepted(keys: tuple[str, ...]) -> str:
-    """Keys as an argument of a call that can be pasted; of many the error's attribute."""
+    """Keys as an argument of a call that can be pasted; for many keys, the error's attribute."""
     return repr(list(keys)) if len(keys) <= KEYS_NAMED_MAX else "error.unresolved"
 
 
 def way_out_of_unresolved(error: CommitIncomplete, *, again: str, accept: str, undo: str) -> str:
-    """What may be done about the files that are neither published nor can be.
+    """What to do about the files that are not published and cannot be.
 
     Args:
-        again, accept, undo: calls or commands that can be pasted: to recover the job once more; the
-            same, with the files taken as they are; to undo the job.
+        error: the error that names the files.
+        again: a call or command that recovers the job once more, to be pasted.
+        accept: the same, taking the present objects as they are.
+        undo: a call or command that undoes the job.
     """
     whys = []
     if len(error.unresolved) > len(error.refused):
@@ -105,12 +108,15 @@ def not_all_visible(
     refused: Sequence[str],
     unfinished: Sequence[str],
 ) -> CommitIncomplete:
-    """The error for a job that is ``committing`` while some of its files are not completed.
+    """The error for a ``committing`` job of which some files are not completed.
 
     Args:
-        lost: keys with nothing there, whose uploads nobody can complete. unresolved: keys with
-            another object there, whose uploads are gone. refused: those whose uploads are open, and
-            that the store will not complete. unfinished: those to be tried again.
+        job: the job.
+        cause: the first failure.
+        lost: keys without an object, whose uploads nobody can complete.
+        unresolved: keys with another object, whose uploads are gone.
+        refused: keys whose uploads are open, but the store will not complete them.
+        unfinished: keys to be tried again.
     """
     kinds = (
         (
@@ -146,10 +152,14 @@ def incomplete(
     unfinished: tuple[str, ...] = (),
     outstanding: tuple[str, ...] = (),
 ) -> CommitIncomplete:
-    """The error for a job that is decided and not yet wholly done.
+    """The error for a job that is decided but not completely done.
 
     Args:
-        outstanding: of a job that is ``completed``: what it still has to delete or to write.
+        job: the job.
+        what: what is not done, in words.
+        cause: the first failure.
+        unresolved, unfinished: keys, as in `CommitIncomplete`.
+        outstanding: for a ``completed`` job: what it still has to delete or to write.
     """
     call = f"magic_committer.recover({job.dest!r}, {job.id!r}"
     hint = f"Never abort it. Finish it, from any machine, as often as it takes: {call})"
@@ -171,8 +181,9 @@ def incomplete(
 
 @contextmanager
 def interrupted(told: str, report: JobReport | None = None) -> Iterator[None]:
-    """Ctrl-C in the block says what is known of the job, as a note, and has its report. What was
-    told before, from within, is nearer to the truth: then nothing is added."""
+    """If Ctrl-C interrupts the block, add a note that says what is known of the job, and its
+    report. If code inside the block has added one, that is closer to the truth: then add
+    nothing."""
     try:
         yield
     except Exception:
@@ -190,7 +201,7 @@ _TOLD = "_magic_committer_told"
 
 
 def undecided(job: StartedJob) -> str:
-    """Of a commit that was interrupted before the decision."""
+    """For a commit that was interrupted before the decision."""
     return (
         f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible."
         f" Commit it again, or end it: magic_committer.abort({job.dest!r}, {job.id!r})"
@@ -198,7 +209,7 @@ def undecided(job: StartedJob) -> str:
 
 
 def deciding(job: StartedJob) -> str:
-    """Of one that was interrupted while the decision was being written."""
+    """For a commit that was interrupted while the decision was being written."""
     return (
         f"whether job {job.id!r} is committed cannot be told: its decision was being written when"
         f" it was interrupted. Ask: magic_committer.attach({job.dest!r}, {job.id!r}).state"
@@ -206,7 +217,7 @@ def deciding(job: StartedJob) -> str:
 
 
 def committed(job: StartedJob) -> str:
-    """Of one that was interrupted after the decision."""
+    """For a commit that was interrupted after the decision."""
     return (
         f"job {job.id!r} is committed, and was interrupted before all of it was done. Never abort"
         f" it. Finish it, from any machine: magic_committer.recover({job.dest!r}, {job.id!r})"
@@ -214,7 +225,7 @@ def committed(job: StartedJob) -> str:
 
 
 def half_aborted(job: StartedJob) -> str:
-    """Of an abort that was interrupted."""
+    """For an abort that was interrupted."""
     return (
         f"the abort of job {job.id!r} was interrupted. This goes on, or says that it is committed:"
         f" magic_committer.abort({job.dest!r}, {job.id!r})"

@@ -1,15 +1,17 @@
-"""An attempt's `.pendingset`: what makes it committed, and when it may still be undone.
+"""An attempt's `.pendingset`: it makes the attempt committed, and it says when an attempt may still
+be undone.
 
-Once it is stored a driver may have accepted it, so an attempt is undone only if that cannot have
-happened, or does not matter any more. That rule is one pure function, `may_undo`; everything that
-undoes an attempt asks it.
+Once the set is stored, a driver may have accepted it. So an attempt is undone only if that cannot
+have happened, or does not matter any more. This rule is one pure function, `may_undo`; everything
+that undoes an attempt asks it.
 
-**Who may not be alone claims the key first.** "There is no set" is true only when it is said: a
-second handle may commit the attempt between the question and the aborts, and a driver may decide
-upon it. So an aborter stores a *tombstone* at the set's key (``If-None-Match: *``): a set without
-commits that says ``aborted``. Once it is there nobody can commit the attempt; if a set was there
-first, the attempt is committed, and the aborter keeps its hands off. The tombstone stays until the
-job's sweep; after its PUT the fence is read, as after each PUT that a sweep may have missed.
+**A process that may not be alone claims the key first.** "There is no set" is true only at the
+moment of the answer: a second handle may commit the attempt between the question and the aborts,
+and a driver may then decide. So an aborter stores a *tombstone* at the set's key (``If-None-Match:
+*``): a set without commits that says ``aborted``. Once it is there, nobody can commit the attempt.
+If a set was there first, the attempt is committed, and the aborter leaves it alone. The tombstone
+stays until the job's sweep. After its PUT the fence is read, as after each PUT that a sweep may
+have missed.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ from magic_committer.stores.base import Written
 logger = logging.getLogger("magic_committer")
 
 PUT_TRIES_MAX = 3
-"""How often a pendingset is sent that gets no clear answer; each with the store's own retries
-below."""
+"""How often a pendingset without a clear answer is sent. Each time includes the store's own
+retries."""
 PUT_PAUSE_SECONDS = 0.5
 
 
@@ -64,7 +66,7 @@ class StoredSet:
 
 @dataclass(frozen=True, slots=True)
 class AtKey:
-    """What is at the key of a set. ``stored``: the set, if that is what was found."""
+    """What is at the key of a set. ``stored``: the set, if there is one."""
 
     found: Found
     stored: StoredSet | None = None
@@ -74,7 +76,8 @@ class AttemptSet:
     """The pendingset of one attempt.
 
     Attributes:
-        key: where it is, or will be. metadata: of all the attempt's control objects.
+        key: where it is, or will be.
+        metadata: the metadata of all control objects of the attempt.
         refused: the last `put` was refused at its only try: it took no effect, and will not.
     """
 
@@ -95,10 +98,10 @@ class AttemptSet:
         }
 
     def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
-        """The set's bytes.
+        """Give the set's bytes.
 
         Raises:
-            FormatError: it would be too large.
+            FormatError: the set would be too large.
         """
         pendingset = new_pendingset(
             job_id=self._job.id,
@@ -109,13 +112,13 @@ class AttemptSet:
         return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
-        """Store the set, once: ``If-None-Match: *``. One that holds these files and is stored
-        already is as good: our own PUT whose answer was lost, or an earlier commit.
+        """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:
+        our own PUT whose answer was lost, or an earlier commit.
 
         Raises:
             TaskFailed: the attempt was committed before, with other files; or it was aborted.
-            FormatError: what is there cannot be read.
-            StoreError: it is not known to be stored, unless `refused` says that it is not.
+            FormatError: the object at the key cannot be read.
+            StoreError: the set may or may not be stored. If `refused` is True, it is not stored.
         """
         answer = self._put_once(body)
         if isinstance(answer, Written):
@@ -126,15 +129,15 @@ class AttemptSet:
         return stored
 
     def claim(self) -> AtKey:
-        """Take the set's key, so that nobody can commit the attempt any more: a tombstone, ``If-
-        None-Match: *``. Repeatable.
+        """Take the set's key with a tombstone (``If-None-Match: *``), so that nobody can commit the
+        attempt any more. Repeatable.
 
         Returns:
-            ``CLAIMED``, by this call or before; else what was there first.
+            ``CLAIMED``, by this call or an earlier one; otherwise what was there first.
 
         Raises:
-            FormatError: what is there cannot be read.
-            StoreError: it is not known whether the key is taken. Nothing may be undone.
+            FormatError: the object at the key cannot be read.
+            StoreError: nobody knows whether the key is taken. Nothing may be undone.
         """
         pendingset = new_pendingset(
             job_id=self._job.id,
@@ -147,7 +150,7 @@ class AttemptSet:
         return AtKey(Found.CLAIMED) if isinstance(answer, Written) else answer
 
     def _put_once(self, body: bytes) -> Written | AtKey:
-        """Store ``body`` unless something is there; then what that is."""
+        """Store ``body`` unless there is an object; then give what is there."""
         self.refused = False
         failure: StoreError | None = None
         for number in range(PUT_TRIES_MAX):
@@ -169,15 +172,15 @@ class AttemptSet:
             except Unanswered as error:
                 failure = error
             except StoreError as error:
-                # Only at the first try: one that was not answered may still land.
+                # Only at the first try: an unanswered try may still take effect.
                 self.refused = number == 0 and refused(error)
                 raise
         assert failure is not None
         raise failure
 
     def take_back(self) -> None:
-        """Delete what is at the key, of an attempt that is undone. What stays is swept with the
-        job, or found by `cleanup`."""
+        """Delete the object at the key after the attempt was undone. If it stays, the job's sweep
+        or `cleanup` deletes it."""
         try:
             failed = self._runtime.store.delete([self.key])
         except StoreError as error:
@@ -186,7 +189,7 @@ class AttemptSet:
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
     def earlier(self, pendings: list[Pending]) -> StoredSet | None:
-        """The stored set, if it is this attempt's and holds these files; None if not. One GET.
+        """The stored set if it is this attempt's and holds these files; otherwise None. One GET.
 
         Raises:
             TaskFailed: the attempt was aborted.
@@ -197,7 +200,7 @@ class AttemptSet:
         """What is at the key now. One GET.
 
         Raises:
-            FormatError: it cannot be read.
+            FormatError: the object cannot be read.
         """
         try:
             stored = self._runtime.store.get(self.key, max_bytes=PENDINGSET_BYTES_MAX)
@@ -219,7 +222,7 @@ class AttemptSet:
         return there.stored
 
     def was_aborted(self) -> TaskFailed:
-        """Why an attempt with a tombstone cannot be committed."""
+        """The error for the commit of an attempt with a tombstone."""
         return TaskFailed(
             f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
             " an earlier abort, or as a file of it failed: it can never be committed",
@@ -241,8 +244,8 @@ def names(pendings: list[Pending] | tuple[Pending, ...]) -> set[tuple[str, str]]
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the one PUT that ``error`` came from took no effect, and will not. Not to be asked
-    after another try: that one may still land."""
+    """Whether a single PUT that failed with ``error`` took no effect, and will not. Do not ask this
+    after a second try: that one may still take effect."""
     return (
         isinstance(error, StoreError) and not isinstance(error, Unanswered) and error.attempts == 1
     )

@@ -1,4 +1,5 @@
-"""Stored plans: written before the decision, read back and held against the job that names them."""
+"""Stored plans: written before the decision, read back, and checked against the job that names
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def store_plan(runtime: Runtime, job: StartedJob, plan: Plan) -> ObjectRef:
     """Store a plan at a key of its own. One PUT.
 
     Raises:
-        OptionError: it would be larger than a plan may be.
+        OptionError: the plan would be larger than a plan may be.
     """
     key = job.paths.plan(plan.nonce)
     body = plan.encode()
@@ -26,8 +27,8 @@ def store_plan(runtime: Runtime, job: StartedJob, plan: Plan) -> ObjectRef:
 
 
 def drop_plan(runtime: Runtime, job: StartedJob, key: str) -> None:
-    """Delete a plan by which nobody decides; "" is none. What stays of it is litter that the sweep
-    may take."""
+    """Delete a plan by which nobody decides; "" means: no plan. If it stays, it is litter that the
+    sweep may delete."""
     if not key:
         return
     try:
@@ -37,11 +38,11 @@ def drop_plan(runtime: Runtime, job: StartedJob, key: str) -> None:
 
 
 def load_plan(runtime: Runtime, job: StartedJob, ref: ObjectRef) -> Plan:
-    """Read the plan that a job's record names, and hold it against the job. One GET.
+    """Read the plan that a job's record names, and check it against the job. One GET.
 
     Raises:
-        NotFound: it is gone: read the record again, somebody finished the job.
-        FormatError: what is there is not the version that was decided, or not a plan of the job.
+        NotFound: the plan is gone. Read the record again: another process has finished the job.
+        FormatError: the object is not the version that was decided, or not a plan of the job.
     """
     stored = runtime.store.get(ref.key, max_bytes=PLAN_BYTES_MAX)
     if not same_etag(stored.info.etag, ref.etag):

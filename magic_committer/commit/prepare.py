@@ -1,7 +1,7 @@
-"""What is done before the decision: the arguments, the sets that tasks left, the plan.
+"""The work before the decision: the arguments, the sets that tasks left, the plan.
 
-Nothing here changes the store, and nothing decides: `job_commit` calls these in the protocol's
-order (protocol.md, "Job commit") and obeys what they find.
+Nothing here changes the store, and nothing decides. `job_commit` calls these functions in the
+protocol's order (protocol.md, "Job commit") and obeys what they find.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magic_committer.protocol.record import StartedJob, TaskCommit
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a commit would publish: the chosen tasks, and what is wrong with them."""
+    """What a commit would publish: the chosen tasks, and the problems with them."""
 
     tasks: tuple[str, ...]
     files: int
@@ -36,7 +36,7 @@ class Prospect:
 def wanted_results(
     job: StartedJob, results: Iterable[TaskCommit] | None
 ) -> list[TaskCommit] | None:
-    """Hold the arguments against the job's terms: wrong ones change nothing."""
+    """Check the results against the job's terms. Wrong ones raise, and change nothing."""
     if results is None:
         if job.terms.accept == "results":
             raise OptionError(
@@ -68,7 +68,8 @@ def wanted_results(
 def load_sets(
     runtime: Runtime, job: StartedJob, wanted: list[TaskCommit] | None, spool: Spool
 ) -> Loaded:
-    """The pendingsets of a commit: those that results name; without results, those listed."""
+    """Load the pendingsets of a commit: those that the results name; without results, those in a
+    listing."""
     if wanted is None:
         refs: Iterable[SetRef] = _listed(runtime, job)
         return load(runtime, job.id, refs, spool, None, owns=job.owns)
@@ -102,8 +103,8 @@ def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
 
 
 def announcement(runtime: Runtime, job: StartedJob, partitions: tuple[str, ...]) -> Plan:
-    """What other jobs must know of this one before it looks at them: a plan of its partitions,
-    which nobody decides."""
+    """What other jobs must know before they look at this one: a plan of its partitions, which
+    nobody decides."""
     return Plan(
         job_id=job.id,
         uuid=job.uuid,
@@ -124,7 +125,15 @@ def make_plan(
     spool: Spool,
     partitions: tuple[str, ...] | None,
 ) -> Plan:
-    """Step 3: what is to be decided. Pure but for the look at what is there.
+    """Step 3: make the plan that is to be decided. Pure, but for the look at the present data.
+
+    Args:
+        runtime, job: the components and the job.
+        in_flight: how many requests at once.
+        accepted: the sets that the commit accepts.
+        checked: the result of the checks.
+        spool: where the uploads are.
+        partitions: the partitions that the job writes; None: its mode does not go by partition.
 
     Raises:
         DestinationExists: modes ``fail``: there is data.

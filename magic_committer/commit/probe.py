@@ -1,17 +1,18 @@
-"""What a store can do, found out by asking it, verb by verb, once for each process and store.
+"""What a store can do: each process asks each store once, verb by verb.
 
-Stores accept a condition and ignore it, on one verb and not on the next, and a store that does is
-worse than one that refuses: two drivers both win (docs/stores.md). So each verb that a job will use
-is asked by itself, with a condition that cannot hold. Invariants:
+Some stores accept a condition and ignore it, on one verb and not on the next. Such a store is worse
+than one that refuses: two drivers both win (docs/stores.md). So each verb that a job will use is
+asked by itself, with a condition that cannot hold. Invariants:
 
-* Only a clear answer counts. 412, and the object as it was: kept. Carried out: ignored. Refused as
-  a request: not known there. No answer, or no permission, is an error, and nothing is learnt.
-* Nothing of anybody's is at stake. What decides a job is asked on its own record, by whoever has
-  just created it, with the bytes that it has: a store that ignores the condition changes nothing.
-  All else is asked on scratch objects in the job's directory, with the job's token.
-* The scratch goes when the probe ends, however it ends. What a killed process leaves is litter of
-  its job: invisible, and taken by its sweep or by cleanup.
-* No lock is held over a request: two threads may ask the same at once, and hear the same.
+* Only a clear answer counts. 412 with the object unchanged: the store keeps the condition. The
+  request was carried out: the store ignores it. The request was refused as wrong: the store does
+  not know it. No answer, or no permission, is an error, and nothing is learnt.
+* No data of anybody is at risk. What decides a job is asked on its own record, by the process that
+  has just created the record, with the same bytes: a store that ignores the condition changes
+  nothing. Everything else is asked on scratch objects in the job's directory, with the job's token.
+* The scratch objects are removed when the probe ends, however it ends. If a process is killed, they
+  are litter of its job: invisible, and removed by its sweep or by cleanup.
+* No lock is held during a request: two threads may ask the same at once, and get the same answer.
 """
 
 from __future__ import annotations
@@ -50,38 +51,39 @@ Want = Literal[
     "conditional_delete",
     "true_complete",
 ]
-"""What a job may need to know of its store before it relies on it."""
+"""What a job may need to know about its store before it relies on it."""
 
 _DONE_WITHOUT: frozenset[Want] = frozenset({"conditional_delete", "true_complete"})
-"""What may be lacking: there is another way, less safe or slower."""
+"""What may be lacking: there is another way, which is less safe or slower."""
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 INTERNAL_ERROR = 500
 STORES_KNOWN_MAX = 64
-"""Of how many stores a process remembers what they can do, the last ones."""
+"""How many stores a process remembers. It forgets the oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What is known of a store. None: not asked.
+    """What is known about a store. None means: not asked.
 
     Attributes:
         conditional_put: a PUT ``If-None-Match: *`` over an object is refused.
-        swap: a PUT ``If-Match`` another ETag than the object's is refused.
+        swap: a PUT ``If-Match`` with another ETag than the object's is refused.
         etag_quoting: the form of a *right* ``If-Match`` that a PUT accepts: as the store returned
             it, in quotes, or without (Ceph RGW).
         conditional_complete: a Complete ``If-None-Match: *`` over an object is refused.
-        conditional_delete: a DELETE ``If-Match`` another ETag is refused, and one with the right
-            ETag is not.
-        second_complete: of an upload that is completed: ``"idempotent"``: 200 again;
-            ``"forgetful"``: 404; ``"other"``: another error.
-        uploads_by_prefix: open uploads are listed by a prefix of their keys, those and no others.
-        uploads_paged: more than 1,000 of them too, each once.
-        metadata_kept: user metadata comes back as it was sent, of a PUT and of an upload. The names
-            as S3 gives them, in lower case: the adapter sees to that.
-        true_complete: a Complete of an upload that was aborted, where an object is at the key, is
-            refused. False: it is answered with 200 (versitygw), so each object is looked at.
-        notes: for each that is lacking, how the store answers.
+        conditional_delete: a DELETE ``If-Match`` is refused with another ETag, and carried out with
+            the right one.
+        second_complete: the answer to a Complete of a completed upload. ``"idempotent"``: 200
+            again; ``"forgetful"``: 404; ``"other"``: another error.
+        uploads_by_prefix: a listing by prefix shows the open uploads with this prefix, and no
+            others.
+        uploads_paged: a listing shows more than 1,000 of them too, each once.
+        metadata_kept: user metadata comes back as it was sent, for a PUT and for an upload. The
+            names are compared as S3 gives them, in lower case; the adapter does this.
+        true_complete: a Complete of an aborted upload is refused if there is an object at the key.
+            False: the answer is 200 (versitygw), so each object is looked at.
+        notes: for each thing that is lacking: how the store answers.
     """
 
     conditional_put: bool | None = None
@@ -107,15 +109,15 @@ class _Finding(NamedTuple):
     value: Any
     note: str = ""
     repeated: bool = False
-    """The question was sent more than once: one of them may still be under way."""
+    """The question was sent more than once: one of these requests may still be under way."""
 
 
 _known: dict[str, dict[str, _Finding]] = {}
-"""What this process has learnt: by the store's identity, and the name of the capability."""
+"""What this process has learnt: by the store's identity, then by the name of the capability."""
 
 
 def known(identity: str) -> Capabilities:
-    """What this process has learnt of a store so far. No request."""
+    """What this process has learnt about a store so far. No request."""
     found = dict(_known.get(identity, {}))
     return Capabilities(
         **{name: finding.value for name, finding in found.items()},
@@ -130,8 +132,8 @@ def _learn(identity: str, found: Mapping[str, _Finding]) -> None:
 
 
 def trust_completes(identity: str) -> None:
-    """Learn without asking that a 200 to Complete is true: of the in-memory store, so that the
-    hooks of users' tests meet the Completes of their own files first."""
+    """Note without asking that a 200 to Complete is true. For the in-memory store: the hooks of
+    users' tests then see no Complete of a probe before those of their own files."""
     _learn(identity, {"true_complete": _Finding(True)})
 
 
@@ -155,20 +157,22 @@ def need(
     ``true_complete`` 7.
 
     Args:
-        paths: the job in whose directory scratch objects may lie.
+        runtime: the components.
+        paths: the job whose directory may hold scratch objects.
         seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
             it a moment ago: it is written again.
-        wants: what the caller will rely on. With conditional writes off only ``true_complete``
-            is asked: nothing about conditions.
+        wants: what the caller will rely on. With conditional writes off only ``true_complete`` is
+            asked, and nothing about conditions.
 
     Returns:
-        What is known. ``conditional_delete`` may be False: deletes then compare first, and what a
-        neighbour writes in between is lost (`commit.deletes`). ``true_complete`` may be False: then
-        `commit.complete` looks at each object. And whether a late PUT of this
-        asking may still write the record, were it gone: then the record must not go.
+        Two things. First, what is known. ``conditional_delete`` may be False: deletes then compare
+        first, and an object that another writer puts in between is lost (`commit.deletes`).
+        ``true_complete`` may be False: then `commit.complete` looks at each object. Second, whether
+        a late PUT of this question could still write the record after its deletion: then the record
+        must not be deleted.
 
     Raises:
-        ConditionsNotSupported: something wanted is lacking for which there is no other way.
+        ConditionsNotSupported: something wanted is lacking, and there is no other way.
         StoreError: the store did not answer clearly.
     """
     off = seen.record.terms.conditional_writes == "off"
@@ -194,16 +198,19 @@ def probe_all(
 ) -> Capabilities:
     """Ask everything, whatever is known already: 55 requests. Repeatable.
 
-    All of it happens in ``<prefix>__magic_job-<drawn id>/``: readers do not see it, and if this
-    process is killed, cleanup takes it for what it is, litter of a job without a record.
+    All of it happens in ``<prefix>__magic_job-<drawn id>/``. Readers do not see it. If this process
+    is killed, cleanup treats it as litter of a job without a record.
 
     Args:
+        runtime: the components.
         prefix: a directory: "" or with its closing slash.
-        paging: ask for ``uploads_paged`` as well, with 1,001 uploads: 2,000 requests more.
-        listing: False: ask nothing about the listing of uploads, which may be forbidden here.
+        paging: ask for ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. False by
+            default.
+        listing: False: ask nothing about the listing of uploads, which may be forbidden. True by
+            default.
 
     Raises:
-        StoreError: the store did not answer clearly; nothing is left behind.
+        StoreError: the store did not answer clearly. Nothing is left behind.
     """
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
@@ -212,7 +219,7 @@ def probe_all(
     found: dict[str, _Finding] = {"etag_quoting": _Finding(None)}
     for name, ask in _QUESTIONS.items():
         if name == "etag_quoting" and not found["swap"].value:
-            continue  # where conditions are ignored, every form is accepted
+            continue  # a store that ignores conditions accepts every form
         if name == "uploads_paged" and not (paging and listing):
             continue
         if name == "uploads_by_prefix" and not listing:
@@ -243,8 +250,8 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
 
 
 def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
-    """What has become of the record's own metadata; nothing is learnt where it is another record by
-    now: somebody ended the job, and the id was used again."""
+    """What became of the record's own metadata. Nothing is learnt if it is another record by now:
+    somebody ended the job, and the id was used again."""
     info = runtime.store.head(seen.key)
     if not same_etag(info.etag, seen.etag):
         return _Finding(None)
@@ -252,15 +259,16 @@ def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
 
 
 def hides_uploads(runtime: Runtime, prefix: str) -> str:
-    """How the store hides open uploads from whoever lists them by a directory; "" if it does not.
-    Some 8 requests, in a directory of its own below ``prefix``. Repeatable.
+    """How the store hides open uploads from a listing of a directory; "" if it does not. Some 8
+    requests, in a directory of its own below ``prefix``. Repeatable.
 
     Args:
+        runtime: the components.
         prefix: a directory: "" or with its closing slash.
 
     Raises:
-        StoreError: the store did not answer clearly; PermissionDenied: who may not create and abort
-            uploads cannot ask.
+        StoreError: the store did not answer clearly. PermissionDenied: the caller may not create
+            and abort uploads, and so cannot ask.
     """
     uuid = runtime.ids()
     with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
@@ -298,7 +306,7 @@ _BESIDE = "lists uploads beside the prefix"
 
 
 def _must_fail(send: Callable[[], object]) -> _Finding:
-    """What a store makes of a condition that does not hold."""
+    """What a store does with a condition that does not hold."""
     try:
         send()
     except (PreconditionFailed, WriteConflict) as error:
@@ -376,7 +384,8 @@ def _second_complete(scratch: Scratch) -> _Finding:
 
 
 def _metadata_kept(scratch: Scratch) -> _Finding:
-    """Of a PUT and of an upload: a store may keep the one's and lose the other's."""
+    """Ask with a PUT and with an upload: a store may keep the metadata of one and lose the
+    other's."""
     sent = {**scratch.metadata, TOKEN_METADATA: f"{scratch.uuid}.Attempt.1"}
     scratch.metadata = sent
     key = scratch.put("object").key
@@ -391,7 +400,7 @@ def _metadata_kept(scratch: Scratch) -> _Finding:
 
 
 def _came_back(sent: Mapping[str, str], got: Mapping[str, str] | None) -> _Finding:
-    """What has become of user metadata. Pure."""
+    """What became of user metadata. Pure."""
     got = got or {}
     spelled = {name.lower(): name for name in got}
     for name, value in sent.items():
@@ -410,7 +419,7 @@ def _true_complete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     upload_id, parts = scratch.upload("object")
     scratch.store.abort_upload(before.key, upload_id)
-    # Ceph RGW and moto answer 500, for ever: that is a refusal, and is not worth their retries.
+    # Ceph RGW and moto always answer 500: that is a refusal, and not worth their retries.
     for store in (sent_once(scratch.store), scratch.store):
         try:
             store.complete_upload(before.key, upload_id, parts)
@@ -440,7 +449,7 @@ def _uploads_by_prefix(scratch: Scratch) -> _Finding:
 
 
 def _uploads_paged(scratch: Scratch) -> _Finding:
-    # Two uploads a key but for the first: the end of the first page falls between two of one key.
+    # Two uploads for each key but the first: the first page ends between two uploads of one key.
     names = [f"{(n + 1) // 2:04}" for n in range(PAGE_KEYS_MAX + 1)]
     with closing(scratch.each(scratch.create, names)) as outcomes:
         made = [outcome.unwrap() for outcome in outcomes]
@@ -455,7 +464,7 @@ def _uploads_paged(scratch: Scratch) -> _Finding:
 
 
 def _listed(scratch: Scratch, below: str) -> Counter[str] | _Finding:
-    """How often each upload is listed; or that they cannot be."""
+    """How often each upload is listed; or that uploads cannot be listed."""
     try:
         return Counter(one.upload_id for one in uploads(scratch.store, scratch.root + below))
     except (NotSupported, InvalidRequest) as error:
@@ -463,7 +472,7 @@ def _listed(scratch: Scratch, below: str) -> Counter[str] | _Finding:
 
 
 def _untouched(scratch: Scratch, found: _Finding, before: ObjectRef) -> _Finding:
-    """What was found, but for a store that says 412 and does it all the same."""
+    """What was found, unless the store says 412 and carries the request out all the same."""
     if not found.value:
         return found
     try:

@@ -1,19 +1,21 @@
-"""What of a Hadoop job is visible already: asked before it is adopted or aborted.
+"""Which files of a Hadoop job are already visible: asked before the job is adopted or aborted.
 
-A JVM that died while it committed has made some files visible. To abort the rest tears the table
-for good, so that is never done unasked: `refuse_if_published` counts the files first, and says no.
-And a job that `_SUCCESS` names has committed wholly: only what it left is to be swept.
+A JVM that died during its commit has made some files visible. An abort of the others would leave a
+part of the job in the table for ever, so it is never done unasked: `refuse_if_published` counts the
+files first, and refuses. If `_SUCCESS` names the job, the job has committed all of its files: only
+its leftovers are swept.
 
-The operator has said that the JVM is dead, so the count changes by a process of ours only, which
-would move the record on: the swap to ``aborting`` fails then. Invariants:
+The operator has said that the JVM is dead. So only a process of ours can change the count; such a
+process would move the record on, and the swap to ``aborting`` fails. Invariants:
 
-* Every file that the job's control objects name is asked for, of every application attempt: what an
-  older one made visible is as visible. A listing of uploads is not believed.
-* Nobody guesses: where the store does not answer, this raises, and nothing is decided. Where the
-  ETag does not tell whose the object at a key is, the file counts as ``doubtful``, as bad as
+* Every file that the job's control objects name is looked up, for every application attempt: files
+  of an older attempt are visible too. A listing of uploads is not believed.
+* Nothing is guessed. If the store does not answer, this raises, and nothing is decided. If the ETag
+  does not tell whose object is at a key, the file counts as ``doubtful``, which is as bad as
   visible.
-* `_SUCCESS` is the job's only if it names it, if nothing that a commit would publish was stored
-  after it, and if none of that is still open: ids are used again, and an old marker may lie there.
+* `_SUCCESS` belongs to the job only if three things hold: it names the job, nothing that a commit
+  would publish was stored after it, and none of that is still open. Ids are used again, and an old
+  marker may be there.
 """
 
 from __future__ import annotations
@@ -50,16 +52,17 @@ from magic_committer.stores.base import ObjectInfo
 
 @dataclass(slots=True)
 class Published:
-    """What of a job is visible.
+    """Which files of a job are visible.
 
     Attributes:
-        files: destinations that its committed tasks have. visible, doubtful: how many of them are
-            visible; and how many may be, as of `AlreadyVisible`.
-        keys: the first of these.
-        waiting: uploads that a commit would publish, and that are open still.
+        files: how many destinations its committed tasks have.
+        visible: how many of them are visible.
+        doubtful: how many of them may be visible, as in `AlreadyVisible`.
+        keys: the first of the visible and doubtful keys.
+        waiting: how many open uploads a commit would publish.
         newest: the Last-Modified of the newest pendingset that a commit would take; 0: there is
             none.
-        unread: why something could not be read, so that what it names was not asked for.
+        unread: why something could not be read, so that the files that it names were not looked up.
     """
 
     files: int = 0
@@ -76,7 +79,7 @@ class Published:
         return bool(self.visible or self.doubtful)
 
     def words(self) -> str:
-        """``"6 of 9 files are visible already"``. Pure."""
+        """For example ``"6 of 9 files are visible already"``. Pure."""
         maybe = f" (of {self.doubtful} more nobody can tell)" if self.doubtful else ""
         return f"{self.visible} of {self.files} files are visible already{maybe}"
 
@@ -94,13 +97,18 @@ class _Named:
 def refuse_if_published(
     runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
 ) -> str:
-    """Before a Hadoop job is aborted. What stays visible, in a sentence; "" if nothing does.
+    """Refuse to abort a Hadoop job of which files are visible.
 
     Args:
-        leave_visible: do not refuse it.
+        runtime, job: the components and the job.
+        in_flight: how many requests at once.
+        leave_visible: do not refuse.
+
+    Returns:
+        The files that stay visible, in a sentence; "" if there are none.
 
     Raises:
-        AlreadyVisible: files of it are visible, or may be.
+        AlreadyVisible: files of the job are visible, or may be.
         StoreError: nobody can tell now.
     """
     found = published(runtime, job, in_flight)
@@ -123,13 +131,13 @@ def refuse_if_published(
 
 
 def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
-    """Count what is visible. Two or three requests for each file.
+    """Count the visible files. Two or three requests for each file.
 
     Raises:
         StoreError: the store does not answer, or refuses: nothing is known.
     """
     found = Published()
-    files, seen = KeySet(), KeySet()  # of the second, what is ticked is visible for sure
+    files, seen = KeySet(), KeySet()  # ticked in `seen`: visible for sure
     keys: list[str] = []
     outcomes = runtime.pool.each(
         lambda named: upload_state(runtime, named.upload),
@@ -158,14 +166,14 @@ def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
 
 
 def _may_be(upload: ReadyUpload, look: UploadLook) -> bool:
-    """Whether the object at the key is what the upload became, or may be: of a multipart ETag that
-    differs nobody can tell (SSE-KMS), of a size that differs everybody can."""
+    """Whether the object at the key is what the upload became, or may be. If a multipart ETag
+    differs, nobody can tell (SSE-KMS); if the size differs, it is another object."""
     there = look.there
     return look.state is UploadState.VISIBLE or (there is not None and there.size == upload.length)
 
 
 def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Named]:
-    """Each upload that the job's control objects name, once for each kind of them."""
+    """Each upload that the job's control objects name, once for each kind of control object."""
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
 
@@ -183,7 +191,7 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
                 uploads = outcome.unwrap()
             except NotFound:
                 continue
-            except FormatError as error:  # a commit refuses it; an abort is the only way out
+            except FormatError as error:  # a commit refuses it; only an abort helps
                 found.unread = found.unread or str(error)
                 continue
             for upload in uploads:
@@ -214,8 +222,8 @@ def _uploads_in(runtime: Runtime, job: StartedJob, info: ObjectInfo) -> list[Rea
 
 
 def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bool:
-    """Whether the job's own committer wrote `_SUCCESS`, which it does when all is visible. One GET;
-    more only where it names the job.
+    """Whether the job's own committer wrote `_SUCCESS`. It does so when all files are visible. One
+    GET; more only if the marker names the job.
 
     Raises:
         StoreError: nobody can tell now.
@@ -228,7 +236,7 @@ def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bo
 
 
 def _marked(runtime: Runtime, job: StartedJob) -> float | None:
-    """When a `_SUCCESS` of Hadoop's that names the job was written; None if there is none."""
+    """When Hadoop wrote a `_SUCCESS` that names the job; None if there is none."""
     key = Destination.parse(job.dest).success_key
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)

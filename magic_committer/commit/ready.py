@@ -1,9 +1,10 @@
-"""A ready upload: all parts stored, not completed. What `.pending` says, in the form commit needs.
+"""A ready upload: all parts are stored, and it is not completed. What `.pending` says, in the form
+that commit needs.
 
-Writers and committers meet in a `.pending` only. What S3A's format has no field for travels in its
-``extraData``, which Hadoop keeps and ignores: the token by which a completed object is recognised,
-the whole object's checksum, and the sizes of the parts (to accept a part whose ETag changed by a
-late retry under SSE-KMS: same number, size and checksum).
+Writers and committers share only a `.pending`. S3A's format lacks some fields; they are in its
+``extraData``, which Hadoop keeps and ignores: the token that identifies a completed object, the
+checksum of the whole object, and the sizes of the parts. (The sizes are for a part whose ETag
+changed by a late retry under SSE-KMS: it has the same number, size and checksum.)
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ EXTRA_TASK = "magic-committer.task"
 EXTRA_ATTEMPT = "magic-committer.attempt"
 EXTRA_ABORTED = "magic-committer.aborted"
 """``"true"`` in a `.pendingset` without commits: a *tombstone*. The attempt was aborted, and nobody
-can commit it any more: the key of its set is taken."""
+can commit it any more, because the key of its set is taken."""
 
 RUN_CHARS_MAX = 24
-"""Of one run of sizes: 13 digits, a star, 5 digits, and some."""
+"""Characters of one run of sizes: 13 digits, a star, 5 digits, and some more."""
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyUpload:
-    """One upload that may be completed by anyone who knows this.
+    """One upload. Anyone who has this value can complete it.
 
     Attributes:
         token: `magic_committer.protocol.record.token`; "" for Hadoop's uploads.
-        multipart_etag: MD5 of part MD5s, ``-N``; "" where it cannot be computed. For uploads
-            without a token it is how a completed object is recognised.
-        length: of the object, in bytes.
+        multipart_etag: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. It identifies
+            the completed object of an upload without a token.
+        length: bytes of the object.
     """
 
     key: str
@@ -87,7 +88,7 @@ def to_pending(
     token: str,
     created_ms: int,
 ) -> Pending:
-    """The `.pending` of an upload whose parts are all stored."""
+    """Make the `.pending` of an upload whose parts are all stored."""
     extra = {EXTRA_PART_BYTES: _runs(part.size for part in parts)}
     if token:
         extra[EXTRA_TOKEN] = token
@@ -113,7 +114,7 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
     """Read a validated `.pending` for completing.
 
     Raises:
-        FormatError: what our own writers put into ``extraData`` does not fit the rest.
+        FormatError: our own fields in ``extraData`` do not fit the other fields.
     """
     extra = pending.extra_data or {}
     sizes = _sizes(extra.get(EXTRA_PART_BYTES, ""), source)
@@ -143,7 +144,7 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
 
 
 def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:
-    """What is wrong with one upload, None if nothing. Pure."""
+    """What is wrong with one upload; None if nothing is. Pure."""
     if not dest.contains(upload.key):
         return f"{upload.key}: lies outside the destination {dest.url}"
     try:
@@ -164,7 +165,7 @@ def _etag(part: Part) -> UploadEtag:
 
 
 def _checksum(algorithm: str | None, value: str | None) -> Checksum | None:
-    # Names that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
+    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
     if not value or algorithm not in _ALGORITHMS:
         return None
     return Checksum(cast(ChecksumAlgorithm, algorithm), value)
@@ -193,12 +194,12 @@ def _sizes(text: str, source: str) -> list[int]:
 
 
 def pack(uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]) -> bytes:
-    """A set's uploads and statistics in few bytes, for a local spool."""
+    """Pack a set's uploads and statistics into few bytes, for a local spool."""
     return orjson.dumps([statistics, [_row(upload) for upload in uploads]])
 
 
 def unpack(data: bytes) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
-    """What `pack` packed."""
+    """Read what `pack` packed."""
     statistics, rows = orjson.loads(data)
     return [_unrow(row) for row in rows], statistics
 

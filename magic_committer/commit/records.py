@@ -2,16 +2,17 @@
 
 Invariants:
 
-* A swap is conditional on the exact ETag of the state it leaves. Whatever the answer, the stored
-  record decides: after 412, 404, 409 or a lost reply it is read back, and one's own nonce in it
-  means that the swap won.
-* **An unanswered swap is unknown while the state it leaves is still there.** It is sent again, the
-  same bytes: reading the old state proves nothing, for the first request may still land. A refusal
-  (an expired token, say) that follows an unanswered request refuses the second one only: the end is
-  what is read back, or `OutcomeUnknown`. The adapter sends a request again by itself, so one `put`
-  is enough for that: an error whose ``attempts`` are above 1 may hide a request that lands.
+* A swap is conditional on the exact ETag of the state that it leaves. The stored record decides,
+  whatever the answer was: after 412, 404, 409 or a lost reply the record is read back. If it holds
+  our own nonce, the swap won.
+* **An unanswered swap is unknown as long as the state that it leaves is still there.** The same
+  bytes are sent again. The old state proves nothing, because the first request may still take
+  effect. If a refusal (an expired token, for example) follows an unanswered request, it refuses
+  only the second one: the result is what is read back, or `OutcomeUnknown`. The adapter sends a
+  request again by itself, so this can happen with one `put`: an error with ``attempts`` above 1 may
+  hide a request that takes effect.
 * A 412 with the record unchanged means that the store did not understand a quoted ``If-Match``
-  (Ceph RGW: it is sent again unquoted).
+  (Ceph RGW): the swap is sent again unquoted.
 * With ``conditional_writes="off"`` a swap is read, compare, write: S3A's guarantees, no more.
 """
 
@@ -41,26 +42,26 @@ from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobR
 from magic_committer.stores.base import Written, same_etag
 
 SWAP_TRIES_MAX = 6
-"""How often a swap without a clear answer is sent, each with the store's own retries below."""
+"""How often a swap without a clear answer is sent. Each time includes the store's own retries."""
 SWAP_PAUSE_SECONDS = 0.5
-"""Pause before the second try; doubled each time."""
+"""Pause before the second try, in seconds. It doubles each time."""
 
 _UUID = re.compile(r"[0-9a-f]{32}")
 _PLAN = re.compile(r"plan-[A-Za-z0-9._=-]{1,128}\.json")
 
 _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
-"""Answers after which the stored record is read: each may hide one's own success."""
+"""Answers after which the stored record is read: each may hide our own success."""
 
 
 def may_still_land(error: StoreError) -> bool:
-    """Whether a request that failed so may have taken effect, or may yet: no answer came to it, or
-    to an earlier sending of it. Pure."""
+    """Whether a failed request may have taken effect or may still do so: it, or an earlier sending
+    of it, got no answer. Pure."""
     return error.sent and (isinstance(error, Unanswered) or error.attempts > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as it is stored: its content, and the ETag a swap must name to leave it."""
+    """A record as it is stored: its content, and the ETag that a swap must name to leave it."""
 
     key: str
     record: JobRecord
@@ -71,8 +72,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The end of a swap. ``now`` is the stored record, None if there is none any more. ``won``:
-    it is what was swapped in."""
+    """The result of a swap. ``now``: the stored record; None if there is none any more. ``won``: it
+    is the record that was swapped in."""
 
     won: bool
     now: Seen | None
@@ -80,7 +81,7 @@ class Swapped:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A record that was just created. ``undisturbed``: by one request, answered at once."""
+    """A record that was just created. ``undisturbed``: by one request with an answer at once."""
 
     seen: Seen
     undisturbed: bool
@@ -90,9 +91,9 @@ def read(runtime: Runtime, key: str) -> Seen | None:
     """Read a record; None if there is none. One GET.
 
     Raises:
-        FormatError: what is there is no record, a newer one, or one that names what is not its
-            own: see `_check_is_at_home`.
-        StoreError: it could not be read.
+        FormatError: the object is not a record, is from a newer version, or names a directory or
+            destination that is not its own (`_check_is_at_home`).
+        StoreError: the record could not be read.
     """
     try:
         stored = runtime.store.get(key, max_bytes=RECORD_BYTES_MAX)
@@ -105,10 +106,10 @@ def read(runtime: Runtime, key: str) -> Seen | None:
 
 
 def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
-    """Hold a record against its key. Pure.
+    """Check a record against its key. Pure.
 
-    What is read may have been written by anybody who may write below the destination, and is obeyed
-    by operators with more rights: a record speaks of its own directory and destination only
+    Anyone who may write below the destination may have written the record, and operators with more
+    rights obey it. So a record may only speak of its own directory and destination
     (docs/security.md).
     """
     directory, _, name = key.rpartition("/")
@@ -133,12 +134,17 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
     """Write the first version of a record, ``If-None-Match: *``.
 
+    Args:
+        runtime: the components.
+        key: where the record is written.
+        record: the record.
+
     Raises:
-        JobExists: there is another record of that name.
+        JobExists: there is another record with that key.
         ConditionsNotSupported: the store does not know the condition.
-        OutcomeUnknown: no clear answer came; a record of that nonce may still appear.
-        StoreError: the store refused it at once, has no such bucket, or could not be reached at
-            all: there is no such record, and will be none.
+        OutcomeUnknown: no clear answer came. A record with that nonce may still appear.
+        StoreError: the store refused it at once, has no such bucket, or could not be reached. There
+            is no such record, and will be none.
     """
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
@@ -173,10 +179,15 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
 
 
 def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
-    """Replace the record ``leaves`` by ``record``, if nobody was faster.
+    """Replace the record ``leaves`` by ``record``, if no other process was faster.
+
+    Args:
+        runtime: the components.
+        leaves: the stored record.
+        record: the new one.
 
     Raises:
-        OutcomeUnknown: no clear answer came: it may have won, and may still.
+        OutcomeUnknown: no clear answer came: the swap may have won, or may still win.
         StoreError: the store refused it at once (permissions): it has not won, and will not.
     """
     if record.terms.conditional_writes == "off":
@@ -209,8 +220,8 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
     """Delete the record ``leaves``, if nobody changed it. Repeatable.
 
     Returns:
-        Whether there is no record any more; False if there is another than ``leaves``, or the
-        store refuses conditional deletes.
+        Whether there is no record any more. False if there is another record than ``leaves``, or if
+        the store refuses conditional deletes.
 
     Raises:
         StoreError: the store gave no answer, or forbids it.
@@ -234,7 +245,7 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
 
 
 def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported:
-    """The error for a store that does not keep a condition on which the decision of a job rests."""
+    """The error for a store that ignores a condition on which the decision of a job rests."""
     return ConditionsNotSupported(
         f"the store of bucket {runtime.store.bucket!r} does not keep {name} on PutObject: it {how}",
         hint="No job can be decided once there, in any mode. Options(conditional_writes='off')"
@@ -243,12 +254,12 @@ def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported
 
 
 def _is_final(error: StoreError) -> bool:
-    """Whether a first request that failed so took no effect, and will not. Pure."""
+    """Whether a failed first request took no effect, and will not. Pure."""
     return not error.sent or not isinstance(error, _UNCLEAR)
 
 
 def _raise_if_final(runtime: Runtime, record: JobRecord, error: StoreError) -> None:
-    """Raise the refusal of a first PUT ``If-None-Match``; return if the record must be read."""
+    """Raise the refusal of a first PUT ``If-None-Match``. Return if the record must be read."""
     if isinstance(error, NotSupported):
         answer = f"refuses it ({error.status} {error.code})"
         raise undecidable(runtime, "If-None-Match", answer) from error
@@ -308,7 +319,7 @@ def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen
 
 
 def _stored(key: str, record: JobRecord, written: Written) -> Seen:
-    # Last-Modified is not in a PUT's reply; who needs it reads the record again.
+    # The reply to a PUT has no Last-Modified. A caller that needs it reads the record again.
     return Seen(key, record, written.etag, last_modified=0.0, seen_at=0.0)
 
 
@@ -317,7 +328,7 @@ def _metadata(record: JobRecord) -> dict[str, str]:
 
 
 def other_quoting(etag: str) -> str:
-    """The ETag with quotes for one without, and without for one with."""
+    """The ETag with quotes if it has none, and without if it has some."""
     return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
 
 

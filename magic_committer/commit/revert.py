@@ -1,13 +1,15 @@
-"""Reverting: a decided job is undone, before it completed (states ``reverting`` and ``reverted``).
+"""Reverting: a decided job is undone before it has completed (states ``reverting`` and
+``reverted``).
 
-For each upload of the plan **abort, then HEAD, then delete** if the object is what it became:
-looking first would leave a Complete in between visible (counterexamples.md, #7). For the same
-reason the abort must be proved: an upload whose parts are still there can be completed after the
-HEAD. Deleted is the very version that was looked at: by its ETag, or by its version id in a
-versioned bucket; what somebody wrote since is theirs. Repeatable, by anyone; only then the record
-says ``reverted``, and only then is the job swept: until then its pendingsets are needed.
+For each upload of the plan **abort, then HEAD, then delete** the object if it is what the upload
+became. A HEAD first would leave a Complete between the two visible (counterexamples.md, #7). For
+the same reason the abort must be proved: an upload whose parts are still there can be completed
+after the HEAD. The delete removes exactly the version that was looked at, by its ETag, or by its
+version id in a versioned bucket. What another program has written since stays. All of this is
+repeatable, by anyone. Only after it the record says ``reverted``, and only then the job is swept:
+its pendingsets are needed until then.
 
-The job is decided: whatever fails here is `AbortIncomplete`, and is done again.
+The job is decided: every failure here is `AbortIncomplete`, and the work is done again.
 """
 
 from __future__ import annotations
@@ -42,14 +44,20 @@ from magic_committer.stores.base import ObjectInfo
 def undo(
     runtime: Runtime, job: StartedJob, seen: records.Seen, source: Source, in_flight: int
 ) -> records.Seen | None:
-    """Undo every upload of a ``reverting`` job, then say so. Repeatable.
+    """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable.
+
+    Args:
+        runtime, job: the components and the job.
+        seen: the stored record.
+        source: where the plan's uploads come from.
+        in_flight: how many requests at once.
 
     Returns:
         The stored record: ``reverted``, or what another process has made of it.
 
     Raises:
-        AbortIncomplete: not everything could be undone, or the record could not be read or
-            written; do it again.
+        AbortIncomplete: not everything could be undone, or the record could not be read or written.
+            Do it again.
     """
     failure: MagicError | None = None
     try:
@@ -61,14 +69,14 @@ def undo(
     try:
         now = records.read(runtime, seen.key)
     except (StoreError, FormatError):
-        raise not_undone(job, failure) from failure  # what failed first says more
+        raise not_undone(job, failure) from failure  # the first failure says more
     if now is None or now.record.state is not State.REVERTING:
         return now
     raise not_undone(job, failure) from failure
 
 
 def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
-    """The error for a job that is being reverted, while not all of it is gone."""
+    """The error for a job that is being reverted while not everything is gone."""
     return AbortIncomplete(
         f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
         job_id=job.id,
@@ -79,7 +87,8 @@ def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
 def _undo_all(
     runtime: Runtime, job: StartedJob, source: Source, in_flight: int
 ) -> MagicError | None:
-    """Undo every upload, past single failures; the last of these, None if there was none."""
+    """Undo every upload and go on after single failures. Gives the last failure; None if there was
+    none."""
     done = 0
     failure: MagicError | None = None
 
@@ -99,8 +108,8 @@ def _undo_all(
 
 
 def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int) -> Any:
-    # It looks first: what has become visible cannot be completed once more, and on some stores its
-    # abort costs the object at its key, which may be a neighbour's by now.
+    # It looks first: a visible upload cannot be completed again, and on some stores its abort
+    # deletes the object at its key, which may be another writer's by now.
     remover = UploadRemover(runtime)
 
     def one(upload: ReadyUpload) -> None:
@@ -112,7 +121,7 @@ def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_
             runtime, info.key, info.etag, info.version_id, modified=info.last_modified
         ):
             return
-        # Left, because it is another by now. Or was the DELETE refused?
+        # It was left, because it is another object by now. Or was the DELETE refused?
         if _became(runtime, upload) is not None:
             raise AbortIncomplete(f"{upload.key} was not deleted", job_id=job.id)
 

@@ -1,5 +1,6 @@
-"""Objects and uploads on which a store is tried: in a job's directory, with that job's token, and
-gone when the trial ends, however it ends. What a killed process leaves is litter of its job."""
+"""Objects and uploads on which a store is tried. They are in a job's directory, carry that job's
+token, and are removed when the trial ends, however it ends. If a process is killed, they are litter
+of its job."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ logger = logging.getLogger("magic_committer")
 
 REQUESTS_IN_FLIGHT = 32
 NONCE_CHARS = 8
-"""Tells apart trials of one job that run at once."""
+"""Distinguishes trials of one job that run at once."""
 
 
 class Scratch:
-    """Objects and uploads of one trial, each under a key that nobody else has. They are gone when
-    the ``with`` ends, however it ends; what cannot be removed is told to the log.
+    """Objects and uploads of one trial, each under a key that nobody else has. They are removed
+    when the ``with`` ends, however it ends. What cannot be removed is logged.
 
     Attributes:
-        root: the prefix of all its keys. uuid: the job's, in each key.
-        metadata: of all that is made there.
+        root: the prefix of all its keys.
+        uuid: the job's UUID, in each key.
+        metadata: the metadata of everything that is made here.
     """
 
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
@@ -42,7 +44,8 @@ class Scratch:
         self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
 
     def key(self, name: str) -> str:
-        """Its last element names the job, so that a sweep knows an upload there as the job's."""
+        """A scratch key. Its last element names the job, so that a sweep knows an upload there as
+        the job's."""
         return f"{self.root}{name}-mcj{self.uuid}"
 
     def put(self, name: str) -> ObjectRef:
@@ -57,7 +60,7 @@ class Scratch:
         self.store.put(key, b"other", metadata=self.metadata, **condition)
 
     def create(self, name: str) -> str:
-        """Start a scratch upload; its id."""
+        """Start a scratch upload and give its id."""
         key = self.key(name)
         self._unsure.add(key)
         created = self.store.create_upload(key, attributes=Attributes(metadata=self.metadata))
@@ -67,7 +70,7 @@ class Scratch:
         return created.upload_id
 
     def upload(self, name: str) -> tuple[str, tuple[Part, ...]]:
-        """A scratch upload that is ready to complete: its id and its parts."""
+        """Make a scratch upload that is ready to complete: its id and its parts."""
         upload_id = self.create(name)
         self._keys.add(self.key(name))
         part = self.store.put_part(self.key(name), upload_id, 1, memoryview(b"upload"))
@@ -100,7 +103,7 @@ class Scratch:
                 logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
 
     def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
-        """Outcomes of many requests at once, as `Pool.each`."""
+        """Send many requests at once and give their outcomes, as `Pool.each`."""
         return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
 
     def _abort(self, upload: UploadInfo) -> None:

@@ -1,11 +1,11 @@
 """Starting a job: draw a UUID, write the record, prove the store, look around (mode ``fail``).
 
-Set up, then look: of two excluding jobs that start at once each writes its record before it looks,
-so at least one sees the other (counterexamples.md, #8). Looking first lets both in.
+Set up, then look: if two excluding jobs start at once, each writes its record before it looks, so
+at least one sees the other (counterexamples.md, #8). If both looked first, both could go on.
 
-A setup that fails after it wrote the record takes it back: a drawn id simply goes. Under a given id
-somebody may have attached, and a PUT that was sent twice may land late: then it goes through
-``aborting`` and a sweep, and stays ``closed``.
+A setup that fails after it wrote the record removes it again. The record of a drawn id is deleted.
+For a given id another process may have attached, and a PUT that was sent twice may take effect
+late: that record goes through ``aborting`` and a sweep, and stays ``closed``.
 """
 
 from __future__ import annotations
@@ -53,16 +53,23 @@ def setup_job(
     in_flight: int,
     said_mode: str = "",
 ) -> StartedJob:
-    """Start a job. Not repeatable with a given id: an id is used once; see `join_job`.
+    """Start a job. Not repeatable with a given id, because an id is used once; see `join_job`.
 
-    Requests: 1 PUT; 2 more the first time a process meets a store, and up to 7 more the first time
-    for a mode that needs more of it (`probe.need`); 1 LIST for a given id; in mode ``fail`` a
-    listing of the destination and of the jobs under it.
+    Requests: 1 PUT. 2 more when a process meets a store for the first time, and up to 7 more for
+    the first job of a mode that needs more of the store (`probe.need`). 1 LIST for a given id. In
+    mode ``fail`` a listing of the destination and of the jobs under it.
+
+    Args:
+        runtime, dest, terms: the components, the destination and the job's terms.
+        job_id: a given id; None: draw one.
+        in_flight: how many requests at once.
+        said_mode: the mode in the caller's words, for hints.
 
     Raises:
-        JobExists, DestinationExists, ConflictingJob, ConditionsNotSupported, PathError,
-        OptionError.
-        OutcomeUnknown: the store gave no clear answer; nothing of this job will become visible.
+        JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
+        ConditionsNotSupported: the store ignores or refuses a condition that the job needs.
+        PathError, OptionError: an argument cannot be used.
+        OutcomeUnknown: the store gave no clear answer. Nothing of this job will become visible.
     """
     refuse_lost_checksums(terms.etag_form, terms.checksum)
     uuid = runtime.ids()
@@ -94,7 +101,7 @@ def setup_job(
     try:
         created = records.create(runtime, paths.record, record)
     except BaseException as error:
-        if not isinstance(error, MagicError):  # Ctrl-C: it may be stored all the same
+        if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
                 _take_back(runtime, job, paths, in_flight, error)
         raise
@@ -108,7 +115,7 @@ def setup_job(
         if terms.mode == "fail":
             refuse_existing_data(runtime, job, dest, in_flight)
     except BaseException as error:
-        if _may_have_sent(error):  # a PUT of the proof may land late
+        if _may_have_sent(error):  # a PUT of the proof may take effect late
             job = replace(job, undisturbed=False)
         with cleaning_up(error):
             _withdraw(runtime, job, created.seen, in_flight, error)
@@ -126,17 +133,22 @@ def join_job(
     in_flight: int,
     said_mode: str = "",
 ) -> StartedJob:
-    """The job of a given id that is there already, for whoever would have started it with the same
-    terms. Repeatable; changes nothing.
+    """Take the job of a given id that is there already, for a caller that would have started it
+    with the same terms. Repeatable; changes nothing.
 
-    Whoever wrote the record may have died before he looked around, and one who looked first would
-    let two excluding jobs in: so all of setup's looks are done again here. A look that says no
-    leaves the job as it is: its tasks may be at work, and its commit looks once more.
+    The process that wrote the record may have died before it looked around, or it may not be as far
+    yet. If this process did not look, two excluding jobs could go on. So it makes all of setup's
+    looks again. If a look fails, the job stays as it is: its tasks may be at work, and its commit
+    looks once more.
+
+    Args:
+        runtime, dest, job_id, in_flight, said_mode: as for `setup_job`.
+        terms: the terms that the job must have.
 
     Raises:
-        JobExists: it has other terms, or its directory holds something and no record.
-        JobNotRunning: it is decided.
-        DestinationExists, ConflictingJob, ConditionsNotSupported: as `setup_job`.
+        JobExists: the job has other terms, or its directory holds objects but no record.
+        JobNotRunning: the job is decided.
+        DestinationExists, ConflictingJob, ConditionsNotSupported: as for `setup_job`.
     """
     paths = JobPaths(dest, job_id)
     seen = records.read(runtime, paths.record)
@@ -155,7 +167,7 @@ def join_job(
         raise decided
     job = replace(StartedJob.attached(seen.record, dest.url, seen.etag), said_mode=said_mode)
     if terms.conditional_writes == "on":
-        # Not what would write the record again: others may be deciding.
+        # Nothing that would write the record again: other processes may be deciding.
         probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
     if terms.mode in EXCLUDING:
         refuse_other_jobs(runtime, job, dest)
@@ -166,7 +178,7 @@ def join_job(
 
 
 _WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
-"""What `probe` asks by writing the record once more, as its creator wrote it."""
+"""What `probe` asks by writing the record again, as its creator wrote it."""
 
 
 def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> None:
@@ -190,10 +202,10 @@ def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> N
 
 
 def _may_have_sent(error: BaseException) -> bool:
-    """Whether what ended a setup may have left a request under way. Pure."""
+    """Whether a request may still be under way after a setup that ended with ``error``. Pure."""
     if isinstance(error, StoreError):
         return records.may_still_land(error)
-    return not isinstance(error, MagicError)  # Ctrl-C in the middle of one
+    return not isinstance(error, MagicError)  # Ctrl-C during a request
 
 
 def _check_lengths(paths: JobPaths) -> None:
@@ -217,8 +229,9 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
 
 
 def _late_proof(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
-    """Ask what is asked by creating the record once more. Whether a late PUT of that may still
-    write the record, were it gone: known before anything else of the proof can fail."""
+    """Ask what is asked by creating the record again. Gives whether a late PUT of this question
+    could still write the record after its deletion. This is known before anything else of the proof
+    can fail."""
     return probe.need(runtime, paths, seen, {"conditional_put"})[1]
 
 
@@ -245,7 +258,8 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
 def _take_back(
     runtime: Runtime, job: StartedJob, paths: JobPaths, in_flight: int, why: BaseException
 ) -> None:
-    """Take back a record whose PUT was interrupted, if it is there; and say how, if it comes."""
+    """Remove a record whose PUT was interrupted, if it is there; otherwise say what to do if it
+    comes."""
     why.add_note(
         f"job {job.id!r} may have been started all the same; if so, end it:"
         f" magic_committer.abort({job.dest!r}, {job.id!r})"
@@ -265,7 +279,7 @@ def _withdraw(
     warnings: list[str] = []
     try:
         if job.undisturbed and not job.given_id and records.remove(runtime, seen):
-            return  # else the store has no conditional DELETE: it is closed instead
+            return  # otherwise the store has no conditional DELETE: the record is closed instead
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = records.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:

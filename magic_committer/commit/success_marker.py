@@ -1,14 +1,15 @@
 """`_SUCCESS`: written last, and never over the marker of a job that ran after ours (I8).
 
-Marker first, record second: what the record says then holds for the marker that was read. The PUT
-is conditional on what was read, so a late one fails by itself. Ours may be written if
+The marker is read first, the record second: what the record says then holds for that marker. The
+PUT is conditional on the marker that was read, so a late PUT fails by itself. Ours may be written
+in three cases:
 
 * there is no marker;
-* it is the one that our ``completed`` record names: it was there when we completed;
-* the job that it describes completed earlier than ours. Each marker holds the Last-Modified of its
-  job's ``completed`` record; a foreign one counts by its own.
+* our ``completed`` record names the marker: it was there when we completed;
+* the job of the marker completed earlier than ours. Each marker holds the Last-Modified of its
+  job's ``completed`` record; for a marker of another program its own Last-Modified counts.
 
-Of jobs that overlap and complete in the same second either may stay.
+If two jobs overlap and complete in the same second, either marker may stay.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Marker:
     """A `_SUCCESS` as it is stored.
 
     Attributes:
-        uuid: of its job; "" for one that is not ours.
+        uuid: the UUID of its job; "" if another program wrote it.
         completed: when its job completed, in seconds by the store's clock.
-        modified: its Last-Modified: every empty `_SUCCESS` has the same ETag.
+        modified: its Last-Modified. Every empty `_SUCCESS` has the same ETag.
     """
 
     etag: str
@@ -65,7 +66,7 @@ class Marker:
 
 
 def read_marker(runtime: Runtime, key: str) -> Marker | None:
-    """Read a marker of whatever kind: ours, Hadoop's, an empty one. One GET."""
+    """Read a marker of any kind: ours, Hadoop's, an empty one. One GET."""
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
     except NotFound:
@@ -81,18 +82,19 @@ def read_marker(runtime: Runtime, key: str) -> Marker | None:
         uuid = diagnostics.get(DIAGNOSTIC_UUID, "")
         completed = float(diagnostics[DIAGNOSTIC_COMPLETED]) if uuid else info.last_modified
     except (FormatError, KeyError, ValueError):
-        return Marker(info.etag, "", info.last_modified, info.last_modified)  # a foreign program's
+        return Marker(info.etag, "", info.last_modified, info.last_modified)  # another program's
     return Marker(info.etag, uuid, completed, info.last_modified)
 
 
 def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
-    """The marker that is there now, for the ``completed`` record; an empty etag if none is."""
+    """The marker that is there now, for the ``completed`` record. Its etag is "" if there is
+    none."""
     marker = read_marker(runtime, key)
     return ObjectRef(key, marker.etag, marker.modified) if marker else ObjectRef(key, "")
 
 
 def may_replace(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
-    """Whether our marker may take the place of another's. Pure."""
+    """Whether our marker may replace another one. Pure."""
     if named is not None and named.is_same(marker.etag, marker.modified):
         return True
     return marker.completed < completed
@@ -106,11 +108,13 @@ def success_data(
     started: float,
     now: float,
 ) -> SuccessData:
-    """What `_SUCCESS` says of a job; `write_marker` adds its diagnostics.
+    """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics.
 
     Args:
-        filenames: the first of its files, for people. started: when the record says that the job
-            was started. now: both in seconds since 1970.
+        job_id, plan, statistics: the job's id, plan and counters.
+        filenames: the first of its files, for people.
+        started: when the record says that the job was started, in seconds since 1970.
+        now: the present time, in seconds since 1970.
     """
     document = statistics.to_dict()
     return new_success(
@@ -133,16 +137,19 @@ def success_data(
 
 
 def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessData) -> str:
-    """Write `_SUCCESS` if it is ours to write. Repeatable.
+    """Write `_SUCCESS` if our marker may be written. Repeatable.
 
     Args:
-        success: without the diagnostics that are added here.
+        runtime: the components.
+        key: the marker's key.
+        record_key: the record's key.
+        success: the content, without the diagnostics that are added here.
 
     Returns:
-        "" if it is written, or was; else why it was left.
+        "" if the marker is written now or was before; otherwise why it was not written.
 
     Raises:
-        StoreError: the store failed; the job is committed all the same.
+        StoreError: the store failed. The job is committed all the same.
     """
     last: StoreError | None = None
     before: Marker | None = None
@@ -183,7 +190,7 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
                 runtime.store.put(key, body, if_match=etag)
         except (PreconditionFailed, NotFound, WriteConflict, Unanswered) as error:
             last = error
-            continue  # perhaps by our own success: from the top
+            continue  # perhaps by our own success: start again
         return ""
     assert last is not None
     raise last

@@ -1,21 +1,23 @@
 """The sweep: leave nothing of a job behind, and touch nothing that is not the job's.
 
 It runs only after the record has left ``running``: then either the sweep sees an upload, or the
-attempt that made it sees the fence (protocol.md, "The fence"). Order (decisions.md):
+attempt that made the upload sees the fence (protocol.md, "The fence"). Order (decisions.md):
 
 1. list the job's directory; read what no plan names, for the ids in it;
 2. abort those uploads, by id;
-3. list the uploads under the destination, abort those whose names carry the job's UUID; again until
-   none shows;
-4. delete the job's control objects, the plan first: while it is there, all its pendingsets are.
+3. list the uploads under the destination and abort those whose names carry the job's UUID; repeat
+   until none shows;
+4. delete the job's control objects, the plan first: as long as the plan is there, all its
+   pendingsets are.
 
-Every abort goes through `UploadRemover`: it is proved, or the upload is told and named by what
-stays. Whose an upload is, is never inferred: an id that a `.pending` or `.pendingset` of ours
-names, or our UUID as a delimited field of the name. Only ``exclusive`` jobs, whose starter says
-that nobody else writes under the destination, take everything, and only where nobody else is found
-(`magic_committer.commit.neighbours`). Uploads that a decided plan names are spared: an abort's
-success proves nothing on some stores, and may cost a completed object (stores.md). Who does not
-know all that the plan of a committed job names looks at each first.
+Every abort goes through `UploadRemover`. It is proved; if not, the upload is reported, and the
+control objects that name it stay. The owner of an upload is never guessed. It is ours if one of our
+`.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Only
+``exclusive`` jobs take everything, because their starter says that nobody else writes under the
+destination; and they do so only if no other job is found (`magic_committer.commit.neighbours`).
+Uploads that a decided plan names are spared: on some stores the success of an abort proves nothing,
+and an abort may delete a completed object (stores.md). A process that does not know everything that
+the plan of a committed job names looks at each upload first.
 """
 
 from __future__ import annotations
@@ -52,14 +54,14 @@ from magic_committer.stores.base import ObjectInfo, UploadInfo
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
-"""Before the second listing of uploads; doubled each time."""
+"""Seconds before the second listing of uploads. They double each time."""
 NAMED_MAX = 100
-"""Uploads that a report names as left open."""
+"""How many uploads a report names as left open."""
 TASKS_NAMED_MAX = 10
-"""Tasks that the warnings of a report name of each kind."""
+"""How many tasks of each kind the warnings of a report name."""
 
 Spared = Callable[[str], bool]
-"""Whether a decided plan names the upload of that `upload_name`."""
+"""Whether a decided plan names the upload with that `upload_name`."""
 
 
 @dataclass(slots=True)
@@ -72,15 +74,16 @@ class Swept:
     unattributed: int = 0
     warnings: list[str] = field(default_factory=list)
     again: bool = False
-    """The store failed: the record stays, so that the sweep is done again by whoever recovers."""
+    """The store failed: the record stays, so that a recovery sweeps again."""
 
     @property
     def left_open(self) -> tuple[str, ...]:
-        """Key and id of uploads that are, or may be, still open; not all if they are many."""
+        """Key and id of uploads that are, or may be, still open; if there are many, only the
+        first."""
         return tuple(f"{u.key} {u.upload_id}" for u, _ in islice(self.left.values(), NAMED_MAX))
 
     def failed(self, warning: str) -> None:
-        """Note a failure that a later sweep may mend."""
+        """Note a failure that a later sweep may repair."""
         self.warnings.append(warning)
         self.again = True
 
@@ -100,16 +103,17 @@ def sweep(
     look_first: bool = False,
     accepted_attempts: Mapping[str, str] | None = None,
 ) -> Swept:
-    """Sweep a decided job, all but its record. Repeatable; errors become warnings.
+    """Sweep a decided job, everything but its record. Repeatable; errors become warnings.
 
     Args:
-        spared: uploads that the plan names.
+        runtime, job: the components and the job.
+        spared: says which uploads the plan names.
         accepted: keys of the pendingsets that the plan names: they need not be read.
-        in_flight: requests at once.
-        look_first: look at each upload before it is aborted: where it may have been completed, and
-            not all that the plan names is known any more.
-        accepted_attempts: of a committed job, the attempt that the plan names of each task: files
-            that were saved and are not published become warnings. None: say nothing of them.
+        in_flight: how many requests at once.
+        look_first: look at each upload before it is aborted. Needed if an upload may have been
+            completed and this process does not know everything that the plan names.
+        accepted_attempts: for a committed job: the attempt of each task that the plan names. Files
+            that were saved but not published become warnings. None: no such warnings.
     """
     dest = Destination.parse(job.dest)
     swept = Swept()
@@ -124,14 +128,14 @@ def sweep(
         swept.failed(f"the upload of {upload.key} could not be aborted: {removed.why}")
     if len(swept.left) > NAMED_MAX:
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
-    if not swept.left and not run.unread:  # else they name uploads that the next sweep must find
+    if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
         run.delete(found, accepted)
     return swept
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """A leftover `.pending` with our token. ``upload``: as of `upload_name`."""
+    """A leftover `.pending` with our token. ``upload``: as in `upload_name`."""
 
     task: str
     attempt: str
@@ -149,17 +153,18 @@ class _Sweep:
     swept: Swept
     look_first: bool
     tells: bool
-    """Of files that were saved and are not published."""
+    """Whether to report files that were saved but not published."""
     unread: set[str] = field(default_factory=set)
     """Keys that could not be read, and may name uploads."""
     ended: KeySet = field(default_factory=KeySet)
     """Uploads that are proved to have ended, by `upload_name`."""
     sent: KeySet = field(default_factory=KeySet)
-    """Those of them that ended by our abort."""
+    """Those of `ended` that ended by our abort."""
     strangers: set[str] = field(default_factory=set)
-    """Uploads that an exclusive job takes and nothing attributes to it, by `upload_name`."""
+    """Uploads that an exclusive job takes although nothing says that they are its own, by
+    `upload_name`."""
     yields: bool = False
-    """An exclusive job met somebody else: it takes its own only."""
+    """An exclusive job met another job: it takes only its own uploads."""
     saved: list[_Saved] = field(default_factory=list)
     with_set: set[str] = field(default_factory=set)
     """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
@@ -224,7 +229,7 @@ class _Sweep:
         ], metadata
 
     def abort_listed(self) -> None:
-        """Abort the job's uploads by name until a listing shows none that is open."""
+        """Abort the job's uploads by name until a listing shows no open one."""
         for number in range(SWEEP_ROUNDS_MAX):
             if number:
                 self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
@@ -239,13 +244,13 @@ class _Sweep:
             except StoreError as error:
                 self.swept.failed(f"uploads could not be listed: {error}")
                 return
-            # What stayed open after all its aborts is not aborted once more, what failed is.
+            # What stayed open after all its aborts is not aborted again; what failed is.
             failed = [u for u, removed in self.swept.left.values() if removed.error is not None]
             fresh = [u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left]
             if not self.abort_all([*fresh, *failed]) and not any(
                 removed.error is not None for _, removed in self.swept.left.values()
             ):
-                return  # what the listing shows has ended
+                return  # everything in the listing has ended
 
     def _list_mine(self) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
@@ -262,8 +267,8 @@ class _Sweep:
                 unattributed += uuid is None
                 if self.job.terms.exclusive:
                     others.append(upload)
-        # Records after uploads: a job set up in between shows its record, not its uploads
-        # (counterexamples.md, K1).
+        # Records after uploads: a job that was set up in between shows its record, and its uploads
+        # were not in the listing (counterexamples.md, K1).
         if others and self._is_alone(others):
             self.strangers.update(upload_name(u.key, u.upload_id) for u in others)
             mine, unattributed = mine + others, 0
@@ -271,7 +276,7 @@ class _Sweep:
         return mine
 
     def _is_alone(self, others: Iterable[UploadInfo]) -> bool:
-        """Whether nobody else may own these uploads; once somebody may, it is not asked again."""
+        """Whether nobody else may own these uploads. After one "no" it is not asked again."""
         if self.yields:
             return False
         somebody = somebody_else(
@@ -283,7 +288,8 @@ class _Sweep:
         return not somebody
 
     def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
-        """Remove uploads, and say how many were aborted; what could not be is kept in ``left``."""
+        """Remove uploads and give the number of aborted ones. What could not be removed is kept in
+        ``left``."""
         before = self.swept.aborted
         with closing(self._each(self._remove, self._targets(doomed))) as outcomes:
             for outcome in outcomes:
@@ -302,8 +308,8 @@ class _Sweep:
     def _targets(
         self, doomed: Iterable[UploadName | UploadInfo]
     ) -> Iterator[tuple[UploadName, bool]]:
-        """Uploads, each once (a `.pending` may name what a `.pendingset` does), and whether to look
-        at them first. Runs in one thread, as the sets that it asks must be."""
+        """Uploads, each once (a `.pending` and a `.pendingset` may name the same), and whether to
+        look at them first. Runs in one thread, because its sets are not safe for several."""
         known = KeySet()
         for upload in doomed:
             named = upload
@@ -312,8 +318,9 @@ class _Sweep:
             name = named.name
             if self.spared(name) or not known.add(name):
                 continue
-            # A stranger may have been completed since it was listed. What is shown again after its
-            # abort was proved has most likely ended: the listing lags.
+            # An upload of another writer may have been completed since it was listed. An upload
+            # that is shown again after its abort was proved has most likely ended: the listing
+            # lags.
             yield named, self.look_first or name in self.strangers or name in self.ended
 
     def _remove(self, target: tuple[UploadName, bool]) -> Removed:
@@ -332,8 +339,8 @@ class _Sweep:
             self.saved += [_Saved(task, attempt, upload.name) for upload in uploads]
 
     def unpublished(self, accepted_attempts: Mapping[str, str]) -> list[str]:
-        """A sentence for each task with files that were saved and that no accepted pendingset
-        names. Killed attempts of tasks that another attempt committed are what they should be."""
+        """A sentence for each task with saved files that no accepted pendingset names. Killed
+        attempts of tasks that another attempt committed are normal, and are not reported."""
         never: Counter[str] = Counter()
         late: Counter[str] = Counter()
         for saved in self.saved:
@@ -341,7 +348,7 @@ class _Sweep:
             if attempt is None:
                 never[saved.task] += saved.attempt not in self.with_set
             elif attempt == saved.attempt:
-                # What the plan names is spared, or was looked at and has become its object.
+                # Uploads that the plan names are spared, or were looked at and are visible.
                 late[saved.task] += saved.upload in self.sent
         return _told(
             never,
@@ -361,7 +368,7 @@ class _Sweep:
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]
         if any(key.startswith(prefix) for key in unknown):
-            others = []  # a plan stays: what it names stays with it
+            others = []  # a plan stays: what it names stays too
         for keys in (plans, others):
             if not keys:
                 continue
@@ -380,8 +387,8 @@ class _Sweep:
     def _of_this_run(
         self, found: Iterable[ObjectInfo], accepted: Set[str]
     ) -> tuple[list[ObjectInfo], list[str]]:
-        """Of a directory that a given id names, the job's own objects: a directory of that name may
-        hold what a zombie of an earlier run left. And the keys of those that could not be told."""
+        """The job's own objects in a directory that a given id names: the directory may also hold
+        litter of a zombie of an earlier run. And the keys of those whose owner is not known."""
         mine: list[ObjectInfo] = []
         unknown: list[str] = []
 
@@ -407,7 +414,7 @@ class _Sweep:
 
 
 def _told(files: Counter[str], what: str) -> list[str]:
-    """A sentence a task, for the first of them, and one for the rest."""
+    """A sentence for each of the first tasks, and one for all others."""
     counted = [(task, number) for task, number in sorted(files.items()) if number]
     told = [
         f"task {task!r} " + what.format(files="1 file" if number == 1 else f"{number} files")

@@ -1,27 +1,28 @@
-"""What became of one upload, and the one way to remove one: asked here, and nowhere else.
+"""What became of one upload, and the one way to remove an upload. Nothing else asks this question.
 
 A store answers the question "is this upload still open?" in many ways: 404 for an upload that was
-completed, 403 where a permission is missing, 400 for a customer's key, nothing at all. Each caller
-that read these answers by itself read them differently (an open upload was called gone, and its
-file was lost). So there is one question, `upload_state`, and it has four answers:
+completed, 403 if a permission is missing, 400 for a customer's key, or not at all. When each caller
+read these answers by itself, they read them differently (an open upload was called gone, and its
+file was lost). So there is one question, `upload_state`, with four answers:
 
 ============ ===================================================================================
 ``OPEN``     its parts are there: it can be completed, or aborted
 ``VISIBLE``  the object at its key is what it became
 ``GONE``     it is not open, and the object at its key, if there is one, is not what it became
-``UNKNOWN``  nobody can tell now: a request failed, or was refused. Never taken for any of the above
+``UNKNOWN``  nobody can tell now: a request failed, or was refused. Never taken for another answer
 ============ ===================================================================================
 
-An answer is of one moment. ``OPEN`` may have changed when it arrives; ``VISIBLE`` and ``GONE``
-never go back to ``OPEN``: an upload id is used once (S3 API).
+An answer holds for one moment. ``OPEN`` may have changed when it arrives. ``VISIBLE`` and ``GONE``
+never become ``OPEN`` again: an upload id is used once (S3 API).
 
 And there is one `UploadRemover`. Invariants:
 
-* It looks first, where an upload may have been completed: aborting a completed upload costs the
-  object on some stores (docs/stores.md).
-* An abort is believed only when the parts are gone: parts in flight outlive it (S3 API,
-  AbortMultipartUpload), so it is sent again.
-* It raises nothing: what could not be removed, or could not be told, is ``LEFT``, with the reason.
+* It looks first if an upload may have been completed: on some stores the abort of a completed
+  upload deletes the object (docs/stores.md).
+* An abort counts only when the parts are gone. Parts in flight outlive an abort (S3 API,
+  AbortMultipartUpload), so the abort is sent again.
+* It raises nothing. ``LEFT``, with the reason, stands for what could not be removed or could not be
+  known.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import ObjectInfo, Part, same_etag
 
 ABORTS_MAX = 5
-"""How often an upload is aborted whose parts stay."""
+"""How often an upload is aborted if its parts stay."""
 ABORT_PAUSE_SECONDS = 0.2
-"""Before the second abort of an upload; doubled each time."""
+"""Seconds before the second abort of an upload. They double each time."""
 NO_BUCKET = "NoSuchBucket"
-"""The code of a 404 that says nothing of an upload (S3 API, "Error responses")."""
+"""The code of a 404 that says nothing about an upload (S3 API, "Error responses")."""
 
 
 class UploadState(Enum):
@@ -57,11 +58,12 @@ class UploadLook:
     """One look at an upload.
 
     Attributes:
-        error: of ``UNKNOWN``: why nobody can tell; else None.
-        there: the object at its key, where the look met one. Of ``VISIBLE`` it is what the upload
-            became; else it is another's.
-        parts: of ``OPEN``: what is stored of it.
-        ended: it is not open; also of ``UNKNOWN``, where only what it became cannot be told.
+        error: for ``UNKNOWN``: why nobody can tell; otherwise None.
+        there: the object at its key, if the look met one. For ``VISIBLE`` it is what the upload
+            became; otherwise it is another object.
+        parts: for ``OPEN``: its stored parts.
+        ended: whether it is not open; can be True for ``UNKNOWN``, if only what it became is not
+            known.
     """
 
     state: UploadState
@@ -73,12 +75,12 @@ class UploadLook:
 
 @dataclass(frozen=True, slots=True)
 class UploadName:
-    """An upload as far as its remover must know it.
+    """An upload, as far as its remover must know it.
 
     Attributes:
-        token, multipart_etag: by which the object that it became is recognised, as of
-            `ReadyUpload`; both empty where only a listing tells of the upload: then an upload that
-            has ended is ``GONE``, also if it was completed.
+        token, multipart_etag: they identify the object that it became, as in `ReadyUpload`. Both
+            are empty if only a listing shows the upload: an upload that has ended is then ``GONE``,
+            even if it was completed.
     """
 
     key: str
@@ -100,8 +102,8 @@ class UploadName:
 def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
     """Whether an object is what the upload became. Pure.
 
-    Our uploads carry a token. Hadoop's have none: the multipart ETag must do, so of two uploads of
-    identical bytes either counts.
+    Our uploads carry a token. Hadoop's uploads have none: for them the multipart ETag decides, so
+    two uploads of the same bytes both count.
     """
     if upload.token:
         return (info.metadata or {}).get(TOKEN_METADATA) == upload.token
@@ -109,8 +111,8 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
 
 
 def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
-    """Look what an upload is: HEAD, ListParts, and HEAD again where it is not open any more, for
-    another process may have completed it in between. Without a HEAD where nothing tells the object
+    """Look what an upload is: HEAD, ListParts, and HEAD again if it is not open any more, because
+    another process may have completed it in between. Sends no HEAD if nothing identifies the object
     that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
     there: ObjectInfo | None = None
     try:
@@ -120,14 +122,14 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
     except Unanswered as error:
         return UploadLook(UploadState.UNKNOWN, error)
     except StoreError:
-        # Refused, which is no answer: if its parts are there it is open all the same; if they are
-        # not, the second HEAD tells, or says UNKNOWN.
+        # A refusal is no answer. If the parts are there, the upload is open all the same; if not,
+        # the second HEAD tells, or says UNKNOWN.
         pass
     try:
         parts = tuple(runtime.store.list_parts(upload.key, upload.upload_id))
         return UploadLook(UploadState.OPEN, there=there, parts=parts)
     except NotFound as error:
-        if error.code == NO_BUCKET:  # says nothing of the upload
+        if error.code == NO_BUCKET:  # says nothing about the upload
             return UploadLook(UploadState.UNKNOWN, error, there)
     except StoreError as error:
         return UploadLook(UploadState.UNKNOWN, error, there)
@@ -141,25 +143,25 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
 
 
 def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
-    """Whether an open upload has lost a part, so that nobody can ever complete it: MinIO loses all
-    of them if the client of a Complete hangs up (docs/stores.md). Its parts were all stored when it
-    became ready, and none is ever sent later. Pure."""
+    """Whether an open upload has lost a part, so that nobody can ever complete it. MinIO loses all
+    parts if the client of a Complete hangs up (docs/stores.md). All parts were stored when the
+    upload became ready, and none is ever sent later. Pure."""
     stored = {part.number for part in look.parts}
     return look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)
 
 
 def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
     if not (upload.token or upload.multipart_etag):
-        return None  # nothing to recognise it by
+        return None  # nothing identifies it
     return object_at(runtime, upload.key)
 
 
 def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
-    """The object at a key, None if there is none. One HEAD.
+    """The object at a key; None if there is none. One HEAD.
 
-    A store that keeps keys as paths of files calls a HEAD wrong (400) for a key that it cannot
-    hold: a path element over 255 bytes. So does one for an object of a customer's key. A listing
-    tells which: what the first cannot hold it does not list.
+    A store that keeps keys as paths of files answers a HEAD with 400 for a key that it cannot hold:
+    a path element over 255 bytes. A store also answers 400 for an object with a customer's key. A
+    listing tells which it is: a key that the store cannot hold is not listed.
 
     Raises:
         StoreError: nobody can tell.
@@ -175,11 +177,11 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
 
 
 def is_listed(runtime: Runtime, key: str) -> bool:
-    """Whether a listing shows an object at a key. One page: the key is the first with itself as a
-    prefix.
+    """Whether a listing shows an object at a key. One page: with the key as prefix, the key comes
+    first.
 
     Raises:
-        StoreError: it could not be listed.
+        StoreError: the key could not be listed.
     """
     for page in runtime.store.list(key):
         return any(info.key == key for info in page.objects)
@@ -187,16 +189,16 @@ def is_listed(runtime: Runtime, key: str) -> bool:
 
 
 class Removal(Enum):
-    """What became of an upload that was to be removed."""
+    """The result of removing an upload."""
 
     ABORTED = "aborted"
-    """It was open, and its parts are gone."""
+    """The upload was open, and its parts are gone."""
     VISIBLE = "visible"
-    """It has become its object, and was left alone."""
+    """The upload has become its object, and was left alone."""
     GONE = "gone"
-    """It had ended before."""
+    """The upload had ended before."""
     LEFT = "left"
-    """It is, or may be, still open: `Removed.why`."""
+    """The upload is, or may be, still open: `Removed.why`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +206,10 @@ class Removed:
     """The end of one removal.
 
     Attributes:
-        why: of ``LEFT``: the reason, in words. Of ``ABORTED``, where nobody could see whether the
-            upload became its object just before the abort: that. error: the store's, if it was one.
-        sent: of ``LEFT``: an abort was answered with success, but nobody could see that the parts
+        why: for ``LEFT``: the reason, in words. For ``ABORTED``: set if nobody could see whether
+            the upload became its object just before the abort.
+        error: the store's error, if the reason is one.
+        sent: for ``LEFT``: an abort was answered with success, but nobody could see that the parts
             are gone.
     """
 
@@ -217,13 +220,14 @@ class Removed:
 
 
 class UploadRemover:
-    """Aborts uploads, one at a time, and proves it. Safe from many threads."""
+    """Aborts uploads, one at a time, and proves it. Safe for many threads."""
 
     def __init__(self, runtime: Runtime, *, look_first: bool = True) -> None:
         """
         Args:
-            look_first: look whether the upload has ended. False only where nobody can have
-                completed it: it never was in a stored pendingset, or its job never commits.
+            runtime: the components.
+            look_first: look whether the upload has ended. False only if nobody can have completed
+                it: it never was in a stored pendingset, or its job never commits.
         """
         self._runtime = runtime
         self._look_first = look_first
@@ -254,8 +258,8 @@ class UploadRemover:
         return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
 
     def _is_harmless(self, upload: UploadName, refused: StoreError) -> bool:
-        """Whether an abort costs no object, though ListParts is refused (a permission; a customer's
-        key): there is none at the key. Another answer than "not there" is no."""
+        """Whether an abort deletes no object, although ListParts is refused (a permission, a
+        customer's key): there is no object at the key. Every answer but "not there" means no."""
         if isinstance(refused, Unanswered):
             return False
         try:
@@ -267,7 +271,8 @@ class UploadRemover:
         return False
 
     def _ended(self, upload: UploadName) -> Removed:
-        """Its parts are gone: by our abort, or completed between the look and the abort."""
+        """Its parts are gone: by our abort, or because it was completed between the look and the
+        abort."""
         if self._look_first:
             try:
                 there = _object(self._runtime, upload)
@@ -279,8 +284,8 @@ class UploadRemover:
         return Removed(Removal.ABORTED)
 
     def _is_gone(self, upload: UploadName) -> bool:
-        """Whether the parts of an aborted upload are gone. Where ListParts is refused, a listing of
-        the key must do: the abort itself was answered with success.
+        """Whether the parts of an aborted upload are gone. If ListParts is refused, a listing of
+        the key decides: the abort itself was answered with success.
 
         Raises:
             StoreError: nobody can tell.

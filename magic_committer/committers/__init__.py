@@ -1,4 +1,5 @@
-"""The committers: protocols that publish a job's files, siblings that never import each other.
+"""The committers: protocols that publish a job's files. They are siblings and never import each
+other.
 
-One so far: `magic`, multipart uploads that are completed when the job commits.
+There is one so far: `magic`, with multipart uploads that are completed when the job commits.
 """

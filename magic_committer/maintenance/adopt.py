@@ -1,24 +1,24 @@
-"""Adopting a Hadoop job whose JVM is dead: it gets a record, and is an ordinary job from then on.
+"""Adopting a Hadoop job whose JVM is dead: the job gets a record, and is then an ordinary job.
 
-Hadoop's magic committer keeps no record: what a dead job left can be committed or aborted by nobody
-but another driver of the same job, and that one forgets what it did when it dies. With a record the
-decision is one swap, and anyone can finish it (docs/recovery.md). Invariants:
+Hadoop's magic committer keeps no record. Only another driver of the same job can commit or abort
+what a dead job left, and this driver forgets what it did when it dies. With a record the decision
+is one swap, and anyone can finish it (docs/recovery.md). Invariants:
 
-* **Only on the operator's word** that the job's JVM is dead: nothing on the store can tell. While
-  it lives it may complete or abort what we do not know of (no I3). Cleanup never adopts.
-* **Never where a token of ours lies**, on any object of the directory: what looks like a Hadoop job
-  there is litter of one of ours, and a late write of its zombie would be published
-  (counterexamples.md, #5). A zombie that writes after the look changes nothing either: of an
-  adopted job only what has no token is committed, aborted or deleted (`StartedJob.owns`).
-* Nothing of Hadoop's is touched by adopting, also where it fails: the store is proved before, on a
-  job of its own that goes at once, and the record is one PUT ``If-None-Match``.
-* The record names the application attempt whose pendingsets count: the newest that has any. Hadoop
-  commits its own attempt's only (3.3.6 and later; before, all attempts shared one directory); what
-  the others left is aborted with the sweep.
+* **The operator must say that the job's JVM is dead**: nothing on the store can tell. A JVM that
+  lives may complete or abort uploads that we do not know of (no I3). Cleanup never adopts.
+* **A directory with a token of ours on any object is never adopted**: it looks like a Hadoop job,
+  but is litter of a job of ours, and a late write of a zombie would be published
+  (counterexamples.md, #5). A zombie that writes after the look changes nothing either: for an
+  adopted job only objects without a token are committed, aborted or deleted (`StartedJob.owns`).
+* Adopting touches nothing of Hadoop's, even if it fails. The store is proved before, on a job of
+  its own that is deleted at once. The record is one PUT ``If-None-Match``.
+* The record names the application attempt whose pendingsets count: the newest one that has any.
+  Hadoop commits only the pendingsets of its own attempt (3.3.6 and later; before, all attempts
+  shared one directory). The sweep aborts what the other attempts left.
 * **What Hadoop decided stays decided.** A job that `_SUCCESS` names has committed: its record says
-  ``completed`` from the start, so nobody can abort it, and all that is left is the sweep; Hadoop's
-  `_SUCCESS` stays. The plan that this record names was never stored: as in any job whose sweep has
-  begun. Of other jobs whose files are visible in part an abort is refused
+  ``completed`` from the start, so nobody can abort it. Only the sweep is left to do; Hadoop's
+  `_SUCCESS` stays. The plan that this record names was never stored; every job whose sweep has
+  begun looks like this. If only some files of a job are visible, an abort is refused
   (`magic_committer.commit.published`).
 """
 
@@ -51,9 +51,9 @@ from magic_committer.upload import BlockSource
 logger = logging.getLogger("magic_committer")
 
 PASSED_OVER_NAMED_MAX = 3
-"""Directories of older application attempts that a sentence names."""
+"""How many directories of older application attempts a sentence names."""
 ADOPTED_TERMS = Terms(mode="append", accept="listing", track="s3", checksum="off")
-"""What a Hadoop job agreed to, in our words."""
+"""The terms of a Hadoop job, in our words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,18 @@ class Adoption:
     """A Hadoop job as it was adopted; with ``dry_run``, as it would be.
 
     Attributes:
-        job_id: names its directory. uuid: drawn for the record; "" with ``dry_run``.
-        pendingsets: where those lie that a commit takes, below the destination.
-        tasks: how many there are.
-        passed_over: directories of older application attempts, with pendingsets that will be
-            aborted. passed_over_tasks: how many tasks these had committed.
-        committed: `_SUCCESS` names the job: Hadoop has committed it wholly. Adopted, it cannot be
-            aborted, and a commit only sweeps what it left.
-        age: seconds, at least, since anything of the job changed, by the store's clock.
-        files, bytes: of all that it left, of every attempt.
-        problem: what of it cannot be read.
+        job_id: the job's id, the name of its directory.
+        dest: the destination's URL.
+        uuid: drawn for the record; "" with ``dry_run``.
+        pendingsets: where the pendingsets are that a commit takes, below the destination.
+        tasks: how many tasks have such a pendingset.
+        passed_over: directories of older application attempts whose pendingsets will be aborted.
+        passed_over_tasks: how many tasks these attempts had committed.
+        committed: whether `_SUCCESS` names the job: Hadoop has then committed all of it. After the
+            adoption it cannot be aborted, and a commit only sweeps its leftovers.
+        age: seconds, at least, since the last change of the job, by the store's clock.
+        files, bytes: numbers of files and bytes that the job left, in all attempts.
+        problem: what cannot be read.
     """
 
     job_id: str
@@ -87,7 +89,7 @@ class Adoption:
     committed: bool = False
 
     def older(self) -> str:
-        """What becomes of older application attempts, in a sentence; "" if there are none. Pure."""
+        """What happens to older application attempts, in a sentence; "" if there are none. Pure."""
         if not self.passed_over:
             return ""
         tasks = f"{self.passed_over_tasks} task{'' if self.passed_over_tasks == 1 else 's'}"
@@ -95,7 +97,7 @@ class Adoption:
         return f"its older application attempts had committed {tasks}, which are aborted: {where}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
@@ -108,7 +110,7 @@ def adopt_job(
     dry_run: bool = False,
     options: Options | None = None,
 ) -> Adoption:
-    """Adopt one job; see `magic_committer.adopt`. ``dead_after`` in seconds."""
+    """Adopt one job; see `magic_committer.adopt`. ``dead_after`` is in seconds."""
     options = options or Options()
     adoption = _look(runtime, dest, job_id, dead_after)
     job = started_of(runtime, dest, adoption)
@@ -139,10 +141,11 @@ def prospect_of(
     accept: Collection[str] = (),
     options: Options | None = None,
 ) -> Prospect:
-    """What a commit would publish of a job that is not adopted yet. Reads only.
+    """What a commit would publish of a job that is not adopted yet. Only reads.
 
     Raises:
-        IncompleteJob, StoreError.
+        IncompleteJob: the tasks are not the expected ones.
+        StoreError: the store did not answer.
     """
     job = started_of(runtime, dest, adoption)
     committer = MagicCommitter(runtime, job, options or Options(), BlockSource())
@@ -175,7 +178,7 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
         raise measured.failure
     ours = measured.ours or with_token(runtime, directory)
     if ours:
-        _refuse_ours(runtime, paths)  # somebody else may be adopting it
+        _refuse_ours(runtime, paths)  # another process may be adopting it
         raise JobError(
             f"job {job_id!r} cannot be adopted: {ours} carries the token of a job of this library",
             job_id=job_id,
@@ -218,11 +221,15 @@ def _ours(job_id: str, message: str) -> JobExists:
 
 
 def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
-    """The directory whose pendingsets count, their number, and older ones that have any too, and
-    how many.
+    """Choose the directory whose pendingsets count.
 
     Args:
-        home: has a directory for each application attempt; up to Hadoop 3.3.4 the pendingsets.
+        runtime: the components.
+        home: holds a directory for each application attempt; up to Hadoop 3.3.4, the pendingsets.
+
+    Returns:
+        The directory, the number of its pendingsets, the older directories that have pendingsets
+        too, and the number of those.
     """
     directories = {-1: home}
     for page in runtime.store.list(home, delimiter="/"):
@@ -246,7 +253,7 @@ def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
 
 
 def _prove(runtime: Runtime, dest: Destination, options: Options) -> None:
-    """That the store keeps the conditions of a decision: asked on a job of its own, not here."""
+    """Prove that the store keeps the conditions of a decision. The proof uses a job of its own."""
     known = probe.known(runtime.store.identity)
     if not (known.conditional_put and known.swap):
         trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, options, BlockSource())

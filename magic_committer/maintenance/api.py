@@ -1,12 +1,12 @@
-"""For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `cleanup`. By anyone, from
-any machine, as often as it takes.
+"""For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `cleanup`. Anyone may call
+them, from any machine, as often as needed.
 
 ::
 
     for job in mc.inspect("s3://bucket/table"):
         print(job.id, job.state, job.would)
-    mc.recover("s3://bucket/table", job.id)      # finish what was decided, abort what was not
-    mc.cleanup("s3://bucket/table")              # from cron: dead jobs, and what is left of others
+    mc.recover("s3://bucket/table", job.id)      # finish a decided job, abort an undecided one
+    mc.cleanup("s3://bucket/table")              # for cron: dead jobs, and leftovers of other jobs
 """
 
 from __future__ import annotations
@@ -62,15 +62,25 @@ __all__ = [
 def inspect(
     dest: str, *, dead_after: Age = DEAD_AFTER_SECONDS, s3: S3Options | None = None
 ) -> list[FoundJob]:
-    """Look at every job that has a directory under a destination; changes nothing.
+    """Look at every job that has a directory under a destination. Changes nothing. Repeatable::
+
+        >>> _ = mc.start("s3://bucket/table", job_id="nightly")
+        >>> [(job.id, str(job.state)) for job in mc.inspect("s3://bucket/table")]
+        [('nightly', 'running')]
 
     Args:
-        dest: ``s3://bucket/prefix``, as for `start`; jobs of destinations below are not seen.
-        dead_after: from which age ``would`` takes a running job for dead.
+        dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
+        dead_after: a running job without a change for this long counts as dead in ``would``. A
+            `timedelta` or seconds; 24 hours by default.
+        s3: the connection to the store; None (default): as the environment says.
+
+    Returns:
+        What was found, one item for each job.
 
     Raises:
-        StoreError: the directories could not be listed. What cannot be read of one of them is in
-            its ``problem``.
+        StoreError: the directories could not be listed. If one job cannot be read, its ``problem``
+            says so.
+        WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3, no_progress)
     return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
@@ -90,30 +100,52 @@ def recover(
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
 ) -> Recovery:
-    """Finish a job whose driver is dead: roll forward what was decided, back what was not.
+    """Finish a job whose driver is dead: complete it if it was decided, abort it if it was not.
+    Repeatable::
 
-    ``running``: aborted, if nothing of it has changed for ``dead_after``. ``committing`` and
-    ``completed``: its files are completed, the destination is marked, the rest swept.
-    ``reverting``, ``reverted`` and ``aborting``: undone. ``closed``: nothing is left to do.
-    No record: nothing is done, and the outcome is "" (it cannot be told), unless `_SUCCESS` tells
-    that the job has committed; that is no error, so that recovering twice is none.
+        >>> _ = mc.start("s3://bucket/table", job_id="nightly")
+        >>> mc.recover("s3://bucket/table", "nightly", dead_after=0).outcome
+        'aborted'
+
+    What it does depends on the state of the job's record:
+
+    * ``running``: it aborts the job, if nothing of it has changed for ``dead_after``.
+    * ``committing`` and ``completed``: it completes the files, marks the destination, and sweeps
+      the rest.
+    * ``reverting``, ``reverted`` and ``aborting``: it undoes the job.
+    * ``closed``: nothing is left to do.
+    * No record: it does nothing. The outcome is "" (unknown), unless `_SUCCESS` says that the job
+      has committed. This is no error, so that a second call is none.
 
     Args:
-        dead_after: a `timedelta` or seconds, by the store's clock. 0 is your word that the driver
-            is dead; should it live all the same, it is told that its job was aborted.
-        accept: keys that an earlier call named as unresolved: what is there now is right.
-        leave_visible: of a Hadoop job that was adopted: as of `abort`.
-        dry_run: change nothing; say in ``did`` what would be done.
+        dest: the destination that the job was started with.
+        job_id: the job's id.
+        dead_after: a `timedelta` or seconds, by the store's clock; 24 hours by default. 0 means:
+            you promise that the driver is dead. If it lives all the same, it gets an error that its
+            job was aborted.
+        accept: keys that an earlier call named as unresolved: you promise that their present
+            objects are right. None by default.
+        leave_visible: for an adopted Hadoop job: as for `abort`. False by default.
+        dry_run: True: change nothing, and say in ``did`` what would be done. False by default.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        What was found and done, and the outcome.
 
     Raises:
-        JobTooYoung: it is running and may be alive: wait.
-        AlreadyVisible: see ``leave_visible``. Nothing was decided; `Job.commit` finishes it.
-        CommitIncomplete: not all is visible yet. ``unfinished``: recover again. ``unresolved``:
-            nobody can tell whether these files were published: see ``accept``, or
-            `abort` with ``revert=True``.
-        AbortIncomplete: not all is undone yet: recover again.
-        OutcomeUnknown: the store gives no clear answer: recover again.
-        FormatError: a newer version wrote the record.
+        JobTooYoung: the job runs and may be alive: wait.
+        AlreadyVisible: see ``leave_visible``. Nothing was decided; `Job.commit` finishes the job.
+        CommitIncomplete: not all files are visible yet. For files in ``unfinished``, recover again.
+            For files in ``unresolved`` nobody can tell whether they were published: use ``accept``,
+            or `abort` with ``revert=True``.
+        AbortIncomplete: not everything is undone yet. Recover again.
+        OutcomeUnknown: the store gives no clear answer. Recover again.
+        FormatError: the record cannot be read, or a newer version wrote it.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store refused a request, or cannot be reached.
     """
     runtime, destination = _reach(dest, s3, progress)
     return recover_job(
@@ -139,23 +171,42 @@ def abort(
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
 ) -> JobReport:
-    """Make sure that nothing of a job is visible, now or later, however old it is. Repeatable.
+    """Make sure that nothing of a job is visible, now or later, however old the job is.
+    Repeatable::
+
+        >>> _ = mc.start("s3://bucket/table", job_id="nightly")
+        >>> mc.abort("s3://bucket/table", "nightly").outcome
+        'aborted'
 
     Args:
-        revert: also if it was decided to commit but has not completed: its uploads are aborted, and
-            what is visible of it is deleted. **What it wrote over does not come back**: where one
-            of its files is visible at a key that held another object, that object is gone. Refused
-            once it has completed, for then it may have deleted what it replaces.
-        leave_visible: also a Hadoop job that was adopted and of which files are visible, because
-            its JVM died while it committed: the others are aborted, and **what is visible stays**:
-            the table is torn for good. `Job.commit` finishes it instead.
+        dest: the destination that the job was started with.
+        job_id: the job's id.
+        revert: True: abort the job even if it was decided to commit but has not completed. Its open
+            uploads are aborted, its visible files are deleted. **Objects that its files replaced do
+            not come back**: if one of its files is visible at a key that held another object, that
+            object is gone. A completed job is refused, because it may have deleted the objects that
+            it replaces. False (default): a committed job is refused.
+        leave_visible: for an adopted Hadoop job with visible files, whose JVM died during its
+            commit. True: abort the other files. **The visible files stay**: the table holds only a
+            part of the job for ever. False (default): refuse; `Job.commit` finishes the job
+            instead.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        What became of the job.
 
     Raises:
         AlreadyVisible: see ``leave_visible``. Nothing was decided.
-        JobNotFound: there is no record: it may have committed, been aborted, or never been.
-        JobNotRunning: it is committed, or is committing and ``revert`` is not given.
-        AbortIncomplete: not all is undone yet: call it again.
-        OutcomeUnknown: the store gives no clear answer.
+        JobNotFound: the job has no record. It has committed, was aborted, or never existed.
+        JobNotRunning: the job is committed, or it is committing and ``revert`` is False.
+        AbortIncomplete: not everything is undone yet. Call it again.
+        OutcomeUnknown: the store gives no clear answer. Call it again.
+        FormatError: the record cannot be read, or a newer version wrote it.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store refused a request, or cannot be reached.
     """
     runtime, destination = _reach(dest, s3, progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
@@ -184,27 +235,41 @@ def force_abort(
     progress: ProgressFunction = no_progress,
 ) -> GivenUp:
     """End a job that can be neither finished nor undone: its plan is gone, its record cannot be
-    read, or the store refuses what undoing it takes. The last way out; `recover` and
-    `abort` with ``revert=True`` lose less, and this tries the latter first. Repeatable.
+    read, or the store refuses a request that is needed to undo it. Repeatable. Use it last:
+    `recover` and `abort` with ``revert=True`` lose less. This call tries the second one first::
 
-    What cannot be undone is given up: uploads that cannot be aborted stay open, files that cannot
-    be deleted stay visible, and the record is deleted, so that nobody can finish or undo the job
-    any more. What that is, the report names. A ``completed`` job keeps its files; what it replaces
-    may be there still, and `_SUCCESS` be missing. Nothing is touched outside the destination, nor
-    of another job.
+        >>> _ = mc.start("s3://bucket/table", job_id="broken")
+        >>> plan = mc.force_abort("s3://bucket/table", "broken", dry_run=True)
+
+    It gives up what cannot be undone. Uploads that cannot be aborted stay open. Files that cannot
+    be deleted stay visible. The record is deleted, so that nobody can finish or undo the job any
+    more. The report names all of this. A ``completed`` job keeps its files; objects that it
+    replaces may still be there, and `_SUCCESS` may be missing. Nothing outside the destination is
+    touched, and nothing of another job.
 
     Args:
-        dead_after: a `timedelta` or seconds, by the store's clock, of a job whose record cannot be
-            read or is ``completed``: refused if something of it has changed since. 0 is your word
-            that its driver is dead.
-        dry_run: change nothing; tell what is open and visible.
+        dest: the destination that the job was started with.
+        job_id: the job's id.
+        dead_after: a `timedelta` or seconds, by the store's clock; 1 hour by default. It matters
+            for a job that is ``completed`` or whose record cannot be read: if something of the job
+            is younger, the call is refused. 0 means: you promise that the driver is dead.
+        dry_run: True: change nothing, and report what is open and visible. False by default.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        What was undone, and what was given up.
 
     Raises:
-        JobNotFound: it has no record.
+        JobNotFound: the job has no record.
         JobTooYoung: see ``dead_after``.
-        JobError: another process has changed the record meanwhile: look at it, and do it again.
-        OutcomeUnknown, StoreError: the store gives no clear answer, or refuses the record's change:
-            nothing is given up yet; do it again.
+        JobError: another process has changed the record meanwhile. Look at the job, and call it
+            again.
+        OutcomeUnknown, StoreError: the store gives no clear answer, or refuses to change the
+            record. Nothing is given up yet. Call it again.
+        WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3, progress)
     return _force_abort(
@@ -228,29 +293,46 @@ def adopt(
     s3: S3Options | None = None,
     options: Options | None = None,
 ) -> Adoption:
-    """Give a record to a Hadoop magic job whose JVM is dead, of either layout (3.4 and later; up to
-    3.3). That it is dead is your word: nothing on the store can tell.
+    """Give a record to a Hadoop magic job whose JVM is dead. Both layouts are understood (Hadoop
+    3.4 and later; up to 3.3). You promise that the JVM is dead: nothing on the store can tell.
 
-    It is a running job afterwards, which tasks of this library cannot join:
-    ``attach(dest, job_id).commit()`` publishes what its tasks committed, `abort` aborts all uploads
-    that it names, and `inspect`, `recover` and `cleanup` treat it as any other: do one of the two
-    soon, for a cleanup aborts it when nothing of it has changed for a day. A commit that finds
-    something wrong with it decides nothing (`CommitRefused`, and the job stays). Where its JVM made
-    files visible before it died, `abort` refuses (`AlreadyVisible`): they would stay. A job that
-    `_SUCCESS` names has committed: adopted it cannot be aborted, and a commit sweeps what it left.
+    The job is then a running job, but tasks of this library cannot join it.
+
+    * ``attach(dest, job_id).commit()`` publishes what its tasks committed. `abort` aborts all
+      uploads that it names. Do one of the two soon: a cleanup aborts the job when nothing of it has
+      changed for a day. `inspect`, `recover` and `cleanup` treat it like every other job.
+    * If a commit finds something wrong with the job, it decides nothing: `CommitRefused`, and the
+      job stays.
+    * If its JVM made files visible before it died, `abort` refuses (`AlreadyVisible`): they would
+      stay.
+    * If `_SUCCESS` names the job, it has committed. It can then be adopted but not aborted, and a
+      commit sweeps its leftovers.
+
+    Not repeatable: a second call raises `JobExists`.
 
     Args:
-        dead_after: a `timedelta` or seconds: refused if something of it has changed since: what a
-            JVM sent as it died may still land for some minutes. 0: you know that it cannot.
-        dry_run: change nothing; say what would be adopted.
+        dest: the destination of the Hadoop job.
+        job_id: the id in the name of its directory.
+        dead_after: a `timedelta` or seconds; 1 hour by default. If something of the job is younger,
+            the call is refused: requests that the JVM sent last may still arrive for some minutes.
+            0 means: you know that none can arrive.
+        dry_run: True: change nothing, and say what would be adopted. False by default.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+
+    Returns:
+        What was adopted.
 
     Raises:
-        JobNotFound: nothing lies there.
-        JobExists: it has a record: it needs no adoption. Also if another process was faster.
-        JobError: objects with a token of this library lie there: no Hadoop job, but litter of ours.
+        JobNotFound: there is no such job.
+        JobExists: the job has a record and needs no adoption. Also if another process was faster.
+        JobError: the directory holds objects with a token of this library: it is no Hadoop job, but
+            leftovers of a job of ours.
         JobTooYoung: see ``dead_after``.
         ConditionsNotSupported: the store cannot decide a job once. Nothing was changed.
-        OutcomeUnknown: no clear answer came: adopt it again.
+        OutcomeUnknown: the store gave no clear answer. Adopt it again.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store refused a request, or cannot be reached.
     """
     runtime, destination = _reach(dest, s3, no_progress)
     limit = seconds("dead_after", dead_after)
@@ -278,22 +360,39 @@ def cleanup(
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
 ) -> CleanupReport:
-    """Take away what dead jobs left under a destination. For cron: harmless beside live jobs,
-    beside other programs' files and uploads, and beside itself. Repeatable.
+    """Remove what dead jobs left under a destination. For cron: it does no harm to live jobs, to
+    files and uploads of other programs, or to another cleanup. Repeatable::
+
+        >>> _ = mc.start("s3://bucket/table", job_id="nightly")
+        >>> mc.cleanup("s3://bucket/table").errors
+        ()
 
     Args:
-        dead_after: a running job of which nothing has changed for so long is aborted.
-        leftover_after: from which age decided jobs are finished, and uploads and control
-            objects are taken whose job is over. Uploads without an age stay.
-        forget_after: from which age closed records are deleted.
-        forget_given: also those of jobs whose id was given. It is your word that no process of
-            these jobs lives: their ids can be used again, and a process that was paused since the
-            first use would write into the second.
-        finish: False: decided jobs that nobody finishes are only told of, in ``unfinished``.
-        dry_run: change nothing, and report what would be done.
+        dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
+        dead_after: abort a running job if nothing of it has changed for this long. A `timedelta` or
+            seconds, by the store's clock; 24 hours by default.
+        leftover_after: finish decided jobs that are older, and remove older uploads and
+            control objects of jobs that are over. A `timedelta` or seconds; 1 hour by default.
+            Uploads without an age stay.
+        forget_after: delete closed records that are older. A `timedelta` or seconds; 24 hours
+            by default.
+        forget_given: True: delete also closed records of jobs whose id was given. You promise that
+            no process of these jobs lives. Their ids can then be used again, and a process that was
+            paused since the first use would write into the second job. False by default.
+        finish: True (default): finish decided jobs that nobody finishes. False: only name them in
+            ``unfinished``.
+        dry_run: True: change nothing, and report what would be done. False by default.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        What was found and done.
 
     Raises:
-        StoreError: the jobs could not be listed. All else that fails is in ``report.errors``.
+        StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
+        WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3, progress)
     limits = Limits(

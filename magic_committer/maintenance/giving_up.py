@@ -1,5 +1,5 @@
-"""Giving up what is left of one job: its uploads, its control objects, its record. See
-`magic_committer.maintenance.force` for when, and for what this may never touch."""
+"""Giving up what is left of one job: its uploads, its control objects, its record.
+`magic_committer.maintenance.force` says when to do it and what it must never touch."""
 
 from __future__ import annotations
 
@@ -59,23 +59,29 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What giving a job up came to; with ``dry_run``, what there is to be given up.
+    """What was given up of a job; with ``dry_run``, what would be.
 
     Attributes:
-        found: the record's state when it was looked at; ``"unreadable"``.
+        job_id: the job's id.
+        dest: the destination's URL.
+        found: the record's state before; ``"unreadable"`` if the record cannot be read.
         state: the record's state afterwards; ``"absent"``: it is deleted.
-        outcome: ``"aborted"`` or ``"reverted"`` if it could be undone after all, ``"committed"`` if
-            it had been; "": it was given up, and whether something of it is visible ``visible``
-            tells, as far as that is known.
-        why: what keeps it from being undone, in words; "" if nothing does.
-        visible: keys of its files that are visible, or may be (the store does not tell), and stay;
-            the first 100 of ``visible_files``.
-        open: with ``dry_run``, uploads that are open.
-        aborted, deleted: uploads that were aborted, visible files that were deleted.
-        left_open: uploads that may be open still, as ``key uploadId``: a lifecycle rule takes them.
-        unread: control objects that could not be read, or name what is not the job's: what they
-            name is left alone. With what could not be deleted.
-        report: of the abort, where the job could be undone.
+        outcome: ``"aborted"`` or ``"reverted"`` if the job could be undone after all;
+            ``"committed"`` if it had committed; "" if it was given up. For "", ``visible`` says
+            what is visible, as far as that is known.
+        why: why the job cannot be undone, in words; "" if it can.
+        visible: keys of the job's files that stay and are visible, or may be (the store does not
+            say); the first 100.
+        visible_files: how many such files there are.
+        open: with ``dry_run``: how many uploads are open.
+        aborted: how many uploads were aborted.
+        deleted: how many visible files were deleted.
+        left_open: uploads that may still be open, as ``key uploadId``: a lifecycle rule removes
+            them.
+        unread: control objects that could not be read or deleted, or that name uploads of others.
+            The uploads that they name are left alone.
+        dry_run: whether nothing was changed.
+        report: the report of the abort, if the job could be undone; otherwise None.
     """
 
     job_id: str
@@ -95,7 +101,7 @@ class GivenUp:
     report: JobReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values["report"] = self.report.to_dict() if self.report else None
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
@@ -103,14 +109,15 @@ class GivenUp:
 
 @dataclass(slots=True)
 class GivingUp:
-    """What is done, and what of it is told.
+    """The work on one job, and what to report about it.
 
     Attributes:
-        uuids: of the job: those whose tokens its uploads and control objects carry.
-        others: UUIDs of other jobs under the destination: never ours, whatever an object says.
-        by_directory: which they are tell the objects of its directory.
-        adopted: what carries no token is the job's too.
-        undo: files that are visible are deleted.
+        uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
+        others: UUIDs of other jobs under the destination. They are never ours, whatever an object
+            says.
+        by_directory: whether the objects of the job's directory tell its UUIDs.
+        adopted: whether objects without a token belong to the job too.
+        undo: whether visible files are deleted.
     """
 
     runtime: Runtime
@@ -142,7 +149,7 @@ class GivingUp:
         why: str = "",
         report: JobReport | None = None,
     ) -> GivenUp:
-        """What it came to."""
+        """Make the report."""
         return GivenUp(
             job_id=self.job_id,
             dest=self.dest.url,
@@ -162,8 +169,8 @@ class GivingUp:
         )
 
     def refuse_young(self, why: str, dead_after: float) -> None:
-        """Raise `JobTooYoung` if something of a job changed lately of which nothing else tells
-        whether its driver lives. Not with ``dry_run``."""
+        """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
+        its driver lives. Not with ``dry_run``."""
         age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
         if age >= dead_after or self.dry_run:
             return
@@ -180,17 +187,18 @@ class GivingUp:
     # Whose is it? ---------------------------------------------------------------------------------
 
     def own(self, job: StartedJob) -> None:
-        """The job of a record that can be read."""
+        """Take the names of a job whose record can be read."""
         self.uuids = {job.uuid}
         self.adopted = bool(job.adopted)
         self.directories = job.paths.directories
 
     def own_unread(self, told: str) -> None:
-        """The job of a record that cannot: by its directory. Its UUID is its id, if that was drawn,
-        or what its objects say; never one that another record under the destination has.
+        """Take the names of a job whose record cannot be read, from its directory. Its UUID is its
+        id, if the id was drawn; otherwise its objects tell it. It is never a UUID that another
+        record under the destination has.
 
         Args:
-            told: by the record's metadata.
+            told: the UUID in the record's metadata.
         """
         self.directories = JobPaths(self.dest, self.job_id).directories
         others = set[str]()
@@ -208,7 +216,8 @@ class GivingUp:
         return bool(_UUID.fullmatch(uuid)) and uuid not in self.others
 
     def _owns(self, uuid: str) -> bool:
-        """Whether an object of the job's directory is the job's, by the UUID in its metadata."""
+        """Whether an object of the job's directory belongs to the job, by the UUID in its
+        metadata."""
         if uuid in self.uuids or (not uuid and self.adopted):
             return True
         if self.by_directory and self._may_be_ours(uuid):
@@ -224,7 +233,8 @@ class GivingUp:
     # Uploads --------------------------------------------------------------------------------------
 
     def uploads(self) -> None:
-        """End the job's uploads, past single failures; with ``dry_run`` look at them."""
+        """End the job's uploads and go on after single failures; with ``dry_run``, only look at
+        them."""
         for targets in (self._by_sets(), self._by_name()):
             with closing(self._each(self._end, self._fresh(targets))) as ends:
                 for end in ends:
@@ -234,14 +244,15 @@ class GivingUp:
         return (upload for upload in uploads if self.known.add(upload.name))
 
     def _by_sets(self) -> Iterator[UploadName]:
-        """What the control objects name."""
+        """Give the uploads that the control objects name."""
         sets = (i for i in self._listed() if i.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)))
         with closing(self._each(self._read, sets, LOADING_SETS_MAX)) as outcomes:
             for outcome in outcomes:
                 yield from self._named(outcome)
 
     def _by_name(self) -> Iterator[UploadName]:
-        """What a listing shows. Second: by then the sets have told the UUIDs."""
+        """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
+        then."""
         with suppress(NotSupported):
             for page in self.runtime.store.list_uploads(self.dest.prefix):
                 for listed in page.uploads:
@@ -278,7 +289,8 @@ class GivingUp:
         return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
 
     def _end(self, upload: UploadName) -> Callable[[GivingUp], None]:
-        """Runs in a thread; what it returns notes the end, in the caller's."""
+        """End one upload, in a thread. The result is a function that the caller's thread uses to
+        note it."""
         if self.dry_run:
             state = upload_state(self.runtime, upload).state
             if state is UploadState.VISIBLE:
@@ -297,7 +309,7 @@ class GivingUp:
         )
 
     def _deleted(self, upload: UploadName) -> bool:
-        """Delete what an upload became; whether it is gone."""
+        """Delete the object that an upload became. Whether it is gone."""
         try:
             info = object_at(self.runtime, upload.key)
             if info is not None and became(upload, info):
@@ -316,7 +328,7 @@ class GivingUp:
         self.deleted += deleted
 
     def stays(self, key: str) -> None:
-        """Note a file that is visible, or may be, and stays."""
+        """Note a file that stays and is visible, or may be."""
         self.visible_files += 1
         if len(self.visible) < NAMED_MAX:
             self.visible.append(key)
@@ -324,7 +336,8 @@ class GivingUp:
     # Control objects ------------------------------------------------------------------------------
 
     def control_objects(self) -> None:
-        """Delete the job's control objects but the record, plans first, past single failures."""
+        """Delete the job's control objects but not the record; plans first. Go on after single
+        failures."""
         plans: list[str] = []
         others: list[str] = []
         with closing(self._each(self._uuid_of, self._listed())) as outcomes:
@@ -361,16 +374,18 @@ class GivingUp:
         return isinstance(told, dict) and set(told) == {_CLAIM}
 
     def claim(self, etag: str) -> str:
-        """Replace the record, if it is still that one, so that nobody's swap can win any more. The
-        ETag of what is there then.
+        """Replace the record if it still has that ETag, so that nobody's swap can win any more.
+
+        Returns:
+            The ETag of the claim.
 
         Raises:
-            JobError: it is another by now: nothing of it was given up.
-            StoreError: the store refused it, or gave no answer: do it again.
+            JobError: the record has changed. Nothing was given up.
+            StoreError: the store refused the request, or gave no answer: do it again.
         """
         body = orjson.dumps({_CLAIM: self.runtime.ids()})
         metadata = {JOB_METADATA: min(self.uuids)} if self.uuids else None
-        for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ones only
+        for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only
             try:
                 written = self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)
                 return written.etag
@@ -381,7 +396,7 @@ class GivingUp:
         if now is not None and self.runtime.store.get(
             self.key, max_bytes=RECORD_BYTES_MAX
         ).body == (body):
-            return now.etag  # a reply was lost, and it was sent again
+            return now.etag  # the reply was lost, and the request was sent again
         raise JobError(
             f"the record of job {self.job_id!r} was changed by another process meanwhile",
             job_id=self.job_id,
@@ -392,7 +407,7 @@ class GivingUp:
         """Delete the claim. Repeatable.
 
         Raises:
-            StoreError: it may still be there: do it again.
+            StoreError: the claim may still be there: do it again.
         """
         for wanted in (claimed, records.other_quoting(claimed)):
             try:
@@ -401,11 +416,11 @@ class GivingUp:
             except (PreconditionFailed, WriteConflict):
                 now = self._record_now()
                 if now is None or not same_etag(now.etag, claimed):
-                    return  # another call has deleted it, and perhaps the id is used again
+                    return  # another call has deleted it, and the id may be in use again
             except (InvalidRequest, NotSupported):
                 break
-        # No conditional DELETE. The claim is this call's: a record is created by another only where
-        # there is none.
+        # No conditional DELETE. The claim belongs to this call: another process creates a record
+        # only if there is none.
         self.runtime.store.delete_one(self.key)
 
     def _record_now(self) -> ObjectInfo | None:

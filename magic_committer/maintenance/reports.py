@@ -1,7 +1,7 @@
 """What the operator's calls take and give: limits, ages, reports. Plain values.
 
-Every age is the store's: the newest Last-Modified against the Date of the same reply. No clock of
-this machine is asked, so one that is wrong does no harm.
+Every age comes from the store: the newest Last-Modified against the Date of the same reply. No
+clock of this machine is used, so a wrong clock does no harm.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ __all__ = [
 ]
 
 DEAD_AFTER_SECONDS = 24 * 3600.0
-"""A running job of which nothing has changed for this long is dead."""
+"""A running job is dead if nothing of it has changed for this long."""
 LEFTOVER_AFTER_SECONDS = 3600.0
-"""Decided jobs that nobody finishes, uploads and control objects of jobs that are over: left alone
-so long. A request that is late executes within 15 minutes (Signature V4)."""
+"""Decided jobs that nobody finishes, and uploads and control objects of jobs that are over, are
+left alone for this long. A late request executes within 15 minutes (Signature V4)."""
 NAMED_MAX = 100
-"""Keys that a report names of each kind."""
+"""How many keys of each kind a report names."""
 
 JobKind = Literal["ours", "hadoop", "litter", "unreadable"]
-"""Of a job's directory: with a record; of Hadoop's committer (no record, no token of ours); without
-a record but with tokens of ours; with a record that this version cannot read."""
+"""What a job's directory holds. ``"ours"``: a record. ``"hadoop"``: a job of Hadoop's committer (no
+record, no token of ours). ``"litter"``: no record, but tokens of ours. ``"unreadable"``: a record
+that this version cannot read."""
 
 Age = timedelta | float
 """A duration: a `timedelta`, or seconds."""
 
 
 def seconds(name: str, value: Age) -> float:
-    """A limit in seconds.
+    """Give a limit in seconds.
 
     Raises:
-        OptionError: not a duration, or below 0.
+        OptionError: the value is not a duration, or it is below 0.
     """
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
@@ -59,7 +60,7 @@ def seconds(name: str, value: Age) -> float:
 
 
 def words(age: float) -> str:
-    """An age for people: ``"3 h"``."""
+    """Give an age for people: ``"3 h"``."""
     for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
         if age >= 2 * size:
             return f"{age / size:.0f} {unit}"
@@ -68,25 +69,33 @@ def words(age: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundJob:
-    """One job's directory as `inspect` found it.
+    """One job's directory, as `inspect` found it.
 
     Attributes:
-        id: names the directory. dest: the destination's URL.
-        state: of the record, ``"absent"`` without one. outcome: as of `JobReport`.
+        id: the job's id, the name of the directory.
+        dest: the destination's URL.
+        kind: what the directory holds (`JobKind`).
+        state: the record's state; ``"absent"`` without a record.
+        outcome: as in `JobReport`.
+        uuid, mode, accept, track: as the job was started; "" without a readable record.
         given_id: whether the caller of `start` chose the id.
-        started: by the starter's clock, seconds since the epoch; 0 where it is not known.
-        age: seconds, at least, since anything in the directory changed, by the store's clock.
-        role, host, pid: of the process that decided the job; while it runs, of the one that last
-            said that it lives.
-        objects: control objects in the directory, the record too.
-        tasks, files, bytes: pending: of the plan once there is one; else of what the tasks left.
-        visible, missing: of a ``committing`` job, the planned files that are visible already, and
-            those that `recover` will not resolve by itself; else None.
-        problem: why the record, or something else there, cannot be read.
+        started: when the job was started, by the starter's clock, in seconds since the epoch; 0 if
+            not known.
+        age: seconds, at least, since the last change in the directory, by the store's clock.
+        role, host, pid: the process that decided the job; while the job runs, the process that last
+            gave a sign of life.
+        objects: how many control objects are in the directory, with the record.
+        tasks, files, bytes: what is waiting to be published, as the plan says; without a plan, as
+            the tasks left it.
+        visible: for a ``committing`` job: how many planned files are visible already; otherwise
+            None.
+        missing: for a ``committing`` job: how many files `recover` will not resolve by itself;
+            otherwise None.
+        problem: why the record or another object in the directory cannot be read.
         would: what `recover` would do, in one sentence.
-        directory: where what its tasks left lies, below the destination.
-        adopted: of a Hadoop job that was adopted: where its pendingsets lie below the destination.
-        missing_keys: the first 100 of ``missing``.
+        directory: where the tasks' results are, below the destination.
+        adopted: for an adopted Hadoop job: where its pendingsets are, below the destination.
+        missing_keys: the first 100 keys of ``missing``.
     """
 
     id: str
@@ -117,7 +126,7 @@ class FoundJob:
     missing_keys: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         return _dict(self)
 
 
@@ -126,13 +135,16 @@ class Recovery:
     """What `recover` found and did.
 
     Attributes:
-        found: the record's state when it looked; ``"absent"``: no record.
-        state: the record's state afterwards. ``"closed"``: all is done. Another one: see
+        job_id, uuid: the job's id and UUID.
+        dest: the destination's URL.
+        found: the record's state before; ``"absent"``: no record.
+        state: the record's state afterwards. ``"closed"``: everything is done. Another state: see
             ``report.warnings``, and recover again.
         outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" for "unknown".
-        did: what was done, or with ``dry_run`` what would be, in one sentence.
-        unresolved: with ``dry_run``, the first keys that need the operator's word (``accept``).
-        report: of the commit or abort, if there was one.
+        did: what was done, in one sentence; with ``dry_run``, what would be done.
+        dry_run: whether nothing was changed.
+        unresolved: with ``dry_run``, the first keys that the operator must accept (``accept``).
+        report: the report of the commit or abort; None if there was none.
     """
 
     job_id: str
@@ -147,7 +159,7 @@ class Recovery:
     report: JobReport | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         return _dict(self)
 
 
@@ -156,17 +168,19 @@ class CleanupReport:
     """What `cleanup` did; with ``dry_run``, what it would do.
 
     Attributes:
+        dest: the destination's URL.
+        dry_run: whether nothing was changed.
         recovered: the jobs that were aborted or finished.
-        jobs_left: directories that were left as they are: live jobs, Hadoop's.
+        jobs_left: directories that were left as they are: live jobs, and Hadoop's jobs.
         uploads_aborted: uploads of jobs that are over, found by name or named by litter.
-        uploads_left: uploads of such jobs that are too young, have no age, whose job could not be
-            looked for, or that could not be removed (``errors`` says why).
+        uploads_left: uploads of such jobs that were left: they are too young, have no age, their
+            job could not be looked for, or they could not be removed (``errors`` says why).
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
         did: a line for each thing done, the first 100 of each kind.
-        errors: what failed. It did not stop the rest; the next cleanup tries again.
-        unfinished: with ``finish=False``, the decided jobs that nobody finishes: what `recover`
-            would do with them.
+        errors: what failed. A failure did not stop the rest; the next cleanup tries again.
+        unfinished: with ``finish=False``: what `recover` would do with decided jobs that nobody
+            finishes.
     """
 
     dest: str
@@ -182,7 +196,7 @@ class CleanupReport:
     unfinished: tuple[Recovery, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         return _dict(self)
 
 

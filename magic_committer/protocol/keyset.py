@@ -1,8 +1,8 @@
 """A set of 16-byte hashes in flat memory: 100,000 keys in 4 MiB, 10 million in 512 MiB.
 
-For what must be remembered of every file of a job: that its destination came once, and that its
-upload was seen open. A Python set of strings would take ten times as much. A false hit needs two
-keys with the same 126 bits of BLAKE2b.
+It remembers two things for every file of a job: its destination came once, and its upload was seen
+open. A Python set of strings would take ten times as much memory. A false hit needs two keys with
+the same 126 bits of BLAKE2b.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _SLOTS_MIN = 1 << 10
 
 
 class KeySet:
-    """Strings that were added, by hash; each may be ticked off once.
+    """Strings that were added, by their hashes. Each can be ticked off once.
 
     Open addressing in two arrays of 64-bit words. The low bit of the second word is the tick, so
-    126 bits tell keys apart; an empty slot is all zero.
+    126 bits distinguish keys. An empty slot is all zero.
     """
 
     def __init__(self, expected: int = 0) -> None:
         """
         Args:
-            expected: how many keys there will be; it grows beyond that.
+            expected: how many keys there will be. The set grows beyond that.
         """
         self._slots = _SLOTS_MIN
         while self._slots * _FULL < expected:
@@ -42,11 +42,11 @@ class KeySet:
 
     @property
     def unticked(self) -> int:
-        """How many keys were added and not ticked."""
+        """How many keys were added and not ticked off."""
         return self._count - self._ticked
 
     def add(self, key: str) -> bool:
-        """Add a key; False if it was there."""
+        """Add a key. False if it was already there."""
         if self._count >= self._slots * _FULL:
             self._grow()
         high, low = _hash(key)
@@ -58,7 +58,7 @@ class KeySet:
         return True
 
     def tick(self, key: str) -> bool:
-        """Tick a key off; False if it is not in the set."""
+        """Tick a key off. False if it is not in the set."""
         slot = self._find(*_hash(key))
         if not self._high[slot]:
             return False
@@ -68,7 +68,7 @@ class KeySet:
         return True
 
     def ticked(self, key: str) -> bool:
-        """Whether the key is in the set and was ticked."""
+        """Whether the key is in the set and was ticked off."""
         slot = self._find(*_hash(key))
         return bool(self._high[slot]) and bool(self._low[slot] & 1)
 
@@ -92,5 +92,5 @@ class KeySet:
 
 def _hash(key: str) -> tuple[int, int]:
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    # The high word is never 0, which marks an empty slot; the tick starts cleared.
+    # The high word is never 0, because 0 marks an empty slot. The tick starts cleared.
     return int.from_bytes(digest[:8], "big") | 1, int.from_bytes(digest[8:], "big") & ~1

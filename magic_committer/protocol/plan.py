@@ -1,14 +1,15 @@
-"""The plan: what one driver wants decided. One immutable object a try, ``plan-<nonce>.json``.
+"""The plan: what one driver wants decided. Each try stores one immutable object,
+``plan-<nonce>.json``.
 
-The record that decides names the plan and its ETag, so two drivers with two plans can never be
-mixed (counterexamples.md, #3): whoever executes, executes the plan that the record names, and a
-plan with another ETag is not it.
+The record that decides names the plan and its ETag, so that the plans of two drivers can never be
+mixed (counterexamples.md, #3). Every process that executes a decision executes the plan that the
+record names. A plan with another ETag is not this plan.
 
 The plan names the accepted pendingsets, not their uploads: a job of ten million files has a plan of
 some thousand lines.
 
-A stored plan stays as it is stored, in bytes (`rows`): it takes its own size and 4 bytes a row of
-memory, whatever is in it, and has limits (``PLAN_*_MAX``). A job whose plan would be beyond them is
+A stored plan stays in memory as its bytes (`rows`): it takes its own size and 4 bytes for each row,
+whatever it holds. A plan has limits (``PLAN_*_MAX``). If a job's plan is beyond them, the job is
 refused before it is decided.
 """
 
@@ -42,11 +43,12 @@ from magic_committer.protocol.strict import Reader
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)
-"""Versions that are read. The first names replaced objects without their Last-Modified."""
+"""Versions that can be read. The first one names replaced objects without their Last-Modified."""
 PLAN_BYTES_MAX = 256 * 1024**2
-"""A plan of 100,000 tasks that replaces 1,000,000 files has some 170 MB."""
+"""For comparison: a plan of 100,000 tasks that replaces 1,000,000 files has some 170 MB."""
 PLAN_SETS_MAX = 250_000
-"""Accepted tasks. Whoever executes a plan holds their names: some 600 bytes each."""
+"""Accepted tasks. A process that executes a plan holds their names in memory: some 600 bytes
+each."""
 PLAN_DELETES_MAX = 2_000_000
 """Files that one job replaces."""
 PLAN_PARTITIONS_MAX = 250_000
@@ -65,12 +67,14 @@ class PlannedSet:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to become visible, and by whom it was planned (``nonce``).
+    """What is to become visible, and which driver planned it (``nonce``).
 
     Attributes:
-        deletes: objects that the job replaces, each as it was when planned: ETag and Last-Modified.
-        partitions: in the modes by partition: what the job writes, e.g. ``("dt=1/",)``.
-        marker: in mode ``replace``: the old `_SUCCESS`, deleted before anything is visible.
+        deletes: objects that the job replaces, each with the ETag and Last-Modified that it had
+            when the plan was made.
+        partitions: in the modes by partition: the partitions that the job writes, e.g.
+            ``("dt=1/",)``.
+        marker: in mode ``replace``: the old `_SUCCESS`. It is deleted before any file is visible.
     """
 
     job_id: str
@@ -84,11 +88,11 @@ class Plan:
     marker: ObjectRef | None = None
 
     def encode(self) -> bytes:
-        """The bytes of the plan's object: compact JSON.
+        """Give the bytes of the plan's object: compact JSON.
 
         Raises:
-            OptionError: no reader would take it: too many tasks, files or partitions, or too many
-                bytes. The job is not decided: nothing of it is visible.
+            OptionError: the plan is too large for every reader: too many tasks, files, partitions
+                or bytes. The job is not decided, and nothing of it is visible.
         """
         self._refuse_too_many()
         head = {
@@ -137,11 +141,11 @@ class Plan:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Plan:
-        """Read a plan. Its sets and deletes stay in ``data``, and are read when they are used.
+        """Read a plan. Its sets and deletes stay in ``data`` and are read when they are used.
 
         Raises:
-            FormatError: it is not one, not as this library writes it, of a newer version, or beyond
-                a limit.
+            FormatError: the data is not a plan, not as this library writes it, of a newer version,
+                or beyond a limit.
         """
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
@@ -171,7 +175,7 @@ def _row(ref: ObjectRef) -> list[str | float]:
 
 
 def _ref(row: list[Any]) -> ObjectRef:
-    # The first version did not write when it was modified.
+    # The first version did not write Last-Modified.
     return ObjectRef(row[0], row[1], float(row[2]) if len(row) == 3 else 0.0)
 
 
@@ -190,8 +194,8 @@ _LISTS: dict[str, tuple[re.Pattern[bytes], str, int, Any]] = {
     "deletes": (_REF, _REF_WORDS, PLAN_DELETES_MAX, _ref),
     "partitions": (re.compile(TEXT), "a text", PLAN_PARTITIONS_MAX, _text),
 }
-"""Each list of a plan: the pattern of its rows, the same in words, how many are read, and what is
-made of each."""
+"""For each list of a plan: the pattern of its rows, the same in words, how many rows may be read,
+and the function that makes a value of a row."""
 _OPEN = re.compile(spaced(rb"\{"))
 _NAME = re.compile(spaced(b"(%b)" % TEXT) + b":" + SPACE)
 _VALUE = re.compile(b"|".join((_REF.pattern, TEXT, NUMBER, b"null")))
@@ -199,7 +203,7 @@ _NEXT = re.compile(spaced(b"[,}]"))
 
 
 def _scan(data: bytes, source: str) -> dict[str, Any]:
-    """The fields of a plan. Its lists are found, not parsed; everything else is short."""
+    """Read the fields of a plan. Its lists are found but not parsed; all other fields are short."""
     fields: dict[str, Any] = {}
     token = _OPEN.match(data)
     while token is not None and token[0].strip() != b"}":
@@ -241,15 +245,15 @@ def _check_version(version: Any, source: str) -> None:
 
 
 def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
-    """Hold a stored plan against its job and destination. Pure.
+    """Check that a stored plan fits its job and destination. Pure.
 
-    Whoever executes a plan may have more rights than whoever wrote it: an operator's `cleanup`
-    reads what anybody may have left below one destination, and must not act elsewhere
-    (docs/security.md). A plan of a driver of this library passes by how it was made.
+    A process that executes a plan may have more rights than the process that wrote it. An
+    operator's `cleanup` reads what anyone may have left below one destination, and must not act
+    elsewhere (docs/security.md). A plan by a driver of this library always passes.
 
     Raises:
-        FormatError: it names another job, an object that is not below the destination or not data,
-            or a pendingset that is not the job's, or one twice.
+        FormatError: the plan names another job, an object that is not data below the destination, a
+            pendingset of another job, or one pendingset twice.
     """
 
     def refuse(field: str, reason: str) -> NoReturn:
@@ -285,6 +289,6 @@ def _is_set_of(key: str, attempt: str, job: StartedJob) -> bool:
         ours = ""
     if not job.adopted:
         return key == ours
-    home = job.paths.job_attempt  # Hadoop's are named for the task
+    home = job.paths.job_attempt  # Hadoop's sets are named for the task
     name = key.removeprefix(home)
     return key.startswith(home) and "/" not in name and name.endswith(PENDINGSET_SUFFIX)

@@ -1,4 +1,4 @@
-"""What a job is: its record, the states the record goes through, and the values that travel.
+"""What a job is: its record, the states of the record, and the values that travel.
 
 The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machine::
 
@@ -12,14 +12,14 @@ The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machi
 
 Invariants:
 
-* Every arrow is one conditional request: ``setup`` a PUT ``If-None-Match: *``, every other a PUT or
-  DELETE ``If-Match`` the ETag of the state it leaves. So a job is decided at most once, and
-  everyone obeys the stored record, the winner too.
-* Every version of the record holds a fresh nonce. ETags are hashes of bytes: without it a state
-  could come back with an ETag that was seen before; and it is how a writer that lost its reply
-  recognises its own success.
-* A job id is used once. ``setup`` draws a UUID for every job; tokens, unique names and sweeps go by
-  the UUID, the id only names the directory (counterexamples.md, #4).
+* Every arrow is one conditional request. ``setup`` is a PUT ``If-None-Match: *``. Every other arrow
+  is a PUT or DELETE ``If-Match`` with the ETag of the state that it leaves. So a job is decided at
+  most once, and everyone obeys the stored record, the winner too.
+* Every version of the record holds a fresh nonce. There are two reasons. ETags are hashes of bytes:
+  without a nonce a state could come back with an ETag that was seen before. And a writer that lost
+  the reply to its request recognises its own success by the nonce.
+* A job id is used once. ``setup`` draws a UUID for every job. Tokens, unique names and sweeps use
+  the UUID; the id only names the directory (counterexamples.md, #4).
 * Nothing here holds a secret, a client or a lock: all values are frozen and pickle.
 """
 
@@ -51,19 +51,21 @@ from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
 
 RECORD_VERSION = 1
 RECORD_BYTES_MAX = 64 * 1024
-"""A record is some 700 bytes; more is not one."""
+"""A record has some 700 bytes. A larger object is not a record."""
 
 JOB_METADATA = "magic-committer-job"
-"""User metadata of every control object: the job's UUID. It tells our litter from a Hadoop job."""
+"""User metadata of every control object: the job's UUID. It distinguishes our litter from a Hadoop
+job."""
 TASK_METADATA = "magic-committer-task"
 ATTEMPT_METADATA = "magic-committer-attempt"
 TOKEN_METADATA = "magic-committer-token"
-"""User metadata of every upload, hence of the object that it becomes: see `token`."""
+"""User metadata of every upload, and so of the object that the upload becomes: see `token`."""
 
 
 def token(uuid: str, attempt: str, file_id: str) -> str:
-    """The unique mark of one file of one attempt. Completing is repeatable because the object that
-    an upload became can be told by it (protocol.md, "Completing an upload is repeatable")."""
+    """The unique mark of one file of one attempt. The token shows whether an object is what an
+    upload became. This makes completing repeatable (protocol.md, "Completing an upload is
+    repeatable")."""
     return f"{uuid}.{attempt}.{file_id}"
 
 
@@ -71,7 +73,7 @@ def token(uuid: str, attempt: str, file_id: str) -> str:
 
 
 class State(StrEnum):
-    """The states of a record, and ``ABSENT`` for no record."""
+    """The states of a record. ``ABSENT`` means that there is no record."""
 
     ABSENT = "absent"
     RUNNING = "running"
@@ -97,11 +99,11 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = {
     State.ABORTING: {State.ABSENT: "finish", State.CLOSED: "finish"},
     State.CLOSED: {State.ABSENT: "cleanup"},
 }
-"""Every arrow there is: from, to, name."""
+"""All arrows: from, to, name."""
 
 HANDS_OFF = frozenset({State.RUNNING, State.COMMITTING, State.REVERTING})
-"""States in which an attempt whose pendingset is stored leaves it alone: a driver may have accepted
-it, or a revert needs to read it (counterexamples.md, #17b)."""
+"""In these states an attempt whose pendingset is stored leaves the set alone: a driver may have
+accepted it, or a revert needs to read it (counterexamples.md, #17b)."""
 
 OUTCOMES: Mapping[State, str] = {
     State.COMMITTING: "committed",
@@ -110,10 +112,10 @@ OUTCOMES: Mapping[State, str] = {
     State.REVERTED: "reverted",
     State.ABORTING: "aborted",
 }
-"""What a decided record says of the job; `JobRecord.outcome` says it for ``closed``."""
+"""The outcome that a decided record tells. For ``closed`` it is in `JobRecord.outcome`."""
 
 ENDS = ("committed", "aborted", "reverted")
-"""What `JobRecord.outcome` may say in ``closed``; in every other state it is ""."""
+"""The values of `JobRecord.outcome` in ``closed``. In every other state it is ""."""
 
 PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.REVERTED})
 """States whose record names a plan."""
@@ -124,7 +126,8 @@ PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.R
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job was started with: fixed in its record, the same for everyone who attaches."""
+    """What a job was started with. The record fixes it; it is the same for everyone who
+    attaches."""
 
     mode: Mode = "append"
     accept: Accept = "listing"
@@ -152,7 +155,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "etag_form": get_args(EtagForm),
     "conditional_writes": get_args(ConditionalWrites),
 }
-"""What a job's terms may say."""
+"""The allowed values of a job's terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +163,10 @@ class ObjectRef:
     """One exact version of an object.
 
     Attributes:
-        etag: "" means that there was none.
-        modified: its Last-Modified, in seconds by the store's clock; 0.0: not known. Objects of
-            identical bytes have one ETag (every empty `_SUCCESS` has the same): the time tells them
-            apart, but for writes of one second.
+        etag: the ETag; "" means that there was no object.
+        modified: Last-Modified, in seconds by the store's clock; 0.0 means: not known. Objects with
+            the same bytes have the same ETag (for example all empty `_SUCCESS` objects). The time
+            distinguishes them, except for writes within one second.
     """
 
     key: str
@@ -171,7 +174,7 @@ class ObjectRef:
     modified: float = 0.0
 
     def is_same(self, etag: str, modified: float) -> bool:
-        """Whether an object of that ETag and Last-Modified is this version. Pure."""
+        """Whether an object with that ETag and Last-Modified is this version. Pure."""
         return same_etag(self.etag, etag) and (
             not self.modified or same_time(self.modified, modified)
         )
@@ -182,15 +185,16 @@ class JobRecord:
     """The content of ``job.json``.
 
     Attributes:
-        id: names the job's directory. given_id: whether the caller chose it.
+        id: the job's id. It names the job's directory.
+        given_id: whether the caller chose the id.
         uuid: 32 hex digits, drawn by ``setup``.
         nonce: fresh in every version.
-        started: the starter's clock, for people; ages go by the store's clock.
-        decider: who decided, from the decision on.
+        started: the time by the starter's clock, for people. Ages go by the store's clock.
+        decider: the process that decided; None before the decision.
         plan: from ``committing`` on; None for an aborted job.
-        marker: the `_SUCCESS` that was there when the job completed; in ``completed`` only.
-        outcome: in ``closed``: ``committed``, ``aborted`` or ``reverted``.
-        adopted: of a Hadoop job that was adopted: where its pendingsets lie (`JobPaths.adopted`).
+        marker: the `_SUCCESS` that was there when the job completed; only in ``completed``.
+        outcome: ``committed``, ``aborted`` or ``reverted``; only in ``closed``.
+        adopted: for an adopted Hadoop job: the place of its pendingsets (`JobPaths.adopted`).
     """
 
     id: str
@@ -213,6 +217,11 @@ class JobRecord:
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
         """The record after an arrow of `TRANSITIONS`.
 
+        Args:
+            state: the state after the arrow.
+            nonce: the fresh nonce.
+            changes: other fields that change.
+
         Raises:
             ValueError: there is no such arrow. Nothing was changed.
         """
@@ -221,12 +230,12 @@ class JobRecord:
         return replace(self, state=state, nonce=nonce, **changes)
 
     def encode(self) -> bytes:
-        """The bytes of ``job.json``: compact JSON."""
+        """Give the bytes of ``job.json``: compact JSON."""
         fields = plain(self)
-        if not self.adopted:  # versions before adoption read all other records
+        if not self.adopted:  # so that versions before adoption can read all other records
             del fields["adopted"]
         for ref in (fields["plan"], fields["marker"]):
-            if ref is not None and not ref["modified"]:  # older versions do not know it
+            if ref is not None and not ref["modified"]:  # older versions do not know the field
                 del ref["modified"]
         return orjson.dumps({"version": RECORD_VERSION, **fields})
 
@@ -235,10 +244,11 @@ class JobRecord:
         """Read ``job.json``.
 
         Args:
+            data: the object's bytes.
             source: the object's key, for errors.
 
         Raises:
-            FormatError: not a record, or one of a newer version of the library.
+            FormatError: the object is not a record, or a newer version of the library wrote it.
         """
         read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
         version = read.take("version", int)
@@ -302,13 +312,13 @@ class StartedJob:
 
     Attributes:
         dest: the destination's URL, ``s3://bucket/prefix/``.
-        fence_etag: the ETag of the record that ``setup`` wrote: an attempt whose HEAD shows another
-            is late. "" where the job is not running.
-        undisturbed: this process wrote the record, in one try: only then may ``finish`` delete it,
-            everyone else leaves it ``closed`` (counterexamples.md, #10, #21).
-        adopted: as of `JobRecord`.
-        said_mode: the mode as the caller of `start` wrote it ("overwrite"), for hints in his
-            words; "" where that is not known. Nothing goes by it.
+        fence_etag: the ETag of the record that ``setup`` wrote. An attempt is late if its HEAD
+            shows another ETag. "" if the job does not run.
+        undisturbed: this process wrote the record, in one try. Only such a process may delete the
+            record in ``finish``; all others leave it ``closed`` (counterexamples.md, #10, #21).
+        adopted: as in `JobRecord`.
+        said_mode: the mode in the words of the caller of `start` ("overwrite"), for hints; "" if
+            not known. Nothing is decided by it.
     """
 
     id: str
@@ -327,14 +337,15 @@ class StartedJob:
         return JobPaths(Destination.parse(self.dest), self.id, self.adopted)
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
-        """Whether a control object in the job's directories is the job's, by its metadata. What
-        Hadoop's tasks left has no token; what a zombie of another run leaves has that run's."""
+        """Whether a control object in the job's directories belongs to the job, by its metadata.
+        Objects of Hadoop's tasks have no token; objects of a zombie of another run have that run's
+        token."""
         uuid = (metadata or {}).get(JOB_METADATA, "")
         return uuid == self.uuid or (not uuid and bool(self.adopted))
 
     @classmethod
     def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
-        """The job as a process knows it that found its record, of this ETag, on the store."""
+        """The job for a process that found the job's record on the store, with this ETag."""
         return cls(
             id=record.id,
             uuid=record.uuid,
@@ -349,16 +360,18 @@ class StartedJob:
 
 @dataclass(frozen=True, slots=True)
 class TaskCommit:
-    """What a committed attempt tells the driver: small, picklable, and JSON by `to_dict`.
+    """What a committed attempt tells the driver. It is small, pickles, and is JSON by `to_dict`.
 
-    A task without files whose job takes results made no request: its ``key`` is "".
+    A task without files in a job with ``accept="results"`` made no request: its ``key`` is "".
 
     Attributes:
-        job_uuid: the job that it belongs to.
-        task: the task's id. attempt: the attempt's name.
-        key, etag: the attempt's `.pendingset`.
-        pendingset_bytes: its size.
-        files: how many files the attempt wrote. bytes: how many bytes they have.
+        job_uuid: the UUID of its job.
+        task: the task's id.
+        attempt: the attempt's name.
+        key, etag: key and ETag of the attempt's `.pendingset`.
+        pendingset_bytes: the size of the `.pendingset`, in bytes.
+        files: how many files the attempt wrote.
+        bytes: how many bytes the files have.
     """
 
     job_uuid: str
@@ -371,16 +384,16 @@ class TaskCommit:
     bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, for schedulers that pass those."""
+        """Give plain JSON values, for schedulers that pass JSON. Repeatable."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
-        """The inverse of `to_dict`.
+        """Make a result from what `to_dict` gave. Repeatable.
 
         Raises:
-            WrongType: ``values`` is no dict; JSON text, say.
-            FormatError: a field is missing, unknown, or of another type.
+            WrongType: ``values`` is not a dict, for example JSON text.
+            FormatError: a field is missing, unknown, or of the wrong type.
         """
         read = Reader(given_dict(values, "TaskCommit"), "TaskCommit")
         commit = cls(

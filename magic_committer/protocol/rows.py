@@ -1,10 +1,10 @@
-"""The rows of a stored plan: found in its bytes, read when they are asked for. Pure.
+"""The rows of a stored plan: found in its bytes, and read when they are needed. Pure.
 
-A plan may have been written by anybody who may write below the destination (docs/security.md), and
-may be that of a job that replaces a million files. Parsed as a whole, JSON takes up to 35 times its
-size in Python objects. So a plan is never parsed as a whole: a pattern walks over its bytes, notes
-where each row begins (4 bytes a row), and refuses everything that is not a row. Whoever iterates
-gets `ROWS_A_SLICE` rows as objects at a time.
+Anyone who may write below the destination may have written a plan (docs/security.md), and a plan
+may belong to a job that replaces a million files. JSON that is parsed as a whole takes up to 35
+times its size in Python objects. So a plan is never parsed as a whole. A pattern walks over its
+bytes, notes where each row begins (4 bytes for each row), and refuses everything that is not a row.
+Iteration makes objects of `ROWS_A_SLICE` rows at a time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from magic_committer.errors import FormatError
 T = TypeVar("T")
 
 ROW_BYTES_MAX = 8 * 1024
-"""Of one row, or of one value beside the rows. A key has 1,024 bytes, an id 128."""
+"""Bytes of one row, or of one value beside the rows. A key has at most 1,024 bytes, an id 128."""
 ROWS_A_SLICE = 512
-"""Rows that are objects at a time: at most 4 MiB of JSON."""
+"""How many rows are objects at the same time: at most 4 MiB of JSON."""
 
 # Possessive (Python 3.11): no input makes them try again what they have passed.
 SPACE = rb"[ \t\n\r]*+"
@@ -39,8 +39,8 @@ class Rows(Sequence[T]):
 
     Args:
         data: the document.
-        starts: where each row begins, and one place more: behind the bracket that closes them.
-        make: the value of a parsed row.
+        starts: where each row begins. The last item is the place behind the closing bracket.
+        make: the function that makes a value of a parsed row.
     """
 
     def __init__(self, data: bytes, starts: array[int], make: Callable[[Any], T]) -> None:
@@ -76,10 +76,10 @@ class Rows(Sequence[T]):
         return f"<{len(self)} rows>"
 
     def slices(self) -> Iterator[list[Any]]:
-        """The rows as JSON values, `ROWS_A_SLICE` at a time.
+        """Give the rows as JSON values, `ROWS_A_SLICE` at a time.
 
         Raises:
-            orjson.JSONDecodeError: what looks like a row is no JSON (an escape, UTF-8).
+            orjson.JSONDecodeError: a row is no JSON although it looks so (an escape, UTF-8).
         """
         for at in range(0, len(self), ROWS_A_SLICE):
             yield self._parsed(at, min(at + ROWS_A_SLICE, len(self)))
@@ -92,7 +92,8 @@ class Rows(Sequence[T]):
 
 
 def row_of(*cells: bytes, last: bytes = b"") -> re.Pattern[bytes]:
-    """The pattern of a row, of those of its cells; ``last``: one that may be missing."""
+    """The pattern of a row, made of the patterns of its cells; ``last``: a cell that may be
+    missing."""
     more = b"(?:,%b)?+" % spaced(last) if last else b""
     return re.compile(rb"\[%b%b\]" % (b",".join(map(spaced, cells)), more))
 
@@ -115,13 +116,23 @@ def find_rows(
     rows_max: int,
     make: Callable[[Any], T],
 ) -> tuple[Rows[T], int]:
-    """Find the rows of a list that begins at ``at``; and the place behind it.
+    """Find the rows of a list that begins at ``at``.
 
     Args:
-        row: the pattern of a row. what: the same in words, for errors.
+        data: the document.
+        at: where the list begins.
+        row: the pattern of a row.
+        what: the same in words, for errors.
+        field, source: field and document, for errors.
+        rows_max: how many rows the list may have.
+        make: the function that makes a value of a parsed row.
+
+    Returns:
+        The rows, and the place behind the list.
 
     Raises:
-        FormatError: it is no list, holds something else, or more than ``rows_max``.
+        FormatError: there is no list, it holds something else, or it has more than ``rows_max``
+            rows.
     """
     if data[at : at + 1] != b"[":
         raise FormatError(source, field, "is not a list")
@@ -155,7 +166,8 @@ def find_rows(
 
 
 def write_rows(file: BytesIO, rows: Iterable[Any]) -> int:
-    """Append a list of rows, compact, without all of them being objects at once.
+    """Append a list of rows to a file, as compact JSON. Only a few rows are objects at the same
+    time.
 
     Returns:
         The bytes of the longest row.

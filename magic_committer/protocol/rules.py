@@ -1,8 +1,8 @@
-"""The rules that decide, pure: what a record asks for next, and what may be undone.
+"""The rules that decide, pure: the next step for a record, and what may be undone.
 
-A record is obeyed by whoever reads it: the driver that decided, another driver, a recovery, an
-abort. So what follows from a state is one function, `next_step`; each of its steps may be done
-again, and by several at once (protocol.md, "The job record").
+Every process that reads a record obeys it: the driver that decided, another driver, a recovery, an
+abort. So one function, `next_step`, says what follows from a state. Each of its steps is
+repeatable, and several processes may do it at once (protocol.md, "The job record").
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from magic_committer.protocol.record import HANDS_OFF, State
 
 
 class Step(Enum):
-    """What a stored record asks for."""
+    """What to do with a stored record."""
 
     DECIDE = "decide"
-    """It runs: a driver may commit it, anybody may abort it."""
+    """The job runs: a driver may commit it, anyone may abort it."""
     COMPLETE = "complete"
     """Complete the plan's uploads, then swap to ``completed``."""
     FINISH = "finish"
-    """Delete what is replaced, write `_SUCCESS`, sweep; then the record goes, or is closed."""
+    """Delete what is replaced, write `_SUCCESS`, sweep; then delete the record or close it."""
     REVERT = "revert"
     """Undo the plan's uploads, then swap to ``reverted``."""
     SWEEP = "sweep"
-    """Abort what is left; then the record goes, or is closed."""
+    """Abort what is left; then delete the record or close it."""
     TELL = "tell"
-    """It has ended: its outcome is told."""
+    """The job has ended: tell its outcome."""
     ASK_MARKER = "ask marker"
-    """There is no record: `_SUCCESS` may tell, nothing else can (I10)."""
+    """There is no record: only `_SUCCESS` may tell the outcome (I10)."""
 
 
 _STEPS = {
@@ -45,29 +45,29 @@ _STEPS = {
 
 
 def next_step(state: State) -> Step:
-    """What a record of a state asks for; `State.ABSENT` is no record. Pure."""
+    """The next step for a record in a state; `State.ABSENT` means: no record. Pure."""
     return _STEPS[state]
 
 
 class Phase(Enum):
-    """What an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
+    """How far an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
 
     OPEN = "open"
     SENT = "sent"
-    """Its pendingset is, or may be, or may still be stored."""
+    """Its pendingset is stored, may be stored, or may still be stored by a late request."""
     COMMITTED = "committed"
     ABORTED = "aborted"
 
 
 class Found(Enum):
-    """What is at the key of an attempt's pendingset."""
+    """What a look finds at the key of an attempt's pendingset."""
 
     NOTHING = "nothing"
-    """Nothing: as far as a look can tell, a set may come yet."""
+    """Nothing. A set may still come."""
     SET = "set"
     """The attempt's set."""
     CLAIMED = "claimed"
-    """A tombstone: no set was there, and none can come."""
+    """A tombstone: no set was there, and none can come any more."""
     FOREIGN = "foreign"
     """An object of another run under the same job id."""
 
@@ -76,16 +76,18 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
     """Whether an attempt may be undone: its uploads aborted, its pendingset deleted. Pure.
 
     Args:
-        sole: no other handle goes by the attempt's name.
-        found: what is at the key of its pendingset. late: the state by which the fence called the
-            attempt late, None if it did not.
+        phase: how far the attempt is.
+        sole: no other handle uses the attempt's name.
+        accept: which results the job takes.
+        found: what is at the key of the attempt's pendingset.
+        late: the state by which the fence called the attempt late; None if it did not.
     """
     if late is not None and late not in HANDS_OFF:
-        return True  # whatever was accepted is completed or undone by now
+        return True  # everything that was accepted is completed or undone by now
     if phase is Phase.COMMITTED:
         return False
     if found is Found.CLAIMED:
         return True  # nobody has committed it, and nobody can
     if accept == "results" and (sole or found is Found.NOTHING):
-        return True  # no result of it was ever given to anybody
+        return True  # nobody ever got a result of it
     return phase is not Phase.SENT and found is Found.NOTHING

@@ -1,5 +1,5 @@
-"""Reading and writing the library's own JSON: records, plans, results. Strict: a field that is not
-known is refused, for it may be one that must not be dropped.
+"""Reading and writing the library's own JSON: records, plans, results. The reader is strict: it
+refuses an unknown field, because it might be a field that must not be dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
-    """Parse a JSON object of ours."""
+    """Parse one of our JSON objects."""
     if len(data) > bytes_max:
         raise FormatError(source, "", f"has {len(data)} bytes, more than {bytes_max}")
     try:
@@ -30,10 +30,10 @@ def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
 
 
 def given_dict(values: object, what: str) -> dict[str, Any]:
-    """What a caller passed to ``from_dict``.
+    """Check what a caller passed to ``from_dict``.
 
     Raises:
-        WrongType: it is no dict. What it is, is not shown: it is long.
+        WrongType: it is not a dict. The value is not shown, because it is long.
     """
     if isinstance(values, Mapping):
         return dict(values)
@@ -47,8 +47,8 @@ def given_dict(values: object, what: str) -> dict[str, Any]:
 
 
 class Reader:
-    """Takes fields out of a JSON object one by one; what is left over is unknown, hence refused:
-    a field that this version does not know may be one that it must not drop."""
+    """Takes fields out of a JSON object one by one. A field that is left over is unknown and is
+    refused: it may be a field that this version must not drop."""
 
     def __init__(self, values: dict[str, Any], source: str, prefix: str = "") -> None:
         self._values = dict(values)

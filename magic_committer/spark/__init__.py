@@ -11,16 +11,17 @@
 
     report = write_partitions(rdd, "s3://bucket/out", write_rows)
 
-What they rest on (``docs/spark.md`` tells it to users):
+Invariants (``docs/spark.md`` tells them to users):
 
-* A task publishes nothing. When the JVM side of a task dies, its Python iterator *ends normally*:
-  a task cannot tell the end of its input from a cut, so only the driver may publish.
-* The driver takes exactly the results that Spark accepted, one a partition: ``accept="results"``.
-  Speculative losers and zombies change nothing, and need no lock.
-* What travels to the tasks is a `Job` (plain data, no secrets), and back one `TaskCommit` as JSON.
+* A task publishes nothing. When the JVM side of a task dies, its Python iterator *ends normally*: a
+  task cannot tell the end of its input from a cut. Only the driver may publish.
+* The driver takes exactly the results that Spark accepted, one for each partition:
+  ``accept="results"``. Speculative losers and zombies change nothing, and need no lock.
+* The driver sends a `Job` to the tasks (plain data, no secrets). Each task sends back one
+  `TaskCommit` as JSON.
 
-`partitions` and `frame` are the two faces; `driver` is the half that runs in the user's process,
-`worker` the half that runs in a task.
+`partitions` and `frame` hold the two public functions. `driver` is the half that runs in the user's
+process, `worker` the half that runs in a task.
 """
 
 try:

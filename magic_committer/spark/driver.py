@@ -1,13 +1,13 @@
-"""The half that runs in the user's process: start the job, run Spark, commit; else abort.
+"""The half that runs in the user's process: start the job, run Spark, commit or abort.
 
 Invariants:
 
-* Every way out is a commit, or an abort and the exception that was the reason, Ctrl-C included.
-  `CommitIncomplete` alone is never followed by an abort: the job is decided.
-* The Spark action runs in a thread beside the caller's, which waits in short steps. In the caller's
-  own thread Ctrl-C would be answered by cancelling over the very connection that is waiting for
-  the action: that fails, and the action would run on (PySpark 4.3).
-* The abort does not wait for Spark's tasks: those that live on find the job closed (the fence).
+* A job ends with a commit, or with an abort and the exception that was the reason, also for Ctrl-C.
+  Only `CommitIncomplete` is never followed by an abort: that job is decided.
+* The Spark action runs in a second thread, and the caller's thread waits in short steps. If the
+  action ran in the caller's own thread, Ctrl-C would cancel it over the same connection that waits
+  for the action: that fails, and the action would run on (PySpark 4.3).
+* The abort does not wait for Spark's tasks: tasks that still run find the job closed (the fence).
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ T = TypeVar("T")
 WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
-"""How long a cancelled action may take to end before the job is aborted beside it."""
+"""How long a cancelled action may take to end. After that the job is aborted while it still
+runs."""
 
 IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
 SaveMode = Mode | SparkMode | IgnoreMode
-"""What Spark's calls take for a mode: both vocabularies (`modes`)."""
+"""The modes of Spark's calls: both vocabularies (`modes`)."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for, whichever face was used."""
+    """What the user asked for, for both public functions."""
 
     dest: str
     mode: SaveMode
@@ -69,7 +70,7 @@ class Order:
 
     @property
     def ignores(self) -> bool:
-        """Whether finding data is no error: then nothing is done."""
+        """Whether data at the destination is no error: then nothing is done."""
         return is_ignore(self.mode)
 
     def start(self) -> Job:
@@ -95,11 +96,11 @@ class Order:
 
 
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]
-"""Runs the tasks of a job; gives their results, and the ids of the tasks that there must be."""
+"""Runs the tasks of a job. Gives their results, and the ids of all tasks that there must be."""
 
 
 def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
-    """One job from start to end.
+    """Run one job from start to end.
 
     Raises:
         What ``run_tasks`` raises, and what `start` and `Job.commit` raise.
@@ -140,11 +141,15 @@ def _skipped(order: Order) -> JobReport:
 
 
 def run_action(spark: Any, name: str, action: Callable[[], T]) -> T:
-    """Run a Spark action so that an exception in this thread, such as Ctrl-C, cancels it.
+    """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
 
     Args:
-        spark: the SparkContext; with Spark Connect, which shows none, the SparkSession.
-        name: of the tag by which the action's Spark jobs are cancelled; unique.
+        spark: the SparkContext; for Spark Connect, which has none, the SparkSession.
+        name: a unique tag. Spark's jobs of the action are cancelled by it.
+        action: the function to run.
+
+    Returns:
+        What the action returns.
 
     Raises:
         What the action raises: Spark's own errors.
@@ -160,7 +165,7 @@ def run_action(spark: Any, name: str, action: Callable[[], T]) -> T:
         except BaseException as error:  # raised below, in the thread that asked
             failures.append(error)
 
-    # A daemon: an action that cannot be cancelled does not keep the process alive.
+    # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
     thread = InheritableThread(run, session=None if classic else spark, daemon=True)
     thread.start()
     try:
@@ -176,7 +181,7 @@ def run_action(spark: Any, name: str, action: Callable[[], T]) -> T:
 
 
 def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
-    """Cancel an action; again and again, as it may be just about to submit another Spark job."""
+    """Cancel an action, several times: it may be about to submit another Spark job."""
     for _ in range(int(CANCEL_SECONDS / WAIT_SECONDS)):
         try:
             cancel()
@@ -190,8 +195,8 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 def warn_of_idle_kill(setting: str | None) -> None:
-    """Spark may be told to kill workers that send nothing for a while. Ours send nothing until
-    their last file is uploaded."""
+    """Warn of a setting by which Spark kills workers that send nothing for a while. Our workers
+    send nothing until their last file is uploaded."""
     if setting == "true":
         logger.warning(
             "spark.python.worker.killOnIdleTimeout is on: Spark may kill tasks while they upload."

@@ -3,11 +3,11 @@
 Invariants:
 
 * All files of a job have one schema: the DataFrame's own, as `DataFrame.toArrow` gives it
-  (timestamps in UTC, whatever the session's time zone), in which everything may be null, at every
-  depth; Spark reads all files so, whatever they say. "Not null" inside a struct does not hold where
+  (timestamps in UTC, in every time zone of the session). Everything in it may be null, at every
+  depth: Spark reads all files so, whatever they say. "Not null" inside a struct is not true where
   the struct itself is null, as after a left join, and pyarrow's writer refuses such rows.
-* That schema is tried on the driver before the job starts: a type that Arrow or the format does not
-  have costs no Spark job. The bytes of the trial are what a DataFrame without rows becomes.
+* The driver tries that schema before the job starts: a type that Arrow or the format does not have
+  costs no Spark job. The bytes of this trial become the file of a DataFrame without rows.
 * A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows.
 """
 
@@ -39,11 +39,11 @@ from magic_committer.spark.driver import (
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
 
 FORMATS_BUILT = ("parquet",)
-"""Formats that this release has; the others raise and name these."""
+"""The formats of this release. Other formats raise, and the error names these."""
 ROW_GROUP_BYTES = 64 * 1024**2
-"""Arrow data that a task gathers before it writes a row group."""
+"""Bytes of Arrow data that a task gathers before it writes a row group."""
 SCHEMA_TASK = "schema"
-"""The task of the driver's own file, written where no partition had rows."""
+"""The task of the driver's own file. The driver writes it if no partition had rows."""
 
 
 def write_dataframe(
@@ -59,39 +59,46 @@ def write_dataframe(
     exclusive: bool = False,
     mark_success: bool = True,
 ) -> JobReport:
-    """Write a DataFrame; its files appear when the job commits::
+    """Write a DataFrame. Its files appear when the job commits::
 
         report = write_dataframe(df, "s3://bucket/table", mode="append")
 
-    A partition with rows becomes one file, ``part-00007-mcj<uuid of the job>.parquet``; a DataFrame
-    without rows becomes one file that holds its schema. Timestamps are stored in UTC. All columns,
-    and all that is nested in them, are stored as nullable, which is how Spark reads every file.
+    A partition with rows becomes one file, ``part-00007-mcj<uuid of the job>.parquet``. A DataFrame
+    without rows becomes one file that holds its schema. Timestamps are stored in UTC. All columns
+    and all nested fields are stored as nullable, as Spark reads every file.
+
+    Repeatable: each call is another job.
 
     Args:
-        df: any DataFrame, of classic Spark or of Spark Connect, but not a stream.
+        df: any DataFrame of classic Spark or of Spark Connect, but not a stream.
         dest: ``s3://bucket/prefix``.
-        format: ``"parquet"``.
-        mode: what is done where there is data. ``"error"`` or ``"errorifexists"``: raise.
-            ``"append"``: write beside it. ``"overwrite"``: replace all of it.
-            ``"overwrite_partitions"``: replace the partitions that are written. ``"ignore"``: do
-            nothing, and say so in ``report.skipped``. The words of `magic_committer.start` are
-            understood too; all in any case.
-        writer_options: for `pyarrow.parquet.ParquetWriter`, e.g. ``{"compression": "zstd"}``.
-        s3: the way to the store. Its secrets do not travel to executors: there the environment,
-            a profile or an instance role supplies them.
-        options, progress, exclusive, mark_success: as for `magic_committer.start`. ``progress`` is
-            told of the commit, on the driver.
+        format: ``"parquet"``, the default and the only one.
+        mode: what is done with data that is there already. ``"error"`` (default) or
+            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
+            of it. ``"overwrite_partitions"``: replace the partitions that are written.
+            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
+            `magic_committer.start` are understood too. Upper and lower case are the same.
+        writer_options: arguments for `pyarrow.parquet.ParquetWriter`, for example ``{"compression":
+            "zstd"}``; None (default): pyarrow's defaults.
+        s3: the connection to the store; None (default): as the environment says. Its secrets do not
+            travel to executors: there the environment, a profile or an instance role supplies them.
+        options, exclusive, mark_success: as for `magic_committer.start`.
+        progress: as for `magic_committer.start`; it is called on the driver, during the commit.
 
     Returns:
         What became of the job.
 
     Raises:
-        WrongType: ``df`` is an RDD, which `write_partitions` takes, or no DataFrame of Spark's;
-            ``dest`` is a `Path`, and the like. Nothing was started.
-        OptionError: a format or mode that is not built, a stream, columns that a file cannot hold.
+        WrongType: ``df`` is an RDD (use `write_partitions`) or no DataFrame of Spark; ``dest`` is a
+            `Path`, and so on. Nothing was started.
+        OptionError: the format or mode does not exist, ``df`` is a stream, or a file cannot hold
+            its columns.
+
         What PySpark or pyarrow raises for a type that Arrow or the format does not have, or for
-            wrong ``writer_options``: nothing was started.
-        What Spark raises if a partition fails for good: the job is aborted.
+        wrong ``writer_options``. Nothing was started.
+
+        What Spark raises if a partition finally fails. The job is aborted.
+
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
     _refuse_other_than_frame(df)
@@ -106,7 +113,7 @@ def write_dataframe(
     warn_of_idle_kill(df.sparkSession.conf.get(IDLE_KILL, None))
 
     def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
-        # By number: mapInArrow looks columns up by name, and takes a dot in it for a path.
+        # By number: mapInArrow looks columns up by name, and reads a dot in a name as a path.
         numbered = df.toDF(*(f"c{number}" for number in range(len(df.columns))))
         written = numbered.mapInArrow(FrameWriter(job, files), "message string")
         spark = df.sparkSession if is_remote() else df.sparkSession.sparkContext
@@ -150,9 +157,9 @@ def _refuse_unwritable(df: DataFrame) -> None:
 
 
 def nullable(schema: Any) -> Any:
-    """An Arrow schema in which every field may be null, at every depth, but for the keys of maps,
-    which Arrow and Parquet do not allow to be; what is nested in a key may be. Names, order and
-    metadata stay. Pure."""
+    """An Arrow schema in which every field may be null, at every depth. The exception is the keys
+    of maps: Arrow and Parquet do not allow null there, but fields nested in a key may be null.
+    Names, order and metadata stay. Pure."""
     import pyarrow
 
     return pyarrow.schema([_nullable_field(field) for field in schema], metadata=schema.metadata)
@@ -163,7 +170,7 @@ def _nullable_field(field: Any) -> Any:
 
 
 def _nullable_type(kind: Any) -> Any:
-    """The same type, with nullable fields inside. The types that nest are all that Spark makes."""
+    """The same type, with nullable fields inside. Spark makes no other nested types than these."""
     import pyarrow
     from pyarrow import types
 
@@ -182,13 +189,13 @@ def _nullable_type(kind: Any) -> Any:
 
 
 def file_name(partition: int) -> str:
-    """The name of a partition's file, before the job's UUID is put into it."""
+    """The name of a partition's file, without the job's UUID."""
     return f"part-{partition:05d}.parquet"
 
 
 @dataclass(frozen=True)
 class FrameWriter:
-    """Runs in a Spark task. A class, so that what travels is its two fields and nothing else."""
+    """Runs in a Spark task. It is a class, so that only its two fields travel to the task."""
 
     job: Job
     files: ParquetFiles
@@ -211,18 +218,19 @@ class FrameWriter:
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """How Parquet files of one schema are written.
+    """How to write Parquet files of one schema.
 
     Attributes:
-        schema: Arrow's.
-        options: of pyarrow's ParquetWriter.
+        schema: the Arrow schema.
+        options: arguments for pyarrow's ParquetWriter.
     """
 
     schema: Any
     options: Mapping[str, Any]
 
     def write(self, file: Any, batches: Iterable[Any]) -> None:
-        """Write record batches into a binary file, which stays open. Columns go by position."""
+        """Write record batches into a binary file, which stays open. Columns are matched by
+        position."""
         import pyarrow
         from pyarrow.parquet import ParquetWriter
 
@@ -231,17 +239,17 @@ class ParquetFiles:
             for group in row_groups(batches):
                 table = pyarrow.Table.from_batches(group).rename_columns(self.schema.names)
                 writer.write_table(table.cast(self.schema))
-                del group, table  # before the next one is gathered
+                del group, table  # free the memory before the next group is gathered
 
     def without_rows(self) -> bytes:
-        """A file that holds the schema alone."""
+        """Give the bytes of a file that holds only the schema."""
         file = BytesIO()
         self.write(file, ())
         return file.getvalue()
 
 
 def row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
-    """Gather record batches until they have `ROW_GROUP_BYTES`."""
+    """Gather record batches into groups of at least `ROW_GROUP_BYTES`."""
     group: list[Any] = []
     gathered = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""`write_partitions`: any bytes under any names, out of the partitions of an RDD."""
+"""`write_partitions`: any bytes under any names, from the partitions of an RDD."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_partitions(
     exclusive: bool = False,
     mark_success: bool = True,
 ) -> JobReport:
-    """Write files from the partitions of an RDD; all of them appear when the job commits::
+    """Write files from the partitions of an RDD. All of them appear when the job commits::
 
         def write_rows(task, rows):
             with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
@@ -50,33 +50,39 @@ def write_partitions(
 
         write_partitions(rdd, "s3://bucket/out", write_rows)
 
+    Repeatable: each call is another job.
+
     Args:
-        rdd: any RDD. With a DataFrame use `write_dataframe`, which is some four times as fast.
+        rdd: any RDD. For a DataFrame use `write_dataframe`, which is about four times as fast.
         dest: ``s3://bucket/prefix``.
-        fn: called once for each attempt of each partition, on an executor, with a `Task` and the
-            partition's rows. It opens files with ``task.open(name)``, and closes them. Two
-            partitions must not use one name: ``task.task_id``, the partition's number, tells them
-            apart. ``unique=True`` puts the job's UUID in: then jobs do not meet either, and what a
-            killed task leaves is swept. What ``fn`` returns is ignored; if it raises, Spark runs
-            the partition again.
-        mode: what is done where there is data. ``"error"`` or ``"errorifexists"``: raise.
-            ``"append"``: write beside it. ``"overwrite"``: replace all of it.
-            ``"overwrite_partitions"``: replace the partitions that are written. ``"ignore"``: do
-            nothing, and say so in ``report.skipped``. The words of `magic_committer.start` are
-            understood too; all in any case.
-        s3: the way to the store. Its secrets do not travel to executors: there the environment,
-            a profile or an instance role supplies them.
-        options, progress, exclusive, mark_success: as for `magic_committer.start`. ``progress`` is
-            told of the commit, on the driver.
+        fn: a function that gets a `Task` and the rows of a partition. It opens files with
+            ``task.open(name)`` and closes them. Spark calls it once for each attempt of each
+            partition, on an executor. Two partitions must not use the same name: put
+            ``task.task_id``, the partition's number, into it. ``unique=True`` puts the job's UUID
+            in as well: the names of two jobs then never meet, and the job can sweep uploads of
+            killed tasks. The return value of ``fn`` is ignored. If ``fn`` raises, Spark runs the
+            partition again.
+        mode: what is done with data that is there already. ``"error"`` (default) or
+            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
+            of it. ``"overwrite_partitions"``: replace the partitions that are written.
+            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
+            `magic_committer.start` are understood too. Upper and lower case are the same.
+        s3: the connection to the store; None (default): as the environment says. Its secrets do not
+            travel to executors: there the environment, a profile or an instance role supplies them.
+        options, exclusive, mark_success: as for `magic_committer.start`.
+        progress: as for `magic_committer.start`; it is called on the driver, during the commit.
 
     Returns:
         What became of the job.
 
     Raises:
-        WrongType: ``rdd`` is a DataFrame, which `write_dataframe` takes; ``dest`` is a `Path`, and
-            the like. TypeError: ``fn`` is a generator or a coroutine, whose body would never run.
-            Nothing was started.
-        Whatever Spark raises if a partition fails for good: the job is aborted.
+        WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``dest`` is a `Path`,
+            and so on. Nothing was started.
+        TypeError: ``fn`` is a generator or a coroutine: its body would never run. Nothing was
+            started.
+
+        What Spark raises if a partition finally fails. The job is aborted.
+
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
     _refuse_other_than_rdd(rdd)
@@ -95,7 +101,7 @@ def write_partitions(
 
 @dataclass(frozen=True)
 class PartitionWriter:
-    """Runs in a Spark task. A class, so that what travels is its two fields and nothing else."""
+    """Runs in a Spark task. It is a class, so that only its two fields travel to the task."""
 
     job: Job
     fn: WriteRows[Any]
@@ -123,7 +129,7 @@ def _refuse_other_than_rdd(rdd: object) -> None:
 
 
 def _refuse_lazy_function(fn: WriteRows[Any]) -> None:
-    """Say at once what a task would say later."""
+    """Raise now the error that a task would raise later."""
     lazy = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_lazy(fn) for is_lazy in lazy):
         _refuse_lazy("generator or coroutine")

@@ -1,8 +1,8 @@
 """The half that runs in a Spark task: one attempt, and its message to the driver.
 
-A killed worker gets SIGKILL or nothing: no ``finally``, no signal, no ``atexit``. So nothing here
-is needed for correctness after the fact: what an attempt leaves is invisible, and the driver's
-sweep finds it.
+A worker is killed by SIGKILL or just stops: it runs no ``finally``, no signal handler, no
+``atexit``. Correctness therefore needs nothing from this module after an attempt: the leftovers of
+an attempt are invisible, and the driver's sweep finds them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from magic_committer.protocol.record import TaskCommit
 
 
 def spark_attempt(job: Job) -> Task:
-    """The attempt that this process runs: of the task that its partition is, under a name that
-    Spark gives only once. (Stage, partition and attempt number repeat when a stage runs again;
-    ``taskAttemptId`` does not.)"""
+    """The attempt that this process runs. Its task is the partition. Its name is one that Spark
+    gives only once: stage, partition and attempt number repeat when a stage runs again;
+    ``taskAttemptId`` does not."""
     context = TaskContext.get()
     if context is None:
         raise MagicError("this is not a Spark task")
@@ -28,10 +28,10 @@ def spark_attempt(job: Job) -> Task:
 
 
 def to_message(task: Task) -> str:
-    """What a committed attempt tells the driver: some 300 bytes, whatever it wrote."""
+    """What a committed attempt sends to the driver: some 300 bytes, whatever it wrote."""
     return json.dumps(task.result.to_dict())
 
 
 def from_messages(messages: Sequence[str]) -> list[TaskCommit]:
-    """The inverse, on the driver."""
+    """Read the messages, on the driver."""
     return [TaskCommit.from_dict(json.loads(message)) for message in messages]

@@ -1,10 +1,10 @@
-"""Bytes become blocks, blocks become parts, in parallel; what stays is a pending upload.
+"""Bytes become blocks, and blocks become parts, in parallel. What remains is a pending upload.
 
 Theory. A file of a task is a multipart upload on the final key. Create is sent when the file is
-opened and awaited when the first block is full. Blocks fill one after the other; each is handed to
-the pool and sent beside the writer as a part, its checksum computed there. `UploadStream.close`
-waits for all parts and tells ``on_close``, which records the pending. Completing the upload, which
-is what makes the object visible, is never done here.
+opened, and its answer is awaited when the first block is full. Blocks fill one after the other.
+Each is handed to the pool, which computes its checksum and sends it as a part while the writer goes
+on. `UploadStream.close` waits for all parts and calls ``on_close``, which records the pending.
+Completing the upload makes the object visible; it is never done here.
 
 A file ends in exactly one of three ways (``sender.MOVES`` is the table)::
 
@@ -16,21 +16,21 @@ A file ends in exactly one of three ways (``sender.MOVES`` is the table)::
 
 Invariants:
 
-* Only ``pending`` has told ``on_close``, once, after every byte was stored. Python calls
-  ``close()`` on a file that is dropped, and when ``with`` is left by exception; here both abort.
-  (Foreign wrappers, such as ``zipfile``, close on exception: the pending they leave is their
-  attempt's to publish or not.)
-* ``failed`` and ``aborted`` have aborted the upload, or logged that they could not. A failure
-  shows at the next call and at `close`; it is never forgotten.
+* ``on_close`` is called only for ``pending``, once, after every byte was stored. Python calls
+  ``close()`` on a file that is dropped, and when an exception leaves ``with``; here both abort.
+  (Other libraries' wrappers, such as ``zipfile``, close on an exception: the pending that they
+  leave belongs to its attempt, which publishes it or not.)
+* For ``failed`` and ``aborted`` the upload is aborted, or the log says that it could not be. A
+  failure shows at the next call and at `close`; it is never forgotten.
 * Memory of a stream is at most ``part size * (parts_in_flight + 2)``: the parts in flight, the
-  block that fills, and what that holds twice while it grows. From 8 MiB blocks that is 40 MiB for
-  the first 1,000 parts. All streams of a process share ``buffer_bytes_max``; what goes beyond it,
-  and every part above 64 MiB, waits on disk.
+  block that fills, and the bytes that this block holds twice while it grows. With 8 MiB blocks that
+  is 40 MiB for the first 1,000 parts. All streams of a process share ``buffer_bytes_max``. Bytes
+  beyond it, and every part above 64 MiB, wait on disk.
 * Waiting is by ``Future.result`` and nothing else; no lock is held over I/O.
-* A forked child touches nothing of its parent's files: writing, closing and aborting them raises
-  there, and finalizers do nothing.
+* A forked child touches nothing of its parent's files: writing, closing and aborting them raises in
+  the child, and finalizers do nothing.
 
-``ledger`` decides sizes and keeps the books (pure), ``blocks`` holds bytes, ``sender`` speaks to
+``ledger`` decides sizes and keeps the books (pure), ``blocks`` holds bytes, ``sender`` talks to
 pool and store, ``stream`` is the file.
 """
 

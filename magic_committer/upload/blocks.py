@@ -1,19 +1,20 @@
-"""Where the bytes of a part wait to be sent: in memory while the budget lasts, else on disk.
+"""Where the bytes of a part wait to be sent: in memory as long as the budget allows, otherwise on
+disk.
 
 Invariants:
 
-* `BlockSource` is shared by all streams of a process. What its blocks hold in memory never passes
-  the ``buffer_bytes_max`` of the stream that asks. Nobody waits for memory: a block that may not
-  grow moves to disk, so a thread with many open files never waits for itself.
-* A block takes memory as it fills (a small file does not allocate 8 MiB), and gives all of it back
-  in `Block.release`, which its end calls as well, so that nothing is lost with a dropped stream.
-  While it grows it holds at most 1.5 times its size.
-* A large block has pages of its own. In the heap, what the program allocates between blocks makes
-  holes that no block fits into, and the process grows past what the blocks hold.
-* The accounting lock is held for a few additions, never over I/O; giving back takes no lock, as
-  finalizers may run at any moment, also under that lock.
-* A file on disk has no name where the system allows it (Linux): it ends with the process, also with
-  a killed one. Elsewhere it is removed by `release`.
+* All streams of a process share one `BlockSource`. Its blocks never hold more memory than the
+  ``buffer_bytes_max`` of the stream that asks. Nobody waits for memory: a block that may not grow
+  moves to disk, so a thread with many open files never waits for itself.
+* A block takes memory as it fills (a small file does not allocate 8 MiB). It gives all of it back
+  in `Block.release`. Its finalizer calls this too, so that nothing is lost with a dropped stream.
+  While it grows, it holds at most 1.5 times its size.
+* A large block has memory pages of its own. In the heap, allocations of the program between blocks
+  would make holes that no block fits into, and the process would grow beyond what the blocks hold.
+* The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
+  because finalizers may run at any moment, even under that lock.
+* A file on disk has no name if the system allows it (Linux): it disappears with the process, even
+  after a kill. Elsewhere `release` removes it.
 * A forked child counts from zero and never removes a file of its parent.
 """
 
@@ -35,14 +36,15 @@ MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 """Blocks of parts above this size are always on disk."""
 
 FIRST_BYTES = 64 * 1024
-"""Memory of a file's first block at its first write; it then doubles. Later blocks come whole."""
+"""Memory for a file's first block at its first write. It doubles from there. Later blocks are
+allocated whole."""
 
 PAGES_BYTES_MIN = 1 * MiB
-"""Memory from this size on comes in pages of its own; below, the heap is cheaper."""
+"""Memory of this size and more has pages of its own; below, the heap is cheaper."""
 
 
 class BlockSource:
-    """The process's memory for blocks. Safe from many threads; make one for a process."""
+    """The process's memory for blocks. Safe for many threads. Make one for each process."""
 
     def __init__(self) -> None:
         self._begin()
@@ -63,11 +65,12 @@ class BlockSource:
             return self._settled()
 
     def block(self, size: int, options: Options, *, first: bool = False) -> Block:
-        """An empty block for ``size`` bytes. ``first``: of its file, which may be a small one."""
+        """An empty block for ``size`` bytes. ``first``: the first one of its file, which may be
+        small."""
         return Block(self, size, options, start=min(size, FIRST_BYTES) if first else size)
 
     def reserve(self, count: int, bytes_max: int) -> bool:
-        """Take ``count`` bytes of the budget, if all blocks then stay within ``bytes_max``."""
+        """Take ``count`` bytes of the budget, if all blocks then hold at most ``bytes_max``."""
         if self._pid != os.getpid():
             self._begin()
         with self._lock:
@@ -88,7 +91,8 @@ class BlockSource:
 
 
 class Block:
-    """The bytes of one part to be. Used by one thread at a time: its filler, then its sender."""
+    """The bytes of one future part. One thread at a time uses it: first its filler, then its
+    sender."""
 
     def __init__(self, source: BlockSource, size: int, options: Options, *, start: int) -> None:
         self.size = size
@@ -113,7 +117,7 @@ class Block:
         return self._file is not None
 
     def append(self, data: memoryview) -> None:
-        """Copy ``data``, contiguous bytes, to the end. The caller sees to it that they fit.
+        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
 
         Raises:
             OSError: the disk is full or broken.
@@ -128,7 +132,7 @@ class Block:
         self.length += len(data)
 
     def body(self) -> PartBody:
-        """What to hand to the store; valid until `release`."""
+        """The body for the store; valid until `release`."""
         if self._file is not None:
             return FileSlice(self._file.path, 0, self.length)
         if self._memory is None:
@@ -136,7 +140,7 @@ class Block:
         return self._memory[: self.length].toreadonly()
 
     def release(self) -> None:
-        """Give memory, budget and disk back. May be called again, and from a finalizer."""
+        """Give memory, budget and disk back. Repeatable, also from a finalizer."""
         self._memory = None
         reserved, self._reserved = self._reserved, 0
         if reserved:
@@ -150,7 +154,7 @@ class Block:
             self.release()
 
     def _fits(self, needed: int) -> bool:
-        """Make room in memory for ``needed`` bytes, unless the budget says no."""
+        """Make room in memory for ``needed`` bytes, if the budget allows it."""
         held = self._reserved
         if needed <= held:
             return True
@@ -175,7 +179,7 @@ class Block:
 
 
 def _memory(size: int) -> memoryview:
-    """Zeroed memory, which ends with its last view."""
+    """Zeroed memory, which is freed with its last view."""
     if size < PAGES_BYTES_MIN:
         return memoryview(bytearray(size))
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -198,7 +202,7 @@ class _BlockFile:
             buffering=0, dir=directory, prefix="mc-block-"
         )
         self.path = f"/proc/self/fd/{self._file.fileno()}"
-        if not os.path.exists(self.path):  # no such way to a file without a name: give it one
+        if not os.path.exists(self.path):  # no path leads to it: give it a name
             self._file.close()
             descriptor, self.path = tempfile.mkstemp(dir=directory, prefix="mc-block-")
             self._file = io.FileIO(descriptor, "r+")

@@ -1,7 +1,8 @@
-"""Which bytes go into which part, and what became of each. Pure.
+"""Which bytes go into which part, and what became of each part. Pure.
 
-Parts have ``block_bytes`` for the first 1,000 of a file, then double every 1,000, up to S3's 5 GiB.
-So a file of any length that S3 allows can be written without knowing it first:
+Parts have ``block_bytes`` for the first 1,000 of a file, then double after every 1,000, up to S3's
+5 GiB. So a file of any length that S3 allows can be written, and its length need not be known
+before:
 
 ========== ==================== ============ =====================
 parts up to part size from 8 MiB file so far  and from 5 MiB
@@ -15,12 +16,12 @@ parts up to part size from 8 MiB file so far  and from 5 MiB
 
 Invariants of `PartLedger`:
 
-* Part numbers are 1, 2, 3, … without a hole; every part but the last is full; an empty file is one
+* Part numbers are 1, 2, 3, … without a gap. Every part but the last is full. An empty file is one
   empty part.
-* ``length`` is the sum of all bytes added. It never passes `bytes_max`: what would need part 10,001
-  is refused before any of it is taken, and a refused call changes nothing.
-* `finished` gives the parts only if every one that was handed out came back stored, as long as it
-  was handed out.
+* ``length`` is the sum of all added bytes. It never exceeds `bytes_max`: bytes that need part
+  10,001 are refused before any of them is taken, and a refused call changes nothing.
+* `finished` gives the parts only if every part that was handed out came back as stored, with the
+  same length.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from magic_committer.errors import UploadFailed
 from magic_committer.stores.base import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
 
 PARTS_OF_ONE_SIZE = 1_000
-"""Parts double their size after this many."""
+"""After this many parts the size doubles."""
 
 
 def part_bytes(number: int, block_bytes: int, *, uniform: bool = False) -> int:
@@ -52,12 +53,12 @@ def capacity(block_bytes: int, *, uniform: bool = False) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FinishedUpload:
-    """A file whose parts are all stored: what a pending is made of.
+    """A file whose parts are all stored: the data for a `.pending`.
 
     Attributes:
         key: the final key.
         upload_id: the open upload.
-        create_attempts: how often Create was sent: above 1 there may be a second upload whose id
+        create_attempts: how often Create was sent. Above 1 there may be a second upload whose id
             nobody knows.
         parts: in order of number, each with its checksum if the upload has one.
         length: bytes of the file.
@@ -78,7 +79,7 @@ class PartLedger:
 
     Attributes:
         length: bytes added so far.
-        bytes_max: the longest that the file may become.
+        bytes_max: the greatest length that the file may have.
         next_number: the part that is being filled.
         next_bytes: how many bytes that part holds when it is full.
     """
@@ -91,7 +92,7 @@ class PartLedger:
         self.next_number = 1
         self.next_bytes = block_bytes
         self._filled = 0  # bytes in the part that is being filled
-        self._sizes: list[int] = []  # of the parts handed out
+        self._sizes: list[int] = []  # sizes of the parts that were handed out
         self._stored: dict[int, Part] = {}
 
     def __repr__(self) -> str:
@@ -102,14 +103,14 @@ class PartLedger:
 
     @property
     def room(self) -> int:
-        """How many more bytes the part that is being filled takes."""
+        """How many more bytes fit into the part that is being filled."""
         return self.next_bytes - self._filled
 
     def require(self, count: int) -> None:
         """Refuse ``count`` more bytes if they need part 10,001.
 
         Raises:
-            UploadFailed: they do. Nothing changed.
+            UploadFailed: they need it. Nothing changed.
         """
         if self.length + count > self.bytes_max:
             raise UploadFailed(
@@ -127,7 +128,8 @@ class PartLedger:
         self.length += count
 
     def hand_out(self) -> int:
-        """End the part that is being filled, and begin the next; the number of the one ended.
+        """End the part that is being filled, and begin the next. Gives the number of the ended
+        part.
 
         Only the last part may be short, so nothing may be added after a part that was not full.
         """
@@ -143,11 +145,12 @@ class PartLedger:
 
     @property
     def owes_a_part(self) -> bool:
-        """Whether, at the end of the file, one more part must be handed out."""
+        """Whether one more part must be handed out at the end of the file."""
         return self._filled > 0 or not self._sizes
 
     def stored(self, part: Part, checksum: Checksum | None) -> None:
-        """Note the store's answer for a part that was handed out, and the checksum sent with it.
+        """Note the store's answer for a part that was handed out, and the checksum that was sent
+        with it.
 
         Raises:
             UploadFailed: the answer is about another part, size or checksum.
@@ -164,7 +167,7 @@ class PartLedger:
         self._stored[part.number] = replace(part, checksum=checksum)
 
     def finished(self) -> tuple[Part, ...]:
-        """All parts in order, once each that was handed out is stored.
+        """Give all parts in order, if each part that was handed out is stored.
 
         Raises:
             UploadFailed: parts are missing.
@@ -175,7 +178,7 @@ class PartLedger:
         return tuple(self._stored[number] for number in range(1, len(self._sizes) + 1))
 
     def checksum(self) -> Checksum | None:
-        """The whole object's checksum, from the parts'; None where it has none of its own."""
+        """The whole object's checksum, from those of the parts; None if it has none of its own."""
         sums = [(part.checksum, part.size) for part in self.finished()]
         return checksums.whole(
             (checksum, size)

@@ -1,20 +1,22 @@
-"""One multipart upload under way: its Create, its parts in flight, its abort, and its last exit.
+"""One multipart upload in progress: its Create, its parts in flight, its abort, and its last exit.
 
-Apart from the file object that drives it, so that it can outlive one that was dropped: the upload
-of such a file must still be aborted, and the finalizer that learns of it may not do I/O. Nothing
-here refers to that file or to its owner's callbacks (but to ``on_answer``, until Create is
+It is separate from the file object that drives it, so that it can outlive a dropped file: the
+upload of such a file must still be aborted, and the finalizer of the file may not do I/O. Nothing
+here refers to that file or to its owner's callbacks (except ``on_answer``, until Create is
 answered).
 
 Invariants:
 
-* A function in the pool never waits for another one: who hands over a part has the Create's answer.
-* What fails in a pool's thread is noted in `PartSender` and raised in the caller's.
-* An abort is sent only when nothing of the upload is in flight from here: parts in flight outlive
-  an abort (S3 API). After Ctrl-C, and at exit, what is in flight is broken off after a grace.
+* A function in the pool never waits for another one: code that hands over a part already has the
+  answer to Create.
+* A failure in a pool's thread is noted in `PartSender` and raised in the caller's thread.
+* An abort is sent only when nothing of the upload is in flight from here, because parts in flight
+  outlive an abort (S3 API). After Ctrl-C, and at exit, what is in flight is broken off after a
+  grace time.
 * Every sender is in ``_unsettled`` from before its Create is sent until its upload is pending or
-  aborted. What is in there when the interpreter ends is aborted then, in the main thread, which
-  waits for what is in flight as long as it is patient (`patience.ending`), and hears Ctrl-C.
-* A forked child neither sends, aborts nor publishes anything of its parent's uploads.
+  aborted. At the end of the interpreter the remaining ones are aborted in the main thread. It waits
+  for what is in flight as long as its patience lasts (`patience.ending`), and hears Ctrl-C.
+* A forked child sends, aborts and publishes nothing of its parent's uploads.
 """
 
 from __future__ import annotations
@@ -49,14 +51,14 @@ PARTS_UPLOADED = "stream_write_block_uploads"
 _READ_BYTES = 1 * MiB
 """Bytes of a block on disk that are read at once for its checksum."""
 EXIT_SECONDS = 10.0
-"""So long the interpreter's end waits for what is in flight of all files that were not closed; then
-it is broken off. Uploads are aborted after that, as long as the store answers."""
+"""Seconds that the end of the interpreter waits for what is in flight of all open files. After that
+it is broken off, and the uploads are aborted as long as the store answers."""
 
 _log = logging.getLogger("magic_committer")
 
 
 class FileState(StrEnum):
-    """Where a file that is being written stands."""
+    """The state of a file that is being written."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -72,7 +74,7 @@ MOVES: dict[FileState, frozenset[FileState]] = {
     FileState.FAILED: frozenset(),
     FileState.ABORTED: frozenset(),
 }
-"""From which state to which. The last three are ends, and only ``PENDING`` publishes anything."""
+"""From which state to which. The last three are ends, and only ``PENDING`` leads to publication."""
 
 
 class PartSender:
@@ -91,7 +93,7 @@ class PartSender:
     ) -> None:
         self.key = key
         self.state = FileState.OPEN
-        self.told = False  # others may know of the upload: it is aborted by `abort_told`
+        self.told = False  # others may know the upload: `abort_told` aborts it
         self._abort_told = abort_told
         self._runtime = runtime
         self._checksum = checksum
@@ -117,16 +119,16 @@ class PartSender:
 
     @property
     def url(self) -> str:
-        """The final object's, for people."""
+        """The URL of the final object, for people."""
         return f"s3://{self._runtime.store.bucket}/{self.key}"
 
     @property
     def ours(self) -> bool:
-        """Whether this process opened it: not so in a forked child."""
+        """Whether this process opened it. False in a forked child."""
         return self._pid == os.getpid()
 
     def check_process(self) -> None:
-        """Raise WrongProcess in a forked child: what it would do is its parent's to do."""
+        """Raise WrongProcess in a forked child: only its parent may do this."""
         if not self.ours:
             raise WrongProcess(
                 f"{self.url} was opened by process {self._pid}, this is process {os.getpid()}:"
@@ -139,22 +141,22 @@ class PartSender:
         return len(self._flying)
 
     def move(self, to: FileState) -> None:
-        """Go on to ``to``; ValueError where `MOVES` does not say so."""
+        """Change to state ``to``. Raises ValueError if `MOVES` does not allow it."""
         if to not in MOVES[self.state]:
             raise ValueError(f"{self.url} is {self.state}: it cannot become {to}")
         self.state = to
 
     def check(self) -> None:
-        """Raise UploadFailed if the Create or a part has failed, as far as is known by now."""
+        """Raise UploadFailed if the Create or a part is known to have failed."""
         if self._failure is not None:
             what, error = self._failure
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
 
     def created(self) -> CreatedUpload:
-        """Create's answer; waits for it.
+        """Wait for the answer to Create and give it.
 
         Raises:
-            UploadFailed: it failed.
+            UploadFailed: Create failed.
         """
         result_of(self._create)
         self.check()
@@ -162,7 +164,7 @@ class PartSender:
         return self._created
 
     def send(self, number: int, block: Block) -> None:
-        """Hand a part to the pool, which releases the block when it is done with it."""
+        """Hand a part to the pool, which releases the block when it is done."""
         upload_id = self.created().upload_id
         with self._errand.here():
             self._flying.append(
@@ -170,8 +172,8 @@ class PartSender:
             )
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
-        """The stored parts among the oldest, each with the checksum sent; waits until at most
-        ``in_flight_max`` are in flight.
+        """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
+        ``in_flight_max`` parts are in flight.
 
         Raises:
             UploadFailed: a part failed.
@@ -187,16 +189,16 @@ class PartSender:
         return collected
 
     def finish(self) -> None:
-        """The file is pending: from here on the upload is its attempt's."""
+        """Note that the file is pending: from now on the upload belongs to its attempt."""
         self.move(FileState.PENDING)
         self._settle()
 
     def abort(self) -> None:
-        """Wait for what is in flight, then abort the upload. May be repeated, also after an error.
-        After Ctrl-C what is in flight is broken off if it is not answered at once.
+        """Wait for what is in flight, then abort the upload. Repeatable, also after an error. After
+        Ctrl-C what is in flight is broken off if it is not answered at once.
 
         Raises:
-            StoreError: the store did not take the abort. It was logged.
+            StoreError: the store did not accept the abort. It was logged.
         """
         if self not in _unsettled:
             return
@@ -211,7 +213,7 @@ class PartSender:
         self._abort_upload()
 
     def _break_off(self, seconds: float) -> None:
-        """Let what is in flight end within so many seconds, and a little."""
+        """Break off what is in flight, after this many seconds and a little more."""
         self._errand.end(seconds)
         clock = self._runtime.clock
         ends = clock.monotonic() + seconds + LEAVE_SECONDS
@@ -224,7 +226,7 @@ class PartSender:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
-        """Abort as the interpreter ends. Errors are logged.
+        """Abort at the end of the interpreter. Errors are logged.
 
         Args:
             seconds: how long to wait for what is in flight.
@@ -239,7 +241,7 @@ class PartSender:
         try:
             self._abort_upload()
         except Exception:
-            return  # logged where it was raised; there is nobody left to raise it to
+            return  # logged at its origin; there is nobody left to raise it to
 
     def _create_upload(
         self, attributes: Attributes, on_answer: Callable[[CreatedUpload], None]
@@ -304,11 +306,11 @@ def _abort_what_is_open() -> None:
 
 
 def _wait(future: Future[object], seconds: float | None = None) -> None:
-    """Wait until it has ended, well or not, or for so many seconds: what fails here is noted by the
-    function itself.
+    """Wait until the future has ended, with a result or an error, or for so many seconds. The
+    function itself notes its error.
 
     Raises:
-        BaseException: the wait was interrupted, and goes on at the next call.
+        BaseException: the wait was interrupted. The next call continues it.
     """
     try:
         future.result(seconds)

@@ -1,7 +1,7 @@
-"""The file object: takes bytes, hands over blocks, and ends in exactly one of three ways.
+"""The file object: it takes bytes, hands over blocks, and ends in exactly one of three ways.
 
-`UploadStream` is what every binary writer in Python wants; `TextUpload` is the same for text. Their
-theory is told in ``upload/__init__.py``.
+`UploadStream` has the interface of every binary file of Python; `TextUpload` is the same for text.
+``upload/__init__.py`` has the theory.
 """
 
 from __future__ import annotations
@@ -36,28 +36,32 @@ def _nothing(*_: object) -> None:
 
 
 class UploadStream(io.BufferedIOBase, BinaryIO):
-    """A file that becomes a pending upload when it is closed. Write-only, sequential.
+    """A file that becomes a pending upload when it is closed. It can only be written, from start to
+    end.
 
-    It belongs to one thread at a time; streams are independent of each other. Memory: see
+    One thread at a time may use it. Streams are independent of each other. For its memory see
     ``upload/__init__.py``.
 
     Args:
         runtime: the store and the pool.
         key: the final key.
-        attributes: what the object is born with.
+        attributes: content type, user metadata and so on for the object.
         options: sizes, buffering, checksum.
         blocks: the process's memory for blocks.
-        on_close: told once, by the closing thread, when all parts are stored: records the pending.
-            If it raises, the upload is aborted and `close` raises that.
-        on_answer: told of Create's answer at once, in a thread of the pool: short, no I/O.
+        on_close: called once, by the closing thread, when all parts are stored: it records the
+            pending. If it raises, the upload is aborted and `close` raises its error.
+        on_answer: called at once with the answer to Create, in a thread of the pool: it must be
+            short and do no I/O.
         before_block: called before each block is handed over, after Create was answered (the
             committer reads its fence). If it raises, the upload is aborted and `write` or `close`
-            raises that.
-        abort_told: how to abort the upload, whose id it is given, once ``on_close`` was told of it:
-            others may know of it by then. None: plainly, as before. Must not refer to this file.
-        on_abort: told once if the file has ended without a pending, after its upload was aborted
-            or that failed; not at interpreter exit. For a file that was dropped, in the pool's.
-        statistics: counts bytes and parts that are stored.
+            raises its error.
+        abort_told: called with the upload's id to abort the upload after ``on_close`` was called:
+            others may know it by then. None: abort it plainly, as before. It must not refer to this
+            file.
+        on_abort: called once if the file has ended without a pending, after the abort of its
+            upload, also if this abort failed. Not called at interpreter exit. For a dropped file it
+            is called in a thread of the pool.
+        statistics: counts stored bytes and parts.
 
     Raises:
         OptionError: the checksum's algorithm needs a package that is not installed.
@@ -116,19 +120,19 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
     @property
     def name(self) -> str:
-        """The URL of the object that is to be."""
+        """The URL of the future object."""
         return self._sender.url
 
     @property
     def state(self) -> FileState:
-        """Where the file stands. In a forked child that is what it was at the fork."""
+        """The file's state. In a forked child: the state at the fork."""
         return self._sender.state
 
     @property
     def closed(self) -> bool:
-        """Whether the file takes no more. A failed one counts as open until `close` has said so:
-        wrappers ask this first and would never hear of it. In a forked child always true, so that
-        the finalizers of foreign wrappers leave it alone."""
+        """Whether the file takes no more bytes. A failed file counts as open until `close` has
+        raised its error: wrappers look here first and would otherwise never get it. In a forked
+        child always True, so that finalizers of other libraries' wrappers leave the file alone."""
         if not self._sender.ours:
             return True
         if self.state is FileState.FAILED:
@@ -145,28 +149,30 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return False
 
     def tell(self) -> int:
-        """How many bytes were written. ValueError when closed."""
+        """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
         return self._ledger.length
 
     def flush(self) -> None:
-        """Nothing: only closing makes anything last. Raises what `write` would."""
+        """Do nothing: only closing makes anything last. Raises what `write` would raise."""
         self._check_open()
 
     def write(self, data: Buffer, /) -> int:
-        """Copy any buffer's bytes, in C order; the buffer may be used again at once.
+        """Copy the bytes of any buffer, in C order. The buffer may be reused at once.
 
-        Waits while ``parts_in_flight`` parts are being sent and a block is full.
+        Waits if ``parts_in_flight`` parts are being sent and a block is full.
 
         Returns:
-            How many bytes: all.
+            How many bytes were written: always all.
 
         Raises:
             UploadFailed: Create or a part failed, part 10,001 would be needed, or the disk is full.
-                The upload was aborted; so say all later calls, `close` included.
-            WrongProcess: this is a forked child of the process that opened it. Nothing was sent.
+                The upload was aborted. All later calls raise it too, also `close`.
+            WrongProcess: this is a forked child of the process that opened the file. Nothing was
+                sent.
             ValueError: the file is closed.
-            WrongType: ``data`` is text, or has no buffer. Nothing was written; go on.
+            WrongType: ``data`` is text, or has no buffer. Nothing was written; the file can still
+                be used.
             Exception: what ``before_block`` raised.
         """
         self._check_open()
@@ -182,16 +188,17 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return len(view)
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """`write` each."""
+        """`write` each item."""
         self._sender.check_process()
         super().writelines(lines)
 
     def close(self) -> None:
-        """Send the last block, wait for all parts, record the pending. Nothing when closed before.
+        """Send the last block, wait for all parts, record the pending. Does nothing if the file is
+        closed already.
 
         Raises:
-            UploadFailed: as `write`, and again whenever a failed file is closed.
-            WrongProcess: as `write`.
+            UploadFailed: as for `write`, and again at each close of a failed file.
+            WrongProcess: as for `write`.
             Exception: what ``before_block`` or ``on_close`` raised.
         """
         self._sender.check_process()
@@ -217,12 +224,11 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def abort(self) -> None:
         """Give the file up: publish nothing, drop the blocks, abort the upload.
 
-        May be repeated. Does nothing after a `close` that went well: the upload is the attempt's
-        then.
+        Repeatable. Does nothing after a successful `close`: the upload then belongs to the attempt.
 
         Raises:
-            StoreError: the upload could not be aborted; call it again.
-            WrongProcess: as `write`.
+            StoreError: the upload could not be aborted. Call it again.
+            WrongProcess: as for `write`.
         """
         self._sender.check_process()
         if self.state is FileState.PENDING:
@@ -254,7 +260,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
-        # instructions: no lock, no I/O, no thread started.
+        # instructions: it takes no lock, does no I/O and starts no thread.
         sender: PartSender | None = self.__dict__.get("_sender")
         if sender is None or self.closed or sender.state is FileState.FAILED:
             return
@@ -263,7 +269,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
     def check_process(self) -> None:
-        """WrongProcess in a forked child, nothing elsewhere."""
+        """Raise WrongProcess in a forked child; do nothing elsewhere."""
         self._sender.check_process()
 
     def _check_open(self) -> None:
@@ -279,7 +285,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             raise
 
     def _fill(self, view: memoryview) -> int:
-        """Copy as much as the current block takes; how much that was."""
+        """Copy as many bytes as the current block takes, and give their number."""
         ledger = self._ledger
         count = min(ledger.room, len(view))
         try:
@@ -323,8 +329,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         )
 
     def _fail(self, error: BaseException) -> None:
-        """End the file by ``error``, which the caller raises. Whatever it was, bytes may be missing
-        in the middle, so that the file can never be closed well."""
+        """End the file with ``error``, which the caller raises. Bytes may be missing in the middle,
+        whatever the error was: the file can never be closed successfully."""
         if self.state in (
             FileState.OPEN,
             FileState.CLOSING,
@@ -332,7 +338,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             self._sender.move(FileState.FAILED)
         if isinstance(error, Exception):
             self._failure = error
-        else:  # KeyboardInterrupt and the like are raised once; later calls tell of it
+        else:  # KeyboardInterrupt and the like are raised once; later calls mention it
             self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
         try:
             with cleaning_up(error):
@@ -352,10 +358,10 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
 
 class TextUpload(io.TextIOWrapper):
-    """Text written into an `UploadStream`; UTF-8 unless told otherwise.
+    """Text that is written into an `UploadStream`; UTF-8 by default.
 
-    Leaving ``with`` by exception, garbage collection and interpreter exit abort here too, where a
-    plain ``TextIOWrapper`` would close its file, and so publish.
+    An exception that leaves ``with``, garbage collection and interpreter exit abort here too. A
+    plain ``TextIOWrapper`` would close its file, and so publish it.
     """
 
     def __init__(
@@ -372,11 +378,12 @@ class TextUpload(io.TextIOWrapper):
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
 
-    # A TextIOWrapper keeps text to itself for a while: without these a forked child would be told
-    # of its mistake late (`write`), or never (`close`: its file counts as closed there).
+    # A TextIOWrapper keeps text to itself for a while. Without these methods a forked child would
+    # get the error late (`write`), or never (`close`: its file counts as closed there).
 
     def write(self, text: str, /) -> int:
-        """As every text file's. Raises what `UploadStream.write` would; WrongType for bytes."""
+        """Write text, as to every text file. Raises what `UploadStream.write` would; WrongType for
+        bytes."""
         self._stream.check_process()
         if not isinstance(text, str):
             raise WrongType(
@@ -388,12 +395,12 @@ class TextUpload(io.TextIOWrapper):
         return super().write(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
-        """`write` each."""
+        """`write` each item."""
         self._stream.check_process()
         super().writelines(lines)
 
     def flush(self) -> None:
-        """Hand all text to the upload's blocks. Raises what `UploadStream.write` would."""
+        """Hand all text to the upload's blocks. Raises what `UploadStream.write` would raise."""
         self._stream.check_process()
         super().flush()
 
@@ -422,7 +429,7 @@ class TextUpload(io.TextIOWrapper):
             self._stream.__exit__(kind, error, traceback)
 
     def __del__(self) -> None:
-        # Instead of io.IOBase's, which closes. The stream's own finalizer aborts.
+        # Instead of io.IOBase's method, which closes. The stream's own finalizer aborts.
         pass
 
 
@@ -434,7 +441,7 @@ def _abort_dropped(sender: PartSender, on_abort: Callable[[], None]) -> None:
 
 
 def _flat(data: Buffer, name: str) -> memoryview:
-    """The bytes of any buffer as one row; copies only what does not lie in C order."""
+    """The bytes of any buffer as one row. Copies only if they are not in C order."""
     try:
         view = memoryview(data)
     except TypeError:
@@ -452,7 +459,7 @@ def _flat(data: Buffer, name: str) -> memoryview:
 
 
 def _kind(data: object) -> str:
-    """What was to be written, without its content: that may not be for logs."""
+    """The type of what was to be written. Its content is not shown: logs may not hold it."""
     if isinstance(data, str | bytes | bytearray):
         return f"{type(data).__name__} of length {len(data):,}"
     return type(data).__name__

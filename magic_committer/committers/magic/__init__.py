@@ -1,7 +1,7 @@
 """The magic committer: files are multipart uploads that the job completes (protocol.md).
 
 `attempt` writes and commits one attempt of a task, `commit.job_commit` the job. `MagicCommitter`
-puts them together: a started job in one process.
+combines them: a started job in one process.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ __all__ = ["Attempt", "MagicCommitter", "Prospect", "open_plain"]
 
 
 class MagicCommitter:
-    """One started job in one process. Holds components, so it does not travel; the job does.
+    """One started job in one process. It holds components and does not travel; the job does.
 
     Args:
+        runtime: the components.
+        job: the job.
+        options: sizes, numbers and formats.
         blocks: the process's memory for the blocks of open files.
     """
 
@@ -56,8 +59,12 @@ class MagicCommitter:
         """Start a job: see `setup.setup_job`.
 
         Args:
-            said_mode: the mode as the caller wrote it: see `StartedJob`.
-            join: take the job of that id that is there already: see `setup.join_job`.
+            runtime, dest, terms: the components, the destination and the job's terms.
+            options: sizes, numbers and formats.
+            blocks: the process's memory for the blocks of open files.
+            job_id: a given id; None: draw one.
+            said_mode: the mode in the caller's words: see `StartedJob`.
+            join: take the job of that id if there is one: see `setup.join_job`.
         """
         agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
         try:
@@ -75,11 +82,12 @@ class MagicCommitter:
         *,
         sole: bool = False,
     ) -> Attempt:
-        """An attempt of a task, to be written or committed here.
+        """Make an attempt of a task, to be written or committed in this process.
 
         Args:
-            attempt: its name, unique in the job, by which processes share it; None: one is drawn.
-            sole: nobody shares it: needed where its files are known in memory only.
+            task: the task's id.
+            attempt: its name, unique in the job, by which processes share it; None: draw one.
+            sole: no other process shares it. Needed if its files are known in memory only.
         """
         if self.job.adopted:
             raise OptionError(
@@ -103,7 +111,7 @@ class MagicCommitter:
         )
 
     def committed_attempt(self, result: TaskCommit) -> Attempt:
-        """An attempt that is committed already, by its result."""
+        """Make the handle of an attempt that is already committed, from its result."""
         attempt = self.attempt(result.task, result.attempt, sole=True)
         attempt.was_committed(result)
         return attempt
@@ -121,7 +129,7 @@ class MagicCommitter:
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
     ) -> Prospect:
-        """What `commit_job` would decide upon: see `JobCommit.look`. Reads only."""
+        """What `commit_job` would decide: see `JobCommit.look`. Only reads."""
         return self._job_commit("driver", accept).look(expect)
 
     def abort_job(

@@ -2,12 +2,12 @@
 
 Invariants:
 
-* `settle` asks in a way that no other handle can change the answer afterwards: by a claim
-  (`pendingset`), unless the attempt has no other handle and nothing of it is under way.
+* After `settle` has asked, no other handle can change the answer: it asks by a claim
+  (`pendingset`), unless the attempt has no other handle and no request of it is under way.
 * An upload that may have become its object is looked at first: on some stores the abort of a
-  completed upload takes the object away (docs/stores.md).
-* The upload of a lost Create is found by its exact key, in names that carry the job's UUID, of jobs
-  that have ended: nobody completes anything there any more.
+  completed upload deletes the object (docs/stores.md).
+* The upload of a lost Create is found by its exact key. It is removed only if its name carries the
+  job's UUID and the job has ended: nobody completes anything there any more.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def settle(
     *,
     sole: bool,
 ) -> tuple[AtKey, bool]:
-    """Find out what is at the key of an attempt's set before the attempt is undone.
+    """Find out what is at the key of an attempt's set, before the attempt is undone.
 
     Args:
-        sole: no other handle goes by the attempt's name.
-        failures: takes what went wrong and does not matter to `may_undo`.
+        job, attempt_set, fence, phase: the job, the attempt's set, its fence and its phase.
+        failures: takes errors that do not matter to `may_undo`.
+        sole: no other handle uses the attempt's name.
 
     Returns:
         What is there; and whether it is proved that no driver has ever accepted the attempt.
@@ -76,8 +77,8 @@ def settle(
 
 
 def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:
-    """Make sure that no other handle commits the attempt with a file whose `.pending` was not
-    answered. False: one has.
+    """Make sure that no other handle commits the attempt with a file whose `.pending` got no
+    answer. False: another handle has committed it.
 
     Raises:
         StoreError, FormatError: it is not known.
@@ -90,9 +91,9 @@ def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pe
 
 
 def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
-    """Read the fence after a tombstone was stored, and take it back if the job has ended: its sweep
-    may be over. True: the job has not ended, so that no sweep can have deleted a set that was
-    accepted: that the key could be claimed proves that there was none."""
+    """Read the fence after a tombstone was stored, and delete the tombstone if the job has ended,
+    because its sweep may be over. True: the job has not ended. Then no sweep can have deleted an
+    accepted set, and the successful claim proves that there was none."""
     try:
         late = fence.must_undo()
     except (StoreError, FormatError) as error:
@@ -104,11 +105,11 @@ def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseExce
 
 
 def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> None:
-    """Remove one upload, unless it has ended. Where the store has taken the abort, and the task may
-    not see whether the parts are gone, that must do: the job's sweep proves it.
+    """Remove one upload, unless it has ended. If the store has accepted the abort, and the task may
+    not see whether the parts are gone, that is enough: the job's sweep proves it.
 
     Raises:
-        StoreError: it is, or may be, still open.
+        StoreError: the upload is, or may be, still open.
     """
     left = remover.remove(upload)
     if left.removal is Removal.LEFT and not left.sent:
@@ -128,7 +129,8 @@ def remove_all(
     look_first: bool,
     in_flight: int,
 ) -> int:
-    """Remove the uploads that these name, past single failures; how many they are."""
+    """Remove the uploads of these `.pending`s and go on after single failures. Gives their
+    number."""
     doomed: dict[tuple[str, str], UploadName] = {}
     for pending in pendings:
         try:
@@ -146,8 +148,8 @@ def remove_all(
 
 
 class RetriedCreates:
-    """Keys of an attempt whose Create was sent more than once: there may be two uploads of each,
-    the id of one lost (counterexamples.md, #18)."""
+    """Keys of an attempt whose Create was sent more than once. Each key may have two uploads, and
+    the id of one is lost (counterexamples.md, #18)."""
 
     def __init__(self, runtime: Runtime, job: StartedJob, fence: Fence) -> None:
         self._runtime = runtime
@@ -157,17 +159,17 @@ class RetriedCreates:
         self._keys: list[str] = []
 
     def add(self, key: str) -> None:
-        """The Create of ``key`` was sent more than once."""
-        if uuid_in_name(key) == self._job.uuid:  # else nobody can say whose an upload there is
+        """Note that the Create of ``key`` was sent more than once."""
+        if uuid_in_name(key) == self._job.uuid:  # otherwise nobody can say who owns an upload there
             with self._lock:
                 self._keys.append(key)
 
     def abort_if_late(self) -> None:
-        """List the keys and abort what is open there, if the job has ended: one that has not sweeps
-        them itself, and while it commits one of them may be planned. Repeatable.
+        """If the job has ended, list the keys and abort the open uploads there. A job that has not
+        ended sweeps them itself, and while it commits, its plan may name one of them. Repeatable.
 
-        Each is looked at first: a listing may be stale, and show an upload that was completed. By
-        its parts alone: both uploads of a key carry the same token.
+        Each upload is looked at first: a listing may be stale and show an upload that was
+        completed. Only the parts are looked at, because both uploads of a key carry the same token.
 
         Raises:
             StoreError: the fence or a key could not be read, or an upload may be left.

@@ -2,21 +2,20 @@
 
 Invariants:
 
-* Nothing that an attempt does makes anything visible: it creates uploads, stores parts, and saves
-  what is needed to complete them. Publication belongs to the driver (I9: a Spark task cannot tell
-  the end of its input from a cut).
-* An attempt that is committed has one `.pendingset`, named for the attempt, written once
-  (``If-None-Match: *``). From then on it is undone only by the fence's second read.
-* Every way out that is not a commit aborts all its uploads, as far as this process knows them; an
-  attempt that other handles may share only after the key of its `.pendingset` was claimed
-  (`pendingset`).
-* One call at a time commits; a file that is opened, closed or aborted beside it is refused
+* An attempt makes nothing visible: it creates uploads, stores parts, and saves what is needed to
+  complete them. Only the driver publishes (I9: a Spark task cannot tell the end of its input from a
+  cut).
+* A committed attempt has one `.pendingset`, named for the attempt and written once
+  (``If-None-Match: *``). From then on only the fence's second read undoes it.
+* Every end that is not a commit aborts all uploads of the attempt that this process knows. If other
+  handles may share the attempt, the key of its `.pendingset` is claimed first (`pendingset`).
+* One call at a time commits. A file that is opened, closed or aborted at the same time is refused
   (`turns`).
 * An upload that may have become its object is looked at before it is aborted: on some stores the
-  abort of a completed upload takes the object away (docs/stores.md).
-* ``track="memory"``: what is needed to complete stays in this process until commit; 3 requests
-  for a small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process
-  can commit the attempt by its name.
+  abort of a completed upload deletes the object (docs/stores.md).
+* ``track="memory"``: the data for completing stays in this process until commit; 3 requests for a
+  small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process can
+  commit the attempt by its name.
 * An attempt belongs to the process that made it. In a forked child opening, committing and aborting
   raise and send nothing: the child's copy would report success for files that nobody publishes.
 """
@@ -91,6 +90,8 @@ class Attempt:
     ) -> None:
         """
         Args:
+            runtime, job, options: the components, the job and its options.
+            task, attempt: the task's id and the attempt's name.
             blocks: the process's memory for blocks.
             shared: its files may be closed here and committed by others: each close reads the fence
                 again after its `.pending` (protocol.md, "The fence").
@@ -126,7 +127,7 @@ class Attempt:
 
     @property
     def phase(self) -> Phase:
-        """What the attempt is, as far as this handle knows."""
+        """How far the attempt is, as this handle knows."""
         return self._turns.phase
 
     @property
@@ -136,11 +137,11 @@ class Attempt:
 
     @property
     def ours(self) -> bool:
-        """Whether this process made it: not so in a forked child."""
+        """Whether this process made it. False in a forked child."""
         return self._pid == os.getpid()
 
     def check_process(self, doing: str) -> None:
-        """TaskFailed in a forked child, nothing elsewhere. ``doing``: what is refused."""
+        """Raise TaskFailed in a forked child; do nothing elsewhere. ``doing``: what is refused."""
         if not self.ours:
             raise TaskFailed(
                 f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
@@ -150,15 +151,15 @@ class Attempt:
             )
 
     def share(self) -> None:
-        """Other processes may commit it from now on: its files look whether one has.
+        """Let other processes commit the attempt from now on: its files then look whether one has.
 
         Raises:
-            TaskFailed: a close of it failed whose `.pending` may be stored.
+            TaskFailed: a close of a file failed, and its `.pending` may be stored.
         """
         self._saved.share()
 
     def was_committed(self, result: TaskCommit) -> None:
-        """The handle is one of an attempt that was committed with this result."""
+        """Note that the attempt was committed with this result."""
         self._turns.phase, self.result = Phase.COMMITTED, result
 
     # Writing --------------------------------------------------------------------------------------
@@ -167,12 +168,14 @@ class Attempt:
         """Open a file that becomes ``D/<name>`` when the job commits.
 
         Args:
-            name: relative to the destination. unique: put the job's UUID into it, before the first
-                dot, so that uploads of killed attempts can be told as ours.
+            name: the key, relative to the destination.
+            unique: put the job's UUID into the name, before the first dot, so that uploads of
+                killed attempts can be recognised as ours.
+            attributes: content type, user metadata and so on for the object.
 
         Raises:
-            PathError: the name cannot be used, the store cannot hold it, or the attempt has it
-                already.
+            PathError: the name cannot be used, the store cannot hold it, or the attempt already has
+                it.
             TaskFailed: the attempt has ended, is just being ended, can never be committed, or
                 belongs to another process.
         """
@@ -182,7 +185,7 @@ class Attempt:
         check_name(name, uuid=self.job.uuid)
         if unique:
             name = unique_name(name, self.job.uuid)
-        pending_key = self._paths.pending(self.attempt, name)  # refuses what is too long
+        pending_key = self._paths.pending(self.attempt, name)  # refuses a name that is too long
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = self._dest.key(name)
         saved = key if self._in_memory else pending_key
@@ -272,9 +275,9 @@ class Attempt:
 
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
-            TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted.
-                Or it was aborted before, is being committed or aborted by another thread, or
-                belongs to another process: then nothing was sent.
+            TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted. Also
+                if the attempt was aborted before, another thread is committing or aborting it, or
+                it belongs to another process: then nothing was sent.
             JobNotRunning: the job takes no more work. The attempt is aborted.
             StoreError: the store failed. The attempt is aborted, unless its pendingset may be
                 stored: then it is left for the job.
@@ -306,10 +309,11 @@ class Attempt:
         return result
 
     def _store(self) -> StoredSet | None:
-        """Store the pendingset, read the fence, delete the tree. None: nothing is to be stored."""
+        """Store the pendingset, read the fence, delete the tree. None: there is nothing to
+        store."""
         first = self.phase is Phase.OPEN
         try:
-            self._refuse_lost_files()  # looks first: a file that is closed now is closed for good
+            self._refuse_lost_files()  # looks first: a closed file stays closed
             own = [f.pending for f in self._files.values() if f.pending is not None]
             pendings, stored = self._gather(own)
             if not pendings and self._in_memory and self.job.terms.accept == "results":
@@ -334,8 +338,8 @@ class Attempt:
         return stored
 
     def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
-        """All the attempt's files; or the set that holds them, where another handle has committed
-        the attempt before. A file that was closed here is never left out."""
+        """Give all files of the attempt; or the stored set, if another handle has committed the
+        attempt before. A file that was closed here is never left out."""
         if self._in_memory:
             return own, None
         failure: TaskFailed | None = None
@@ -375,15 +379,15 @@ class Attempt:
     # Abort ----------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt
-        aborts well. Nobody can commit the attempt afterwards, under any handle.
+        """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt is no
+        error. Afterwards nobody can commit the attempt, with any handle.
 
         Raises:
-            TaskFailed: it is committed, or may be: only the job can undo it (`may_undo`). Or
-                another thread is committing it, or it belongs to another process. Nothing was
+            TaskFailed: the attempt is committed or may be: only the job can undo it (`may_undo`).
+                Or another thread is committing it, or it belongs to another process. Nothing was
                 undone.
-            StoreError, FormatError: the first of the failures; everything that may be tried was
-                tried, the job's sweep goes on.
+            StoreError, FormatError: the first of the failures. Everything else was tried; the job's
+                sweep continues the work.
         """
         self.check_process("aborting it")
         with patient(), self._turns.abort():
@@ -418,7 +422,7 @@ class Attempt:
             in_flight=self._options.commit_threads,
         )
         self.statistics.add(statistics.COMMITS_ABORTED, count)
-        if not failures:  # else they still name what is to be aborted
+        if not failures:  # otherwise they still name what is to be aborted
             if there.found is Found.SET:
                 self._set.take_back()
             if not self._in_memory:
@@ -437,7 +441,7 @@ class Attempt:
         )
 
     def _abort_after(self, error: BaseException) -> None:
-        """Abort because of ``error``; the abort's own failure becomes a note on it."""
+        """Abort because of ``error``. If the abort fails, a note on ``error`` says so."""
         try:
             with cleaning_up(error):
                 self._abort()

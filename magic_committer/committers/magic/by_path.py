@@ -1,8 +1,8 @@
 """A file in plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
 
-For programs that write into the tree of a job that Hadoop's own committer commits: the upload is
-started on the final key, its close saves marker and `.pending` as S3A's stream does, and whoever
-commits that job completes it.
+For programs that write into the tree of a job that Hadoop's own committer commits. The upload is
+started on the final key, and its close saves a marker and a `.pending` as S3A's stream does. The
+process that commits that job completes the upload.
 """
 
 from __future__ import annotations
@@ -28,11 +28,16 @@ def open_plain(
     blocks: BlockSource,
     attributes: Attributes,
 ) -> UploadStream:
-    """Open a magic path of any legal form. Closing it saves `.pending` in Hadoop's shape.
+    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's shape.
+
+    Args:
+        runtime, path, options: the components, the path and the options.
+        blocks: the process's memory for blocks.
+        attributes: content type, user metadata and so on for the object.
 
     Raises:
-        OptionError: Hadoop's committer could not complete it. Nothing was written.
-        PathError: the store cannot hold it. Nothing was written.
+        OptionError: Hadoop's committer could not complete the upload. Nothing was written.
+        PathError: the store cannot hold the key. Nothing was written.
     """
     refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
     refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")

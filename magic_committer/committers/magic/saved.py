@@ -1,13 +1,14 @@
-"""The closed files of an attempt that other handles may know of: their `.pending`s.
+"""The closed files of an attempt that other handles may know: their `.pending`s.
 
 Invariants:
 
-* From before the PUT of a `.pending` until its file is closed well, another handle may commit the
-  attempt with it. Every end of the file but that one comes through here: the upload is aborted only
-  where nobody has committed it and nobody can (`rule_out`), else it is left to the job's end.
-* An attempt that no other handle goes by needs no such proof. It may not be shared any more once an
+* From before the PUT of a `.pending` until its file is closed successfully, another handle may
+  commit the attempt with it. Every other end of the file comes through here: the upload is aborted
+  only if nobody has committed it and nobody can (`rule_out`); otherwise it is left to the job's
+  end.
+* An attempt that no other handle uses needs no such proof. It may not be shared any more after an
   upload was aborted whose `.pending` may be stored.
-* Nothing here refers to a file: an upload that was dropped is aborted through this (`sender`).
+* Nothing here refers to a file: the upload of a dropped file is aborted through this (`sender`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SavedFiles:
 
     Attributes:
         shared: other handles may commit the attempt.
-        dead: why the attempt can never be committed; None while it can, as far as is known here.
+        dead: why the attempt can never be committed; None as long as this handle knows no reason.
     """
 
     def __init__(
@@ -54,16 +55,16 @@ class SavedFiles:
         self._fence = fence
         self._attempt = attempt
         self._lock = threading.RLock()
-        self._sent: dict[str, Pending] = {}  # by upload id: its end must be asked for
+        self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
         self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
 
     def share(self) -> None:
-        """Other handles may commit the attempt from now on.
+        """Let other handles commit the attempt from now on.
 
         Raises:
-            TaskFailed: a `.pending` of it may be stored whose upload is aborted here: another
-                handle would commit that.
+            TaskFailed: an upload was aborted here whose `.pending` may be stored: another handle
+                would commit it.
         """
         with self._lock:
             if self._stray is not None:
@@ -76,21 +77,21 @@ class SavedFiles:
             self.shared = True
 
     def send(self, pending: Pending) -> None:
-        """The `.pending` of a file is sent next."""
+        """Note that the `.pending` of a file is sent next."""
         self._sent[pending.upload_id] = pending
 
     def is_free(self, pending: Pending) -> None:
-        """Nobody commits this file, now or later: its upload may be aborted."""
+        """Note that nobody commits this file, now or later: its upload may be aborted."""
         self._sent.pop(pending.upload_id, None)
 
     def late(self, pending: Pending) -> MagicError | None:
         """Why a file of a shared attempt was saved too late to be published; None if it was not.
 
-        The set first, then the fence: a sweep deletes the set, but not before the fence tells. In
-        the other order a process that is slow between the two finds neither.
+        The set is read first, then the fence: a sweep deletes the set, but not before the fence
+        tells. In the other order a process that is slow between the two would find neither.
 
-        Where the store cannot be asked the file stays as it is, saved: whoever commits the attempt
-        reads it, and the job's sweep finds the file.
+        If the store cannot be asked, the file stays saved: the process that commits the attempt
+        reads it, or the job's sweep finds it.
         """
         try:
             without = self._set_without(pending)
@@ -109,7 +110,8 @@ class SavedFiles:
             return None
 
     def _set_without(self, pending: Pending) -> TaskFailed | None:
-        """Why the attempt's set can never hold this file; None if it does, or is not stored."""
+        """Why the attempt's set can never hold this file; None if it holds it, or if no set is
+        stored."""
         there = self._set.read()
         if there.found is Found.CLAIMED:
             return self._set.was_aborted()
@@ -124,7 +126,8 @@ class SavedFiles:
         )
 
     def give_up(self, pending: Pending, error: BaseException) -> None:
-        """The file ends by ``error``, which takes the notes. Nothing if it `is_free`."""
+        """End the file because of ``error``, which takes the notes. Does nothing if the file
+        `is_free`."""
         if pending.upload_id not in self._sent:
             return
         with self._lock:
@@ -144,13 +147,16 @@ class SavedFiles:
         error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
     def abort(self, key: str, mark: str, upload_id: str) -> None:
-        """Abort an upload that others may know of, or leave it to the job.
+        """Abort an upload that others may know, or leave it to the job.
+
+        Args:
+            key, mark, upload_id: the upload's key, its marker's key and its id.
 
         Raises:
-            StoreError: the store did not take the abort.
+            StoreError: the store did not accept the abort.
         """
         pending = self._sent.get(upload_id)
-        if pending is not None:  # interrupted before `give_up` had come to an end
+        if pending is not None:  # interrupted before `give_up` had ended
             notes = TaskFailed(f"{key} was interrupted while it was closed", job_id=self._job.id)
             self.give_up(pending, notes)
             logger.warning("%s: %s", notes.message, "; ".join(getattr(notes, "__notes__", ())))

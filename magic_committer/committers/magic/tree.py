@@ -1,8 +1,9 @@
 """An attempt's tree: the markers and `.pending`s that ``track="s3"`` saves under the magic path.
 
-With it any process that knows the attempt's name can commit or abort it. It is Hadoop's (3.4): a
-zero-byte marker at the magic path, the final length in its metadata, and ``<path>.pending`` beside
-it, the marker first. All of it carries the job's UUID, so that another run's tree is told apart.
+With it any process that knows the attempt's name can commit or abort the attempt. It is Hadoop's
+tree (3.4): a zero-byte marker at the magic path with the final length in its metadata, and
+``<path>.pending`` beside it; the marker is written first. All objects carry the job's UUID, so that
+the tree of another run can be distinguished.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from magic_committer.stores.base import objects
 logger = logging.getLogger("magic_committer")
 
 MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
-"""Hadoop's: the final object's length, on the zero-byte marker under the magic path (3.1+)."""
+"""Hadoop's name: the length of the final object, on the zero-byte marker under the magic path
+(3.1+)."""
 
 R = TypeVar("R")
 
@@ -59,13 +61,13 @@ class AttemptTree:
         self._metadata = metadata
 
     def mark(self, marker_key: str, pending: Pending) -> None:
-        """Store the marker of a closed file; it does not count before `save`."""
+        """Store the marker of a closed file. It does not count before `save`."""
         length = {MARKER_LENGTH_METADATA: str(pending.length)}
         self._runtime.store.put(marker_key, b"", metadata={**self._metadata, **length})
 
     def save(self, marker_key: str, pending: Pending) -> None:
-        """Store the `.pending` of a closed file: from now on whoever commits the attempt commits
-        the file. If this is not answered they may as well."""
+        """Store the `.pending` of a closed file: from now on every process that commits the attempt
+        commits the file. This may be so even if the request got no answer."""
         self._runtime.store.put(
             marker_key + PENDING_SUFFIX,
             encode_pending(pending, self._job.terms.etag_form),
@@ -74,17 +76,17 @@ class AttemptTree:
         )
 
     def pendings(self) -> list[Pending]:
-        """All the attempt's files. One GET each.
+        """All files of the attempt. One GET each.
 
         Raises:
-            TaskFailed: one is unreadable, or is not this attempt's.
+            TaskFailed: a `.pending` cannot be read, or is not this attempt's.
         """
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             return [outcome.unwrap() for outcome in outcomes]
 
     def known_uploads(self, failures: list[BaseException]) -> list[Pending]:
-        """The uploads that the tree names. What cannot be read is noted, unless it is gone:
-        somebody else aborts the attempt too."""
+        """The uploads that the tree names. An unreadable `.pending` is noted, unless it is gone:
+        then another process is aborting the attempt too."""
         known: list[Pending] = []
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             for outcome in outcomes:
@@ -95,12 +97,13 @@ class AttemptTree:
         return known
 
     def remove(self) -> None:
-        """Delete the tree as `pendings` or `known_uploads` found it. Under a given job id, whose
-        directory may hold another run's zombie, only what is proved to be ours."""
+        """Delete the tree as `pendings` or `known_uploads` found it. The directory of a given job
+        id may hold a zombie of another run: there, only objects that are proved to be ours are
+        deleted."""
         self.delete(self._own if self._job.given_id else self._listed)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete control objects; what stays is swept with the job."""
+        """Delete control objects. What stays is swept with the job."""
         doomed = list(keys)
         failed = self._runtime.store.delete(doomed) if doomed else {}
         for key, error in failed.items():

@@ -1,13 +1,14 @@
-"""Whose turn it is: the commit and the aborts of one handle, called from several threads.
+"""Turns: the commit and the aborts of one handle, called from several threads.
 
 Invariants:
 
-* While one thread commits, nobody else opens, closes, commits or aborts anything of the attempt:
-  they are told so. What commit finds at its beginning is what it stores.
-* While somebody aborts, nobody commits. Aborts may run beside each other: each does no more than
-  the other one.
+* While one thread commits, no other thread opens, closes, commits or aborts anything of the
+  attempt; its call raises. What commit finds at its beginning is what it stores.
+* While a thread aborts, no thread commits. Several aborts may run at the same time: each does no
+  more than another one.
 * A signal handler counts as another thread: it may run between any two steps of a call here. So
-  each call shows itself first and looks for others second; of two, at least one sees the other.
+  each call first shows itself and then looks for others: if there are two, at least one sees the
+  other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Turns:
     """The phase of one handle's attempt, and the calls that may change it.
 
     Attributes:
-        phase: changed only in a turn. lock: held for what must not be parted by a turn's beginning.
+        phase: changed only in a turn.
+        lock: held for steps between which no turn may begin.
     """
 
     def __init__(self, job_id: str, attempt: str) -> None:
@@ -37,10 +39,10 @@ class Turns:
 
     @contextmanager
     def commit(self) -> Iterator[None]:
-        """The one turn of a commit.
+        """The only turn of a commit.
 
         Raises:
-            TaskFailed: the attempt is aborted, or somebody else is at it.
+            TaskFailed: the attempt is aborted, or another call has the turn.
         """
         me = object()
         try:
@@ -66,7 +68,7 @@ class Turns:
         """A turn of an abort.
 
         Raises:
-            TaskFailed: somebody commits the attempt now.
+            TaskFailed: another thread is committing the attempt.
         """
         me = object()
         try:
@@ -79,7 +81,7 @@ class Turns:
             self._aborting.discard(me)
 
     def check_open(self) -> None:
-        """TaskFailed unless the attempt takes files: it is open, and nobody ends it now."""
+        """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it."""
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
