@@ -23,7 +23,7 @@ from tests.servers import (
     way,
 )
 from tests.serving import serving
-from tests.unit.test_s3_errors import VERBS
+from tests.transport.test_s3_errors import VERBS
 
 TRIES = 2
 MODIFIED = "Fri, 20 Nov 2026 11:00:00 GMT"

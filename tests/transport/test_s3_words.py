@@ -40,7 +40,7 @@ from tests.servers import (
     way,
 )
 from tests.serving import serving
-from tests.unit.test_s3_errors import VERBS
+from tests.transport.test_s3_errors import VERBS
 
 TRIES = 3
 """Of the store of these tests."""

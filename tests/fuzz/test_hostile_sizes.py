@@ -34,7 +34,7 @@ from magic_committer.maintenance.read_file import kind_by_content
 from magic_committer.options import Options
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload.blocks import BlockSource
-from tests.unit.growing import MiB, growth
+from tests.fuzz.growing import MiB, growth
 
 SET = formats.new_pendingset(
     job_id="j",

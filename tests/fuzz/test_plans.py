@@ -14,7 +14,7 @@ from magic_committer.protocol import plan as plans
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
 from magic_committer.protocol.rows import ROW_BYTES_MAX, ROWS_A_SLICE
-from tests.unit.growing import MiB, growth
+from tests.fuzz.growing import MiB, growth
 
 PLAN = Plan(
     job_id="j", uuid="0" * 32, nonce="1" * 32, files=1, data_bytes=2,
