@@ -24,7 +24,7 @@ import contextvars
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future as StdFuture
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -107,7 +107,7 @@ class Pool(Protocol):
         in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
-    ) -> Iterator[Outcome[T, R]]:
+    ) -> Generator[Outcome[T, R], None, None]:
         """Run ``function`` on every item. Yields each outcome when its function ends, in no fixed
         order.
 
@@ -159,7 +159,7 @@ class ThreadPool:
         in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
-    ) -> Iterator[Outcome[T, R]]:
+    ) -> Generator[Outcome[T, R], None, None]:
         finished: SimpleQueue[tuple[T, int, StdFuture[R]]] = SimpleQueue()
         errand = Errand()
         flying = weight = 0

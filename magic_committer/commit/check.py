@@ -9,11 +9,10 @@ rule, aborts the uploads of others (counterexamples.md, #15). If a check fails, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 
-from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
@@ -241,16 +240,7 @@ def missing_uploads(
             raise look.error
         return look.state in (UploadState.OPEN, UploadState.VISIBLE)
 
-    with closing(_each(runtime, is_open, unseen, in_flight)) as outcomes:
+    with closing(runtime.pool.each(is_open, unseen, in_flight=in_flight)) as outcomes:
         for outcome in outcomes:
             if not outcome.unwrap():
                 yield outcome.item
-
-
-def _each(
-    runtime: Runtime,
-    function: Callable[[ReadyUpload], bool],
-    items: Iterable[ReadyUpload],
-    in_flight: int,
-) -> Generator[Outcome[ReadyUpload, bool], None, None]:
-    yield from runtime.pool.each(function, items, in_flight=in_flight)

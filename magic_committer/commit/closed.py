@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, islice
-from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -130,7 +129,7 @@ def forget_some(runtime: Runtime, own_record: str) -> int:
 
     try:
         keys = islice(_others(runtime, own_record), LOOKED_AT_MAX)
-        outcomes: Any = runtime.pool.each(read, keys, in_flight=IN_FLIGHT)
+        outcomes = runtime.pool.each(read, keys, in_flight=IN_FLIGHT)
         with closing(outcomes):
             for outcome in outcomes:
                 if isinstance(outcome.error, MagicError):

@@ -43,7 +43,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from magic_committer._modes import in_words_of
-from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
@@ -118,7 +117,7 @@ def existing(
 
     while level:
         below: list[str] = []
-        with closing(_each(runtime, listed, level, in_flight)) as outcomes:
+        with closing(runtime.pool.each(listed, level, in_flight=in_flight)) as outcomes:
             for outcome in outcomes:
                 for page in outcome.unwrap():
                     yield from (info for info in page.objects if _is_data(info, dest))
@@ -135,12 +134,6 @@ def _is_data(info: ObjectInfo, dest: Destination) -> bool:
     is_directory_marker = info.key.endswith("/") and info.size == 0
     below = dest.contains(info.key)  # a file "t/" is not
     return below and not is_directory_marker and not is_hidden(dest.relative(info.key))
-
-
-def _each(
-    runtime: Runtime, function: Callable[[T], R], items: Iterable[T], in_flight: int
-) -> Generator[Outcome[T, R], None, None]:
-    yield from runtime.pool.each(function, items, in_flight=in_flight)
 
 
 def partitions_of(dest: Destination, uploads: Iterable[ReadyUpload]) -> tuple[str, ...]:
@@ -176,7 +169,7 @@ def refuse_existing_data(
 
     while level:
         below: list[str] = []
-        with closing(_each(runtime, first, level, in_flight)) as outcomes:
+        with closing(runtime.pool.each(first, level, in_flight=in_flight)) as outcomes:
             for outcome in outcomes:
                 found, directories = outcome.unwrap()
                 if found is not None:
@@ -272,7 +265,8 @@ def _of_decided_jobs(
                 for upload in uploads:
                     keys.add(upload.key)
                 shared = [upload for upload in uploads if upload.key in there]
-                with closing(_each(runtime, _is_visible(runtime), shared, in_flight)) as outcomes:
+                looks = runtime.pool.each(_is_visible(runtime), shared, in_flight=in_flight)
+                with closing(looks) as outcomes:
                     visible.update(outcome.item.key for outcome in outcomes if outcome.unwrap())
             theirs.append(keys)
             kept |= visible

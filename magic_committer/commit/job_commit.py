@@ -28,7 +28,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Progress, Runtime
@@ -586,7 +585,8 @@ class JobCommit:
                     yield upload
 
         try:
-            with closing(self._each(one, remaining())) as outcomes:
+            completing = self.runtime.pool.each(one, remaining(), in_flight=self.in_flight)
+            with closing(completing) as outcomes:
                 for outcome in outcomes:
                     (completion, error), key = outcome.unwrap(), outcome.item.key
                     if completion is Completion.DONE:
@@ -678,9 +678,10 @@ class JobCommit:
         total = len(plan.deletes)
         if not total:
             return
+        deleting = self.runtime.pool.each(one, plan.deletes, in_flight=self.in_flight)
         with (
             self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
-            closing(self._each(one, plan.deletes)) as outcomes,
+            closing(deleting) as outcomes,
         ):
             for number, outcome in enumerate(outcomes, 1):
                 if isinstance(outcome.error, StoreError):
@@ -749,9 +750,6 @@ class JobCommit:
         return success_data(
             self.job.id, plan, self.statistics, self.filenames, seen.record.started, now
         )
-
-    def _each(self, function: Any, items: Iterable[Any]) -> Any:
-        return self.runtime.pool.each(function, items, in_flight=self.in_flight)
 
     # Back -----------------------------------------------------------------------------------------
 

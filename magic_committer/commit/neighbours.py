@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -70,7 +69,7 @@ def somebody_else(
         places.update(at_and_above(directory))
     bucket = f"s3://{runtime.store.bucket}/"
     directories: list[str] = []
-    listed: Any = runtime.pool.each(
+    listed = runtime.pool.each(
         lambda place: job_directories_in(runtime, place), sorted(places), in_flight=in_flight
     )
     with closing(listed):
@@ -78,15 +77,14 @@ def somebody_else(
             if isinstance(outcome.error, MagicError):
                 return f"the jobs under {bucket}{outcome.item} cannot be told: {outcome.error}"
             directories += outcome.unwrap()
-    judged: Any = runtime.pool.each(
+    judged = runtime.pool.each(
         lambda directory: _of(runtime, directory, own_record), directories, in_flight=in_flight
     )
     with closing(judged):
-        for outcome in judged:
-            if isinstance(outcome.error, MagicError):
-                return f"the job of {bucket}{outcome.item} cannot be told: {outcome.error}"
-            somebody: str = outcome.unwrap()
-            if somebody:
+        for one in judged:
+            if isinstance(one.error, MagicError):
+                return f"the job of {bucket}{one.item} cannot be told: {one.error}"
+            if somebody := one.unwrap():
                 return somebody
     return ""
 

@@ -144,7 +144,7 @@ def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
         _named(runtime, job, found),
         in_flight=in_flight,
     )
-    with closing(outcomes):  # type: ignore[type-var]
+    with closing(outcomes):
         for number, outcome in enumerate(outcomes, 1):
             upload, look = outcome.item.upload, outcome.unwrap()
             runtime.progress(Progress("look", number, None, "files"))

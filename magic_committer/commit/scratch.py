@@ -5,16 +5,20 @@ of its job."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing, nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from magic_committer._patience import cleaning_up
+from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
 from magic_committer.errors import NotSupported, StoreError
 from magic_committer.protocol.record import JOB_METADATA, ObjectRef
 from magic_committer.stores.base import Attributes, Part, UploadInfo, uploads
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 logger = logging.getLogger("magic_committer")
 
@@ -102,7 +106,9 @@ class Scratch:
                     continue
                 logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
 
-    def each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
+    def each(
+        self, function: Callable[[T], R], items: Iterable[T]
+    ) -> Generator[Outcome[T, R], None, None]:
         """Send many requests at once and give their outcomes, as `Pool.each`."""
         return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
 

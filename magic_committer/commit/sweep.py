@@ -27,7 +27,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import each_listed, set_bytes_max
@@ -291,7 +290,9 @@ class _Sweep:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
         before = self.swept.aborted
-        with closing(self._each(self._remove, self._targets(doomed))) as outcomes:
+        with closing(
+            self.runtime.pool.each(self._remove, self._targets(doomed), in_flight=self.in_flight)
+        ) as outcomes:
             for outcome in outcomes:
                 (upload, _), removed = outcome.item, outcome.unwrap()
                 if removed.removal is Removal.LEFT:
@@ -400,7 +401,7 @@ class _Sweep:
             except NotFound:
                 return False
 
-        with closing(self._each(owned, found)) as outcomes:
+        with closing(self.runtime.pool.each(owned, found, in_flight=self.in_flight)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome.error, StoreError):
                     self.swept.failed(f"left: {outcome.item.key}: {outcome.error}")
@@ -408,9 +409,6 @@ class _Sweep:
                 elif outcome.unwrap():
                     mine.append(outcome.item)
         return mine, unknown
-
-    def _each(self, function: Callable[[Any], Any], items: Iterable[Any]) -> Any:
-        return self.runtime.pool.each(function, items, in_flight=self.in_flight)
 
 
 def _told(files: Counter[str], what: str) -> list[str]:

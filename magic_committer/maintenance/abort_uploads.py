@@ -289,7 +289,7 @@ class Clearing:
 
     def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
         by = by or _Ended()
-        outcomes: Any = self._runtime.pool.each(
+        outcomes = self._runtime.pool.each(
             lambda found: self._clear(found, by), chosen, in_flight=self._survey.in_flight
         )
         with closing(outcomes):

@@ -50,7 +50,7 @@ def each(
     runtime: Runtime, function: Callable[[Any], Any], items: Iterable[Any], in_flight: int
 ) -> Iterator[tuple[Any, Any]]:
     """Items with what the function returned, or with the error of ours that it raised."""
-    outcomes: Any = runtime.pool.each(function, items, in_flight=in_flight)
+    outcomes = runtime.pool.each(function, items, in_flight=in_flight)
     with closing(outcomes):
         for outcome in outcomes:
             failed = isinstance(outcome.error, MagicError)

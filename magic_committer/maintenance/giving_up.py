@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -236,7 +236,8 @@ class GivingUp:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them."""
         for targets in (self._by_sets(), self._by_name()):
-            with closing(self._each(self._end, self._fresh(targets))) as ends:
+            ending = self.runtime.pool.each(self._end, self._fresh(targets), in_flight=IN_FLIGHT)
+            with closing(ending) as ends:
                 for end in ends:
                     end.unwrap()(self)
 
@@ -246,7 +247,8 @@ class GivingUp:
     def _by_sets(self) -> Iterator[UploadName]:
         """Give the uploads that the control objects name."""
         sets = (i for i in self._listed() if i.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)))
-        with closing(self._each(self._read, sets, LOADING_SETS_MAX)) as outcomes:
+        reading = self.runtime.pool.each(self._read, sets, in_flight=LOADING_SETS_MAX)
+        with closing(reading) as outcomes:
             for outcome in outcomes:
                 yield from self._named(outcome)
 
@@ -340,7 +342,8 @@ class GivingUp:
         failures."""
         plans: list[str] = []
         others: list[str] = []
-        with closing(self._each(self._uuid_of, self._listed())) as outcomes:
+        reading = self.runtime.pool.each(self._uuid_of, self._listed(), in_flight=IN_FLIGHT)
+        with closing(reading) as outcomes:
             for outcome in outcomes:
                 key = outcome.item.key
                 try:
@@ -358,9 +361,6 @@ class GivingUp:
 
     def _uuid_of(self, info: ObjectInfo) -> str:
         return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
-
-    def _each(self, function: Any, items: Iterable[Any], in_flight: int = IN_FLIGHT) -> Any:
-        return self.runtime.pool.each(function, items, in_flight=in_flight)
 
     # The record -----------------------------------------------------------------------------------
 

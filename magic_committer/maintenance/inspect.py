@@ -252,7 +252,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     outcomes = runtime.pool.each(
         lambda upload: upload_state(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
     )
-    with closing(outcomes):  # type: ignore[type-var]
+    with closing(outcomes):
         for outcome in outcomes:
             _count(progress, outcome.item, outcome.unwrap())
     return progress
@@ -358,7 +358,7 @@ def with_token(runtime: Runtime, directory: str) -> str:
     outcomes = runtime.pool.each(
         lambda info: _carries_token(runtime, info), others(), in_flight=LOADING_SETS_MAX
     )
-    with closing(outcomes):  # type: ignore[type-var]
+    with closing(outcomes):
         for outcome in outcomes:
             if outcome.unwrap():
                 return outcome.item.key

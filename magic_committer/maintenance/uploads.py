@@ -499,7 +499,7 @@ def sized(
         return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
 
     measured: dict[int, FoundUpload | None] = {}
-    outcomes: Any = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)
+    outcomes = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)
     with closing(outcomes):
         for outcome in outcomes:
             measured[outcome.item] = outcome.unwrap()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
@@ -365,7 +365,7 @@ class StrandPool:
         in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
-    ) -> Iterator[Outcome[T, R]]:
+    ) -> Generator[Outcome[T, R], None, None]:
         """As `magic_committer._pool.Pool.each`; weights are not heeded, items here are small."""
         scheduler, actor = self._scheduler, self._actor
         finished: deque[Outcome[T, R]] = deque()

@@ -157,7 +157,7 @@ def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
                 if in_body:
                     time.sleep(PATIENCE_SECONDS)
         finally:
-            outcomes.close()  # type: ignore[attr-defined]
+            outcomes.close()
     assert time.monotonic() - began < PATIENCE_SECONDS / 2
     may_end.set()
     pool.close()
@@ -192,7 +192,7 @@ def test_leaving_early_waits_for_what_is_in_flight() -> None:
 
     outcomes = pool.each(function, range(100), in_flight=3)
     next(outcomes)
-    outcomes.close()  # type: ignore[attr-defined]
+    outcomes.close()
     assert ended == [0, 1, 2]
     pool.close()
 

@@ -142,7 +142,7 @@ class AttemptTree:
     def _each(
         self, function: Callable[[str], R], keys: Iterable[str]
     ) -> Generator[Outcome[str, R], None, None]:
-        yield from self._runtime.pool.each(
+        return self._runtime.pool.each(
             function,
             keys,
             in_flight=self._in_flight,
