@@ -616,7 +616,7 @@ _SWEEPING = (
     ),
     Hand(
         "exclusive beside who cannot be read", NEIGHBOURS, "somebody_else",
-        (("return f'the job of {bucket}{outcome.item} cannot be told: {outcome.error}'",
+        (("return f'the job of {bucket}{one.item} cannot be told: {one.error}'",
           "continue"),),
         "I6: a job whose record cannot be read loses its uploads",
     ),
