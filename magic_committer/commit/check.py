@@ -1,7 +1,7 @@
 """The checks before the decision: they find everything that can be known to be wrong, before
 anything becomes visible.
 
-The checks are pure where possible (`check_upload`, `choose`). `missing_uploads` asks the store
+The checks are pure where possible (`check_upload`). `missing_uploads` asks the store
 whether every upload is still open, because a Hadoop neighbour with default options, or a lifecycle
 rule, aborts the uploads of others (counterexamples.md, #15). If a check fails, the decision is
 *abort*. If a check cannot be made, it raises, and the job stays running.
@@ -30,27 +30,6 @@ from magic_committer.protocol.record import StartedJob
 
 PROBLEMS_MAX = 100
 """How many problems are named. There may be millions of the same kind."""
-
-
-def choose(loaded: Iterable[LoadedSet], uuid: str) -> list[LoadedSet]:
-    """Choose one attempt for each task: the newest; for equal times, by key. Sets of another UUID
-    never count ("" is the UUID of Hadoop's sets).
-
-    The rule is fixed, so that all drivers that list the same sets make the same choice
-    (decisions.md).
-    """
-    newest: dict[str, LoadedSet] = {}
-    for candidate in loaded:
-        if candidate.uuid != uuid:
-            continue
-        best = newest.get(candidate.task)
-        if best is None or _age(candidate) > _age(best):
-            newest[candidate.task] = candidate
-    return [newest[task] for task in sorted(newest)]
-
-
-def _age(loaded: LoadedSet) -> tuple[float, str]:
-    return loaded.last_modified, loaded.ref.key
 
 
 def expected(

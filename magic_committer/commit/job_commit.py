@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
-from magic_committer.commit.check import Checked, check_uploads, choose, expected, spooled
+from magic_committer.commit.check import Checked, check_uploads, expected, spooled
 from magic_committer.commit.closed import finish
 from magic_committer.commit.complete import Completion, complete
 from magic_committer.commit.conflict import (
@@ -102,7 +102,7 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.protocol.rules import Step, next_step
+from magic_committer.protocol.rules import Step, choose_attempts, next_step
 
 logger = logging.getLogger("magic_committer")
 
@@ -374,7 +374,7 @@ class JobCommit:
         raise error
 
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
-        return choose(loaded, "" if self.job.adopted else self.job.uuid)
+        return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
 
     def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
         return check_uploads(

@@ -98,6 +98,11 @@ class LoadedSet:
     offset: int
     packed_bytes: int
 
+    @property
+    def key(self) -> str:
+        """Where it is stored."""
+        return self.ref.key
+
 
 @dataclass(slots=True)
 class Loaded:

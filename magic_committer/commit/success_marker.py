@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -39,6 +39,7 @@ from magic_committer.hadoop.formats import (
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import ObjectRef, State
+from magic_committer.protocol.rules import Marker, may_replace_marker
 
 DIAGNOSTIC_UUID = "magic-committer.job"
 DIAGNOSTIC_COMPLETED = "magic-committer.completed"
@@ -47,22 +48,6 @@ DIAGNOSTIC_STARTED = "magic-committer.started"
 """When the job was started, by the starter's clock."""
 
 MARKER_TRIES_MAX = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A `_SUCCESS` as it is stored.
-
-    Attributes:
-        uuid: the UUID of its job; "" if another program wrote it.
-        completed: when its job completed, in seconds by the store's clock.
-        modified: its Last-Modified. Every empty `_SUCCESS` has the same ETag.
-    """
-
-    etag: str
-    uuid: str
-    completed: float
-    modified: float
 
 
 def read_marker(runtime: Runtime, key: str) -> Marker | None:
@@ -91,13 +76,6 @@ def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
     none."""
     marker = read_marker(runtime, key)
     return ObjectRef(key, marker.etag, marker.modified) if marker else ObjectRef(key, "")
-
-
-def may_replace(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
-    """Whether our marker may replace another one. Pure."""
-    if named is not None and named.is_same(marker.etag, marker.modified):
-        return True
-    return marker.completed < completed
 
 
 def success_data(
@@ -169,7 +147,7 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
         record = seen.record
         if marker is not None and marker.uuid == record.uuid:
             return ""
-        if marker is not None and not may_replace(marker, record.marker, seen.last_modified):
+        if marker is not None and not may_replace_marker(marker, record.marker, seen.last_modified):
             return "a job that completed later has marked the destination"
         body = encode_success(
             replace(

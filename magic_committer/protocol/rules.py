@@ -7,10 +7,13 @@ repeatable, and several processes may do it at once (protocol.md, "The job recor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol, TypeVar
 
 from magic_committer.options import Accept
-from magic_committer.protocol.record import HANDS_OFF, State
+from magic_committer.protocol.record import HANDS_OFF, ObjectRef, State
 
 
 class Step(Enum):
@@ -91,3 +94,88 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
     if accept == "results" and (sole or found is Found.NOTHING):
         return True  # nobody ever got a result of it
     return phase is not Phase.SENT and found is Found.NOTHING
+
+
+class Candidate(Protocol):
+    """The pendingset of an attempt that may be chosen for its task."""
+
+    @property
+    def key(self) -> str:
+        """Where it is stored."""
+        ...
+
+    @property
+    def uuid(self) -> str:
+        """The UUID of the job that it belongs to; "" if Hadoop wrote it."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """The task that it is an attempt of."""
+        ...
+
+    @property
+    def last_modified(self) -> float:
+        """When it was stored, by the store's clock, in seconds since 1970."""
+        ...
+
+
+C = TypeVar("C", bound=Candidate)
+
+
+def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
+    """Choose one attempt for each task: the newest; for equal times, by key. Pure.
+
+    The rule is fixed, so that all drivers that list the same sets make the same choice
+    (decisions.md).
+
+    Args:
+        candidates: the pendingsets that were found.
+        uuid: the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets.
+
+    Returns:
+        The chosen ones, in the order of their tasks.
+    """
+    newest: dict[str, C] = {}
+    for candidate in candidates:
+        if candidate.uuid != uuid:
+            continue
+        best = newest.get(candidate.task)
+        if best is None or _recency(candidate) > _recency(best):
+            newest[candidate.task] = candidate
+    return [newest[task] for task in sorted(newest)]
+
+
+def _recency(candidate: Candidate) -> tuple[float, str]:
+    return candidate.last_modified, candidate.key
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A `_SUCCESS` as it is stored.
+
+    Attributes:
+        etag: its ETag. Every empty `_SUCCESS` has the same.
+        uuid: the UUID of its job; "" if another program wrote it.
+        completed: when its job completed, in seconds by the store's clock.
+        modified: its Last-Modified, in seconds since 1970.
+    """
+
+    etag: str
+    uuid: str
+    completed: float
+    modified: float
+
+
+def may_replace_marker(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
+    """Whether a job's `_SUCCESS` may replace another one. Pure.
+
+    Args:
+        marker: the one that is there.
+        named: the one that the job's record names: it was there when the job completed, so the job
+            is the later one.
+        completed: when the job completed, in seconds by the store's clock.
+    """
+    if named is not None and named.is_same(marker.etag, marker.modified):
+        return True
+    return marker.completed < completed

@@ -13,6 +13,7 @@ UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
+PURE = "protocol/rules.py"
 JOB_COMMIT = "commit/job_commit.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
@@ -101,12 +102,12 @@ _THE_MARKER = (
         "I8: a late PUT overwrites the marker of a job that ran after ours",
     ),
     Hand(
-        "any marker may be replaced", MARKER, "may_replace",
+        "any marker may be replaced", PURE, "may_replace_marker",
         (("return marker.completed < completed", "return True"),),
         "I8: the marker of a job that completed later is overwritten",
     ),
     Hand(
-        "the named marker is not known", MARKER, "may_replace",
+        "the named marker is not known", PURE, "may_replace_marker",
         (("named is not None and named.is_same(marker.etag, marker.modified)", "False"),),
         "I8: of two jobs in one second the marker that was there before stays",
     ),
@@ -481,12 +482,12 @@ _EXECUTING = (
 
 _CHECKING = (
     Hand(
-        "the newest by its name", CHECK, "_age",
-        (("return (loaded.last_modified, loaded.ref.key)", "return (0.0, loaded.ref.key)"),),
+        "the newest by its name", PURE, "_recency",
+        (("return (candidate.last_modified, candidate.key)", "return (0.0, candidate.key)"),),
         "I2: not the newest attempt is committed",
     ),
     Hand(
-        "another run's attempts", CHECK, "choose", (("candidate.uuid != uuid", "False"),),
+        "another run's attempts", PURE, "choose_attempts", (("candidate.uuid != uuid", "False"),),
         "I2: a zombie's pendingset of another run of the id is committed",
     ),
     Hand(

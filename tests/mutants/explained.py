@@ -15,7 +15,7 @@ EXPLAINED: dict[str, str] = {
     "commit/load.py:_parse:without part 2:29e37976": (
         "equivalent: a decoded pendingset always has statistics, an empty mapping at least"
     ),
-    "commit/success_marker.py:may_replace:boundary:79193c0e": (
+    "protocol/rules.py:may_replace_marker:boundary:79193c0e": (
         "of jobs that complete in the same second either marker may stay: marker.py says so"
     ),
     "commit/success_marker.py:write_marker:or for and:c5f4bb59": (

@@ -8,9 +8,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._runtime import Runtime
-from magic_committer.commit.success_marker import Marker, may_replace
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import FormatError, PermissionDenied
+from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, failing, visible
 
@@ -128,8 +128,8 @@ def test_a_job_that_asked_the_store_nothing_leaves_no_record(s3: MemoryStore) ->
 
 def test_a_marker_goes_by_its_time_where_the_record_names_none() -> None:
     """I8: a job that found no marker when it completed replaces an earlier one only."""
-    assert may_replace(Marker("e", "", 1.0, 1.0), None, completed=2.0)
-    assert not may_replace(Marker("e", "", 3.0, 3.0), None, completed=2.0)
+    assert may_replace_marker(Marker("e", "", 1.0, 1.0), None, completed=2.0)
+    assert not may_replace_marker(Marker("e", "", 3.0, 3.0), None, completed=2.0)
 
 
 def test_a_marker_that_names_fewer_files_than_it_could_is_told(s3: MemoryStore) -> None:

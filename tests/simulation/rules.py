@@ -245,7 +245,7 @@ RULES = (
          ("I2", "I3", "I5", "I9"), 6000,
          lambda: [(JobCommit, "_stored_plan", _plan_by_listing)]),
     Rule("marker of a later job †", "_SUCCESS never over the marker of a job that ran after ours",
-         ("I8",), 6000, lambda: [(success_marker, "may_replace", lambda *_: True)]),
+         ("I8",), 6000, lambda: [(success_marker, "may_replace_marker", lambda *_: True)]),
     Rule("never by inference †", "uploads are swept by id or by our UUID in their names only",
          ("I6",), 200, lambda: [(sweep._Sweep, "_list_mine", _take_all)]),
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from magic_committer.commit.check import choose
 from magic_committer.commit.load import LoadedSet, SetRef
+from magic_committer.protocol.rules import choose_attempts
 
 UUID = "0" * 32
 
@@ -20,7 +20,7 @@ def loaded(task: str, key: str, last_modified: float, uuid: str = UUID) -> Loade
 
 def chosen(*sets: LoadedSet) -> list[str]:
     """The keys that are chosen."""
-    return [one.ref.key for one in choose(sets, UUID)]
+    return [one.ref.key for one in choose_attempts(sets, UUID)]
 
 
 def test_the_newest_attempt_of_a_task_is_chosen() -> None:
@@ -51,4 +51,4 @@ def test_the_choice_does_not_depend_on_the_order(chance: random.Random) -> None:
     for _ in range(20):
         chance.shuffle(sets)
         assert chosen(*sets) == first
-    assert [one.task for one in choose(sets, UUID)] == sorted({one.task for one in sets})
+    assert [one.task for one in choose_attempts(sets, UUID)] == sorted({one.task for one in sets})
