@@ -10,7 +10,7 @@ Invariants:
 * All of it is in a job's directory of its own, with that job's token: if this process is killed,
   cleanup recognises it.
 * A denial does not stop the rest. "Denied" is said only if it is certain: without s3:ListBucket S3
-  answers 403 for a missing object, whoever asks.
+  answers 403 to everybody for a missing object.
 * `Capabilities` says what the store was found to do; `verdicts` says what that means.
 """
 

@@ -1,7 +1,7 @@
 """Aborting uploads under a path: first look at all of them, then abort those that may be aborted.
 
-Aborted are uploads of jobs that are over, which nobody can publish any more; uploads of Hadoop and
-of other programs only on the operator's word. Invariants:
+It aborts uploads of jobs that are over: nobody can publish them any more. It aborts uploads of
+Hadoop and of other programs only on the operator's word. Invariants:
 
 * If the job of an upload still has a record to be decided, the job is decided first: a *dead* job
   is aborted, as `magic_committer.abort` does it, and its driver may win that swap. This is done

@@ -2,8 +2,8 @@
 
 First the job is aborted or undone in the usual way. Only what that leaves is given up: uploads that
 cannot be aborted, files that cannot be deleted, a plan that is gone, a record that nobody can read.
-Each is named in the report. The job's control objects are deleted, its record last. Who asks for
-the job afterwards gets "unknown" (I10). Invariants:
+Each is named in the report. The job's control objects are deleted, its record last. Afterwards
+the answer to every question about the job is "unknown" (I10). Invariants:
 
 * Nothing is touched except two things: what the job's own directory names below the destination,
   with a token of this job; and uploads whose names carry its UUID, if no other record has that
