@@ -153,8 +153,9 @@ class Job:
         return self._outcome
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
-        """Make an attempt of a task, in this process. Each call without ``attempt`` makes another
-        attempt. It sends nothing::
+        """Make an attempt of a task, in this process. It sends nothing. Repeatable: each call
+        without ``attempt`` makes another attempt, a call with ``attempt`` another handle of the
+        same one::
 
             >>> job = mc.start("s3://bucket/table")
             >>> with job.task(7) as task:

@@ -102,7 +102,16 @@ class Options:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Options:
         """Build options from names of this class or from Hadoop's keys. Text is read as Hadoop
-        reads it.
+        reads it. Repeatable::
+
+            >>> mc.Options.from_mapping({"fs.s3a.committer.threads": "16"}).commit_threads
+            16
+
+        Args:
+            values: names of fields of this class, or keys of Hadoop, with their values.
+
+        Returns:
+            The options; fields that are not named have their defaults.
 
         Raises:
             OptionError: a key is unknown, a value is out of range, or an option is named twice.

@@ -64,7 +64,7 @@ def memory_store(
     """Use an in-memory store for ``bucket`` in this process, in all its threads, while the block
     runs. At first the store is empty, and its hooks ``before`` and ``after`` are None. Blocks may
     be nested. Each bucket has its own store; a second store for the same bucket hides the first
-    until the second block ends.
+    until the second block ends. Repeatable: each call makes another store.
 
     Args:
         bucket: the bucket's name; ``"bucket"`` by default.

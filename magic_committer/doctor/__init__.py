@@ -1,1 +1,1 @@
-"""What a job may and can do under a destination: permissions, capabilities, IAM policies."""
+"""What a job may do and can do under a destination: permissions, capabilities, IAM policies."""

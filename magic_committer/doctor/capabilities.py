@@ -1,8 +1,9 @@
-"""What the library promises on a store with such ways and to whom such actions are denied. Pure.
+"""What the library promises on a store with certain ways, to a user without certain permissions.
+Pure.
 
-The sentences say what a job does: it refuses to start in a mode that the store cannot carry, or
-does something else, less safe, and says so (docs/stores.md). `tests/cli/test_doctor.py` holds them
-against jobs on stores with the ways of real servers.
+The sentences say what a job does: it refuses to start in a mode that the store cannot carry, or it
+does something less safe instead, and says so (docs/stores.md). `tests/cli/test_doctor.py` compares
+them with jobs on stores that behave like real servers.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from magic_committer.doctor.policies import ABORT, DELETE, GET, LIST_UPLOADS, PU
 from magic_committer.options import FAILING, REPLACING, Mode
 
 TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
-"""What asking the store for its ways does, and every job."""
+"""The actions that are needed to ask the store for its ways, and by every job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is promised of one thing, in a sentence.
+    """What is promised for one thing, in a sentence.
 
     Attributes:
-        subject: a mode, or what else a job does.
-        works: None: it was not found out.
+        subject: a mode, or another thing that a job does.
+        works: whether it works; None: it was not found out.
     """
 
     subject: str
@@ -44,7 +45,8 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     """What the library promises with such a store and such permissions. Pure.
 
     Args:
-        denied: of the actions that a committer needs.
+        can: what the store can do.
+        denied: the actions that a committer needs and that are denied.
     """
     decided = _decided(can, denied)
     for mode in get_args(Mode):
@@ -72,7 +74,7 @@ def _wants(denied: Set[str]) -> str:
 
 
 def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
-    """What every mode rests on; `append` needs no more."""
+    """What every mode needs; `append` needs no more."""
     if needed := denied & actions_of("committer"):
         return Verdict("append", False, f"does not work: {_wants(needed)}")
     for name, verb in _ON_PUT.items():
@@ -143,7 +145,7 @@ def _again(can: Capabilities) -> Verdict:
 
 
 def _hung_up(can: Capabilities) -> Iterator[Verdict]:
-    """What only MinIO was seen to do, told where uploads are listed as only MinIO lists them:
+    """What only MinIO was seen to do. It is told if uploads are listed as only MinIO lists them:
     nobody could ask without losing something."""
     if can.uploads_by_prefix is False and can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY:
         yield Verdict(

@@ -1,17 +1,17 @@
-"""What a job may and can do under a destination, found out by trying: permissions, one S3 action
-after the other, what the store keeps of S3's rules, and what the library promises there.
+"""What a job may do and can do under a destination, found out by trying: permissions, one S3 action
+after the other; which of S3's rules the store keeps; and what the library promises there.
 
 Invariants:
 
-* **Nothing is left behind**, whatever is denied. An object is put only once DeleteObject was
-  allowed, an upload created only once AbortMultipartUpload was; before, both are asked about what
-  does not exist. Where one of them is denied, the others are asked about what does not exist, too:
-  S3 looks at the permission first. (A bucket with versions keeps those of the scratch objects.)
-* All of it lies in a job's directory of its own, with that job's token: if this process is killed,
-  cleanup takes it for what it is.
-* A denial does not stop the rest. "Denied" is said only where it is certain: without s3:ListBucket
-  S3 answers 403 for an object that is not there, whoever asks.
-* What the store is found to be stands in `Capabilities`; what that means is `verdicts`' matter.
+* **Nothing is left behind**, whatever is denied. An object is put only after DeleteObject was
+  allowed; an upload is created only after AbortMultipartUpload was allowed. Before, both are tried
+  on things that do not exist. If one of them is denied, the others are tried on such things too: S3
+  checks the permission first. (A bucket with versions keeps those of the scratch objects.)
+* All of it is in a job's directory of its own, with that job's token: if this process is killed,
+  cleanup recognises it.
+* A denial does not stop the rest. "Denied" is said only if it is certain: without s3:ListBucket S3
+  answers 403 to everybody for a missing object.
+* `Capabilities` says what the store was found to do; `verdicts` says what that means.
 """
 
 from __future__ import annotations
@@ -57,21 +57,25 @@ NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 NO_ETAG = '"00000000000000000000000000000000"'
 SCRATCH_BYTES_MAX = 1024
 CLOCK_SECONDS_MAX = 60.0
-"""A difference that is worth a word. S3 refuses requests from 15 minutes on (Signature V4)."""
+"""Seconds. A greater difference is reported. S3 refuses requests from 15 minutes on (Signature
+V4)."""
 
 Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
-"""``unsupported``: the store has no such call. ``unknown``: not told, or not asked."""
+"""``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
+asked."""
 ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
-"""Allowed for a bucket or not at all: no policy narrows them to a prefix."""
+"""Allowed for the whole bucket or not at all: no policy can limit them to a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What became of one S3 action.
+    """The result for one S3 action.
 
     Attributes:
-        on: where it was tried, a URL. use: what it is for. roles: who needs it.
-        detail: what the store said, unless it is ok.
+        on: where it was tried, a URL.
+        use: what it is needed for.
+        roles: which roles need it.
+        detail: what the store said, unless the action is ok.
     """
 
     action: str
@@ -84,14 +88,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found out about a destination.
+    """Everything that was found out about a destination.
 
     Attributes:
         store: its endpoint and bucket.
-        problem: why ``can`` is empty, where the store was not, or not wholly, asked.
-        clock_ahead: seconds that this machine's clock is ahead of the store's, to the second; None
-            if the store did not say. Nothing depends on it: all ages are the store's.
-        left: scratch objects and uploads that could not be taken away again.
+        problem: why ``can`` is empty, if the store was not asked or only in part.
+        clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
+            None if the store did not say. Nothing depends on it: all ages are the store's.
+        left: scratch objects and uploads that could not be removed.
     """
 
     dest: str
@@ -118,8 +122,9 @@ def diagnose(
     """Find out what works under a destination. Some 80 requests. Repeatable.
 
     Args:
-        settings: of the bucket, for the question whether its lifecycle may be read.
-        paging: ask also whether more than 1,000 uploads are listed: 2,000 requests more.
+        runtime, dest: the components and the destination.
+        settings: of the bucket, to ask whether its lifecycle may be read; None: do not ask.
+        paging: ask too whether more than 1,000 uploads are listed: 2,000 more requests.
 
     Raises:
         NotFound: there is no such bucket.
@@ -159,7 +164,7 @@ def _lifecycle(scratch: _Scratch, settings: BucketSettings | None) -> Asked:
         return replace(scratch.asked(LIFECYCLE), answer="unsupported", detail=detail)
     try:
         return scratch.tried(LIFECYCLE, settings.lifecycle)
-    except FormatError:  # it may be read; what it says is a matter for `lifecycle show`
+    except FormatError:  # it may be read; its content is for `lifecycle show`
         return replace(scratch.asked(LIFECYCLE), answer="ok")
 
 
@@ -167,8 +172,8 @@ def _lifecycle(scratch: _Scratch, settings: BucketSettings | None) -> Asked:
 
 
 class _Scratch:
-    """One key in a job's directory, of which each action is asked. What is there is gone when the
-    ``with`` ends, however it ends; ``left`` tells what is not."""
+    """One key in a job's directory, on which each action is tried. Everything is removed when the
+    ``with`` ends, however it ends; ``left`` names what is not."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
         self._store = runtime.store
@@ -185,7 +190,7 @@ class _Scratch:
         self.left: list[str] = []
 
     def asked(self, action: str) -> Asked:
-        """An action that nothing is known of yet."""
+        """An action about which nothing is known yet."""
         (one,) = (one for one in PERMISSIONS if one.action == action)
         on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
         return Asked(action, on, "unknown", one.use, one.roles)
@@ -198,13 +203,15 @@ class _Scratch:
         absent: tuple[type[StoreError], ...] = (),
         first: bool = False,
     ) -> Asked:
-        """What becomes of a request.
+        """Try a request and give the result.
 
         Args:
-            absent: answers that say no more than that what the request names does not exist: who
-                hears them is allowed to ask.
-            first: of all requests. Where nobody answers, or our credentials are no good whatever
-                they may do, all others would say the same.
+            action: the S3 action.
+            send: sends the request.
+            absent: errors that only say that the thing does not exist: a caller that gets them is
+                allowed to ask.
+            first: whether it is the first of all requests. If nobody answers, or our credentials
+                are wrong, all others would say the same: then it raises.
         """
         blank = self.asked(action)
         try:
@@ -232,7 +239,7 @@ class _Scratch:
         yield from (put, get, delete, abort, parts)
 
     def ask_above(self) -> Iterator[Asked]:
-        """Whether records above the destination may be found and read, as a cleaner must."""
+        """Whether records above the destination may be found and read, as a cleaner needs."""
         for above in directories_above(self._dest.prefix):
             on = f"s3://{self._dest.bucket}/{above}"
             jobs = f"{above}{MAGIC_JOB_PREFIX}"
@@ -266,7 +273,7 @@ class _Scratch:
         return put, self.tried(ABORT, lambda: self._abort(upload)), parts
 
     def _ask_object(self) -> tuple[Asked, Asked, Asked]:
-        """PutObject, GetObject, DeleteObject, of an object that is there."""
+        """PutObject, GetObject, DeleteObject, for an object that exists."""
         self._object = True
         put = self.tried(
             PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
@@ -337,7 +344,7 @@ class _Scratch:
 
 
 def _certain(get: Asked, listing: Asked) -> Asked:
-    """What is known after a GET of what is not there."""
+    """What is known after a GET of a missing object."""
     if get.answer != "denied" or listing.answer == "ok":
         return get
     detail = "without s3:ListBucket an object that is not there answers 403 as well"

@@ -1,12 +1,12 @@
-"""Who needs which S3 actions, and the least policy that allows them. Pure.
+"""Which role needs which S3 actions, and the smallest policy that allows them. Pure.
 
-One source of truth for the README's policy, for ``doctor --policy`` and for what the doctor asks;
-`tests/cli/test_doctor.py` runs jobs that may do no more. Roles:
+This is the one source for the README's policy, for ``doctor --policy`` and for the doctor's
+questions; `tests/cli/test_doctor.py` runs jobs that may do no more. Roles:
 
 * ``writer``: a process that only runs tasks of jobs that others started.
 * ``committer``: a driver: it starts, commits, aborts and recovers jobs. It may run tasks, too.
-* ``cleaner``: `magic_committer.cleanup` from cron. Whether the job of an upload is over says a
-  record that may lie in any directory above it: those are read as well.
+* ``cleaner``: `magic_committer.cleanup` from cron. A record says whether the job of an upload is
+  over. It may be in any directory above the upload, so those are read as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIST, LIST_UPLOADS = "s3:ListBucket", "s3:ListBucketMultipartUploads"
 LIFECYCLE = "s3:GetLifecycleConfiguration"
 
 POLICY_VERSION = "2012-10-17"
-"""Of the policy language (IAM reference); not of ours."""
+"""The version of the policy language (IAM reference), not a version of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Permission:
     """One S3 action (Service Authorization Reference), and what it is needed for.
 
     Attributes:
-        roles: who needs it.
+        roles: which roles need it.
     """
 
     action: str
@@ -58,7 +58,7 @@ PERMISSIONS: tuple[Permission, ...] = (
 """Every action that the library uses, but for ``lifecycle ensure``."""
 
 OF_THE_MEMORY_TRACK = frozenset({PUT, GET, ABORT, PARTS})
-"""All that a task with ``track="memory"`` does: nothing of it lies on the store before it ends."""
+"""All actions of a task with ``track="memory"``: nothing of it is on the store before it ends."""
 
 _ON_OBJECTS = (PUT, GET, DELETE, ABORT, PARTS)
 
@@ -67,17 +67,23 @@ def actions_of(role: Role, track: Track = "s3") -> frozenset[str]:
     """The actions that a role needs.
 
     Args:
-        track: of the jobs whose tasks a ``writer`` runs; nothing to the others.
+        role: the role.
+        track: the ``track`` of the jobs whose tasks a ``writer`` runs; ignored for other roles.
     """
     needed = frozenset(one.action for one in PERMISSIONS if role in one.roles)
     return needed & OF_THE_MEMORY_TRACK if (role, track) == ("writer", "memory") else needed
 
 
 def policy(role: Role, dest: Destination, track: Track = "s3") -> dict[str, Any]:
-    """The least IAM policy for a role under a destination, as the JSON that IAM takes.
+    """The smallest IAM policy for a role under a destination, as JSON for IAM.
 
-    It is for AWS's ordinary partition: elsewhere replace ``arn:aws`` (``arn:aws-cn``). Not in it:
-    what encryption by KMS, tags and ACLs need beside it (README, "Permissions").
+    It is for AWS's ordinary partition: elsewhere replace ``arn:aws`` (``arn:aws-cn``). It does not
+    contain what encryption by KMS, tags and ACLs need (README, "Permissions").
+
+    Args:
+        role: the role.
+        dest: the destination.
+        track: as for `actions_of`.
     """
     needed = actions_of(role, track)
     bucket = f"arn:aws:s3:::{dest.bucket}"
@@ -130,6 +136,6 @@ def directories_above(prefix: str) -> Iterator[str]:
 
 
 def _literal(text: str) -> str:
-    """A key's text where a policy has patterns: ``*``, ``?`` and ``$`` mean themselves (IAM
-    reference, "Policy variables")."""
+    """Quote a key's text for a policy, which has patterns: ``*``, ``?`` and ``$`` then mean
+    themselves (IAM reference, "Policy variables")."""
     return "".join(f"${{{c}}}" if c in "*?$" else c for c in text)

@@ -1,1 +1,2 @@
-"""All that must equal Hadoop's S3A byte for byte: paths, names, files, statistics. Nothing else."""
+"""Everything that must equal Hadoop's S3A byte for byte: paths, names, files, statistics. Nothing
+else."""

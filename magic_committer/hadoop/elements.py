@@ -1,7 +1,7 @@
-"""Elements of a path: what one may be, and Hadoop's rules on lists of them.
+"""Elements of a path: which ones are allowed, and Hadoop's rules on lists of them.
 
-The lower half of `magic_committer.hadoop.paths`; it knows nothing of buckets and jobs. The
-functions on lists answer as ``MagicCommitPaths`` of Hadoop 3.5.0 does, except that the ``__magic``
+The lower half of `magic_committer.hadoop.paths`; it knows no buckets and no jobs. The functions on
+lists give the same answers as ``MagicCommitPaths`` of Hadoop 3.5.0. One exception: the ``__magic``
 of Hadoop 3.3 is a magic directory too.
 """
 
@@ -19,11 +19,11 @@ MAGIC = "__magic"
 """The magic directory of Hadoop up to 3.3, shared by all jobs."""
 MAGIC_JOB_PREFIX = "__magic_job-"
 MAGIC_STREAM = "__magic_stream"
-"""Ours: the directory of streaming ledgers. Never written through a magic path."""
+"""Our own name: the directory of streaming ledgers. It is never written through a magic path."""
 BASE = "__base"
 
 SHOWN_CHARS_MAX = 200
-"""How much of a bad path an error message repeats."""
+"""How many characters of a bad path an error message repeats."""
 
 # Control characters, lone surrogates and the two characters that XML cannot hold.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -33,10 +33,10 @@ _SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
 
 
 def url_text(url: object) -> str:
-    """A URL that a caller passed, which must be text.
+    """A URL that a caller passed; it must be text.
 
     Raises:
-        WrongType: it is something else. A `Path` above all: it has made one slash of two.
+        WrongType: it is not text. Most often it is a `Path`, which has turned two slashes into one.
     """
     if isinstance(url, str):
         return url
@@ -44,7 +44,7 @@ def url_text(url: object) -> str:
         raise WrongType(f"a URL is text, not {type(url).__name__}", hint="Write 's3://bucket/path'")
     got = f"a {type(url).__name__}"
     text = url.as_posix() if isinstance(url, PurePath) else str(url)
-    if "@" in text:  # what stands before it may be a secret
+    if "@" in text:  # the part before it may be a secret
         raise WrongType(f"a URL is text, not {got}", hint="Write 's3://bucket/path'")
     right = _SLASHES_EATEN.sub(r"\1://", text)
     if not isinstance(url, PurePath):
@@ -56,10 +56,10 @@ def url_text(url: object) -> str:
 
 
 def name_text(name: object) -> str:
-    """The name of a file that a caller passed, which must be text.
+    """The name of a file that a caller passed; it must be text.
 
     Raises:
-        WrongType: it is something else.
+        WrongType: it is not text.
     """
     if isinstance(name, str):
         return name
@@ -96,7 +96,7 @@ def split_key(key: str) -> list[str]:
 
 
 def check_characters(key: str) -> None:
-    """Refuse what S3's listings cannot carry (`PathError`)."""
+    """Refuse characters that S3's listings cannot carry (`PathError`)."""
     found = _UNSAFE.search(key)
     if found:
         raise PathError(
@@ -106,7 +106,7 @@ def check_characters(key: str) -> None:
 
 
 def shown(path: str) -> str:
-    """A path for an error message: quoted, not too long."""
+    """A path for an error message: in quotes and not too long."""
     return repr(path if len(path) <= SHOWN_CHARS_MAX else path[:SHOWN_CHARS_MAX] + "…")
 
 
@@ -114,22 +114,22 @@ def shown(path: str) -> str:
 
 
 def is_magic_element(element: str) -> bool:
-    """Whether a directory of this name is a magic directory."""
+    """Whether a directory with this name is a magic directory."""
     return element == MAGIC or element.startswith(MAGIC_JOB_PREFIX)
 
 
 def is_control_element(element: str) -> bool:
-    """Whether a directory of this name belongs to committers and never to data."""
+    """Whether a directory with this name belongs to committers and never to data."""
     return is_magic_element(element) or element == MAGIC_STREAM
 
 
 def is_magic_path(elements: Sequence[str]) -> bool:
-    """Whether some element is a magic directory."""
+    """Whether an element is a magic directory."""
     return any(map(is_magic_element, elements))
 
 
 def magic_element_index(elements: Sequence[str]) -> int:
-    """Where the first magic directory stands.
+    """The index of the first magic directory.
 
     Raises:
         PathError: there is none.
@@ -154,20 +154,20 @@ def magic_children(elements: Sequence[str]) -> list[str]:
 
 
 def contains_base(elements: Sequence[str]) -> bool:
-    """Whether some element is ``__base``."""
+    """Whether an element is ``__base``."""
     return BASE in elements
 
 
 def base_children(elements: Sequence[str]) -> list[str]:
-    """The elements after the first ``__base``; none without one."""
+    """The elements after the first ``__base``; none if there is no ``__base``."""
     return list(elements[elements.index(BASE) + 1 :]) if BASE in elements else []
 
 
 def final_destination(elements: Sequence[str]) -> list[str]:
     """Where a file that is written to a magic path becomes visible.
 
-    Below ``__base`` directories are kept; without it only the last element is (flattening). A path
-    that is not magic is its own destination.
+    Below ``__base`` directories are kept. Without ``__base`` only the last element is kept
+    (flattening). A path that is not magic is its own destination.
 
     Raises:
         PathError: there is nothing below the magic directory, or below ``__base``.

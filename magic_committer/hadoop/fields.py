@@ -1,6 +1,6 @@
-"""What one field of Hadoop's files may hold; `formats` puts the rules together.
+"""What each field of Hadoop's files may hold; `formats` combines these rules.
 
-Each function takes a document and a field's name, and gives the value or raises `Invalid`.
+Each function takes a document and a field's name. It gives the value or raises `Invalid`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magic_committer.stores.base import KEY_BYTES_MAX
 
 SUCCESS_NAME = "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"
 UPLOAD_ID_CHARS_MAX = 4096
-"""Far above what any store gives (AWS: some 130)."""
+"""Far more than any store uses (AWS: some 130)."""
 
 EMPTY_STATISTICS: Mapping[str, Any] = {
     "counters": {},
@@ -31,12 +31,12 @@ EMPTY_STATISTICS: Mapping[str, Any] = {
 _CHECKSUM_BYTES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _ETAG = re.compile(r'("?)[!#-~]+\1\Z')
-# What java.net.URI parses, as far as a path goes: a raw blank fails in Hadoop.
+# What java.net.URI accepts in a path: a raw blank fails in Hadoop.
 _JAVA_URI = re.compile(r'(?:[^\x00-\x20\x7f-\x9f\s"<>\[\]\\^`{|}%]|%[0-9A-Fa-f]{2})+\Z')
 
 
 def version(wanted: int) -> Reader:
-    """The file's version; a missing one is right, as in Hadoop."""
+    """The file's version; a missing one is accepted, as in Hadoop."""
 
     def read(document: Mapping[str, Any], name: str) -> None:
         if name in document and json.integer(document, name) != wanted:
@@ -46,7 +46,7 @@ def version(wanted: int) -> Reader:
 
 
 def success_name(document: Mapping[str, Any], name: str) -> None:
-    """The format of a `_SUCCESS`; a missing name is right, as from Hadoop 3.3.5 on."""
+    """The format of a `_SUCCESS`; a missing name is accepted, as from Hadoop 3.3.5 on."""
     if name in document and json.text(document, name) != SUCCESS_NAME:
         raise Invalid(name, f"is {document[name]!r}, not {SUCCESS_NAME!r}")
 
@@ -91,7 +91,7 @@ def key(document: Mapping[str, Any], name: str) -> str:
 
 
 def uri(document: Mapping[str, Any], name: str) -> str:
-    """A URI, as far as a path goes."""
+    """A URI, as far as its path matters."""
     value = _plain(document, name)
     if not _JAVA_URI.match(value):
         raise Invalid(name, "is no URI that Java could read")
@@ -104,7 +104,7 @@ def length(document: Mapping[str, Any], name: str) -> int:
 
 
 def moment(document: Mapping[str, Any], name: str) -> int:
-    """Milliseconds since the epoch, 0 where nobody noted them."""
+    """Milliseconds since the epoch; 0 if nobody noted them."""
     return json.integer(document, name, 0)
 
 
@@ -114,12 +114,12 @@ def note(document: Mapping[str, Any], name: str) -> str:
 
 
 def success_flag(document: Mapping[str, Any], name: str) -> bool:
-    """True where nobody says otherwise."""
+    """True, unless the file says otherwise."""
     return json.boolean(document, name, True)
 
 
 def statistics(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Statistics; not looked into, as nothing depends on them."""
+    """Statistics. They are not checked, because nothing depends on them."""
     value = json.mapping(document, name)
     # The five empty maps of each commit of a set are one value in memory.
     same = value == EMPTY_STATISTICS and tuple(value) == tuple(EMPTY_STATISTICS)
@@ -127,14 +127,14 @@ def statistics(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def metrics(document: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Counters that nothing depends on. Of a fraction the whole part, as Hadoop reads it."""
+    """Counters that nothing depends on. For a fraction, the whole part, as Hadoop reads it."""
     values = json.mapping(document, name)
     whole = {k: int(v) if isinstance(v, float) else v for k, v in values.items()}
     return json.integers({name: whole}, name)
 
 
 def diagnostics(document: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Texts; of a number or true its JSON, as Hadoop reads it."""
+    """Texts; for a number or true, its JSON, as Hadoop reads it."""
     values = json.mapping(document, name)
     scalar = (bool, int, float)
     told = {k: orjson.dumps(v).decode() if isinstance(v, scalar) else v for k, v in values.items()}
@@ -159,7 +159,7 @@ def part_etag(document: Mapping[str, Any], name: str) -> str:
 
 
 def checksum(document: Mapping[str, Any], name: str) -> str | None:
-    """A part's checksum: base64, of the algorithm's size; with an algorithm or not at all."""
+    """A part's checksum: base64, with the size of the algorithm; None without an algorithm."""
     value = json.nullable_text(document, name)
     algorithm = document.get("checksumAlgorithm")
     if (value is None) != (algorithm is None):

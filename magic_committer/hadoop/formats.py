@@ -1,35 +1,35 @@
 """The files that committers leave for each other: `.pending`, `.pendingset` and `_SUCCESS`.
 
 Compatible with Hadoop's S3A in both directions (run against 3.3.4, 3.3.6, 3.4.1, 3.4.2 and 3.5.0;
-what these releases wrote is in ``tests/golden``): string etags (up to 3.4.1) and object etags (from
+``tests/golden`` has what these releases wrote): string etags (up to 3.4.1) and object etags (from
 3.4.2), pretty (3.3.4) and compact.
 
 Invariants:
 
-* From whatever bytes, only `FormatError` comes out, naming object, field and reason.
-* What is written passes the very checks that reading does, before the first byte is handed out.
-* Decoding and encoding gives the same bytes for Hadoop's compact files, with the etag form that
-  they had: unknown fields, in etags and commits too, and the order of fields are kept.
-* The versions are 2 (`.pending` and each commit) and 3 (`.pendingset`); a missing one is right, as
-  in Hadoop.
+* For any bytes, the only error is `FormatError`. It names object, field and reason.
+* What is written passes the same checks as what is read, before the first byte is handed out.
+* Decoding and encoding gives the same bytes for Hadoop's compact files, with the form of etags that
+  they had: unknown fields, also in etags and commits, and the order of fields are kept.
+* The versions are 2 (`.pending` and each commit) and 3 (`.pendingset`); a missing one is accepted,
+  as in Hadoop.
 
-Stricter than Hadoop's reader, which coerces, wherever that could lose data:
+Stricter than Hadoop's reader, which converts values, wherever that could lose data:
 
-* uri, uploadId, bucket, destinationKey, jobId, taskId, etags, length and commits must be there, of
-  the right type; Hadoop takes a set without commits for an empty one, no length for 0;
+* uri, uploadId, bucket, destinationKey, jobId, taskId, etags, length and commits must be there with
+  the right type. Hadoop reads a set without commits as an empty one, and no length as 0;
 * refused: digits in a string, fractions, numbers beyond 64 bits, a field that appears twice,
   anything before or after the object, UTF-16, a byte order mark;
 * refused: no etags or more than 10,000 (Complete would fail), a partCount that is not their number
-  (Hadoop ignores it), a checksum that is not one, a mixed list of etags (Hadoop too);
-* refused in a set: two commits of one destination (Hadoop too), a commit of another job (Hadoop
+  (Hadoop ignores it), a wrong checksum, a mixed list of etags (Hadoop too);
+* refused in a set: two commits with one destination (Hadoop too), a commit of another job (Hadoop
   does not look);
-* control characters in keys, buckets, ids and etags, keys over 1,024 bytes.
+* refused: control characters in keys, buckets, ids and etags, keys over 1,024 bytes.
 
-As lenient as Hadoop: unknown fields, null for text, date, filename, extraData and iostatistics,
-checksum algorithms that nobody knows (such a part is completed by its ETag alone).
+As lenient as Hadoop: unknown fields; null for text, date, filename, extraData and iostatistics;
+unknown checksum algorithms (such a part is completed by its ETag alone).
 
-What we write ourselves is sealed as well (see `magic_committer.hadoop.json`): a set from which a
-commit has gone is well-formed in Hadoop's eyes.
+What we write ourselves is also sealed (see `magic_committer.hadoop.json`): for Hadoop, a set that
+has lost a commit is well-formed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ PENDINGSET_VERSION = 3
 PENDING_BYTES_MAX = 8 * 1024**2
 """10,000 parts with checksums take 2 MiB."""
 PENDINGSET_BYTES_MAX = 32 * 1024**2
-"""Some 35,000 files of one task. Reading takes up to 8 times its size of memory, of a forged one up
-to 18 times (docs/security.md)."""
+"""Some 35,000 files of one task. Reading takes up to 8 times its size in memory; for a forged one
+up to 18 times (docs/security.md)."""
 SUCCESS_BYTES_MAX = 4 * 1024**2
 SUCCESS_FILENAMES_MAX = 100
 """How many names a `_SUCCESS` lists (Hadoop's SUCCESS_MARKER_FILE_LIMIT)."""
@@ -67,17 +67,17 @@ _MD5 = re.compile(r"[0-9a-f]{32}\Z")
 
 
 # Values -------------------------------------------------------------------------------------------
-# `unknown` holds fields that we do not know; `order` the fields as they stood in the file, () for
-# Hadoop's own order. Both are there so that a file can be written again as it was.
+# `unknown` holds fields that we do not know; `order` has the fields in the order of the file, ()
+# for Hadoop's own order. With both a file can be written again as it was.
 
 
 @dataclass(frozen=True, slots=True)
 class UploadEtag:
-    """One part of an upload, as Complete wants it. Its number is its place in the list, from 1.
+    """One part of an upload, as Complete needs it. Its number is its place in the list, from 1.
 
     Attributes:
         etag: as the store sent it, usually with quotes.
-        checksum: base64, with its algorithm; both or none.
+        checksum: in base64, with its algorithm; both or none.
     """
 
     etag: str
@@ -92,13 +92,13 @@ class Pending:
     """One upload that waits for its Complete (Hadoop's SinglePendingCommit).
 
     Attributes:
-        uri: of the magic path that was written to; for staging committers, of the destination.
+        uri: the magic path that was written to; for staging committers, the destination.
         destination_key: where the object becomes visible.
         created, saved: milliseconds since the epoch.
         job_id, task_id: "" until the task is committed; ``task_id`` names the attempt.
-        filename: of the `.pending`, None inside it and where there was none.
+        filename: the name of the `.pending`; None inside it and if there was none.
         length: bytes of the object.
-        sealed: it is, or was, written with a seal.
+        sealed: whether it is, or was, written with a seal.
     """
 
     uri: str
@@ -121,10 +121,10 @@ class Pending:
     sealed: bool = field(default=False, compare=False)
 
     def multipart_etag(self) -> str | None:
-        """The ETag that the completed object has on AWS and most stores: the MD5 of the parts' MD5s
-        and their number, in quotes. None where a part's etag is no MD5.
+        """The ETag of the completed object on AWS and most stores: the MD5 of the parts' MD5s and
+        their number, in quotes. None if a part's etag is not an MD5.
 
-        With SSE-KMS or SSE-C a part's etag looks like an MD5 and is none: the answer then equals no
+        With SSE-KMS or SSE-C a part's etag looks like an MD5 but is none: the result is then no
         object's ETag.
         """
         digest = hashlib.md5(usedforsecurity=False)
@@ -142,7 +142,7 @@ class PendingSet:
 
     Attributes:
         job_id: "" for staging committers.
-        sealed: it is, or was, written with a seal; never so for Hadoop's own.
+        sealed: whether it is, or was, written with a seal; never for Hadoop's own sets.
     """
 
     job_id: str
@@ -156,12 +156,11 @@ class PendingSet:
 
 @dataclass(frozen=True, slots=True)
 class SuccessData:
-    """The marker of a committed job, or the report of one. The manifest committer's has the same
-    form.
+    """The marker of a committed job, or a job's report. The manifest committer's has the same form.
 
     Attributes:
         timestamp: milliseconds since the epoch.
-        filenames: of the first files, with a leading "/".
+        filenames: the first files, with a leading "/".
     """
 
     success: bool = True
@@ -186,10 +185,10 @@ class SuccessData:
 
 
 def java_date(ms: int) -> str:
-    """What Java's ``Date.toString()`` gives in UTC for milliseconds since the epoch.
+    """Java's ``Date.toString()`` in UTC for milliseconds since the epoch.
 
     Raises:
-        OverflowError: beyond the year 9999.
+        OverflowError: the time is after the year 9999.
     """
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[at.weekday()]
@@ -213,7 +212,7 @@ def new_pending(
     filename: str | None = None,
     text: str = "",
 ) -> Pending:
-    """A pending of ours. Nothing is checked yet: `encode_pending` does."""
+    """Make a pending of ours. It is not checked yet: `encode_pending` checks it."""
     return Pending(
         uri=uri,
         upload_id=upload_id,
@@ -241,8 +240,8 @@ def new_pendingset(
     extra_data: Mapping[str, str],
     iostatistics: Mapping[str, Any],
 ) -> PendingSet:
-    """A pendingset of ours. The commits' own statistics are emptied, as Hadoop does: the caller
-    has added them up in ``iostatistics``."""
+    """Make a pendingset of ours. The commits' own statistics are emptied, as Hadoop does: the
+    caller has added them up in ``iostatistics``."""
     emptied = tuple(replace(commit, iostatistics=EMPTY_STATISTICS) for commit in commits)
     return PendingSet(job_id, emptied, extra_data, iostatistics, sealed=True)
 
@@ -263,7 +262,8 @@ def new_success(
     state: str | None = None,
     stage: str | None = None,
 ) -> SuccessData:
-    """A marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are listed."""
+    """Make a marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are
+    listed."""
     listed = islice(filenames, SUCCESS_FILENAMES_MAX)
     return SuccessData(
         success=success,
@@ -287,7 +287,7 @@ def new_success(
 
 
 def decode_pending(data: bytes, source: str) -> Pending:
-    """Read a `.pending`. ``source`` names the object in errors.
+    """Read a `.pending`. Errors call the object ``source``.
 
     Raises:
         FormatError: it cannot be trusted.
@@ -298,7 +298,7 @@ def decode_pending(data: bytes, source: str) -> Pending:
 
 
 def decode_pendingset(data: bytes, source: str) -> PendingSet:
-    """Read a `.pendingset`, or a staging committer's file of that form.
+    """Read a `.pendingset`, or a staging committer's file of the same form.
 
     Raises:
         FormatError: it cannot be trusted.
@@ -310,10 +310,10 @@ def decode_pendingset(data: bytes, source: str) -> PendingSet:
 
 def decode_success(data: bytes, source: str) -> SuccessData:
     """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
-    in Hadoop, only a name that is there and wrong, or null, is refused beside wrong types.
+    in Hadoop, only two things are refused: wrong types, and a name that is wrong or null.
 
     Raises:
-        FormatError: it cannot be trusted; an empty marker is the classic file committer's.
+        FormatError: it cannot be trusted. An empty marker is from the classic file committer.
     """
     with _naming(source):
         document, _ = json.parse(data, SUCCESS_BYTES_MAX)
@@ -323,8 +323,12 @@ def decode_success(data: bytes, source: str) -> SuccessData:
 def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
     """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out.
 
+    Args:
+        pending, etag_form: the pending, and the form of its etags.
+        source: the object's name in errors.
+
     Raises:
-        FormatError: a reader would not trust it; the object is called ``source``.
+        FormatError: a reader would not trust it.
     """
     with _naming(source or f"pending of {pending.destination_key!r}"):
         document = _pending_document(pending, etag_form)
@@ -337,8 +341,12 @@ def encode_pendingset(
 ) -> bytes:
     """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out.
 
+    Args:
+        pendingset, etag_form: the set, and the form of its etags.
+        source: the object's name in errors.
+
     Raises:
-        FormatError: a reader would not trust it; the object is called ``source``.
+        FormatError: a reader would not trust it.
     """
     with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
         document = _pendingset_document(pendingset, etag_form)
@@ -347,10 +355,10 @@ def encode_pendingset(
 
 
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
-    """Write a `_SUCCESS` in one line.
+    """Write a `_SUCCESS` in one line. Errors call the object ``source``.
 
     Raises:
-        FormatError: a reader would not trust it; the object is called ``source``.
+        FormatError: a reader would not trust it.
     """
     with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
         document = _success_document(success)

@@ -1,17 +1,17 @@
-"""Strict JSON objects: what `magic_committer.hadoop.formats` reads and writes, field by field.
+"""Strict JSON objects: `magic_committer.hadoop.formats` reads and writes them, field by field.
 
 Invariants:
 
-* From whatever bytes, `parse` and the field readers raise `Invalid`, which names field and reason,
-  and nothing else; size, depth and the number of values have limits.
-* A document takes at most some 18 times its size of memory while it is read (measured:
-  docs/security.md): it has one value for every `BYTES_A_VALUE_MIN` bytes at most, counted before
-  it is parsed. ``[],[],[]`` would take 37 times its size.
-* What `parse` accepts means one thing: no field appears twice (readers disagree on which wins),
-  and no number lost digits on the way in.
-* A *sealed* document ends in the SHA-256 of all its other fields, written compactly. Any change of
-  it is refused, also one that leaves it well-formed: a commit that went missing, a flipped letter
-  of an upload id. Hadoop ignores the field, and its own files have none.
+* For any bytes, `parse` and the field readers raise only `Invalid`, which names field and reason.
+  Size, depth and the number of values have limits.
+* While it is read, a document takes at most some 18 times its size in memory (measured:
+  docs/security.md). It has at most one value for every `BYTES_A_VALUE_MIN` bytes; this is counted
+  before it is parsed. ``[],[],[]`` would take 37 times its size.
+* What `parse` accepts has one meaning: no field appears twice (readers disagree on which one
+  counts), and no number lost digits.
+* A *sealed* document ends in the SHA-256 of all its other fields, written compactly. Every change
+  is refused, even one that leaves the document well-formed: a missing commit, a changed letter of
+  an upload id. Hadoop ignores the field, and its own files have none.
 """
 
 from __future__ import annotations
@@ -25,35 +25,34 @@ from typing import Any
 import orjson
 
 DEPTH_MAX = 16
-"""Objects and lists inside one another. Hadoop's deepest file, a pendingset, has six."""
+"""How deep objects and lists may be nested. Hadoop's deepest file, a pendingset, has six levels."""
 BYTES_A_VALUE_MIN = 16
-"""Of a document with more than `VALUES_FREE` values. What committers write has 24 and more: names,
-ids and ETags are long."""
+"""The least size of a value on average, if a document has more than `VALUES_FREE` values. Values of
+committers have 24 bytes and more: names, ids and ETags are long."""
 VALUES_FREE = 10_000
-"""So many values a document may have, however short they are."""
+"""A document may have this many values, however short they are."""
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 SEAL = "contentSha256"
 
-# As far as the next value begins. Possessive: no input makes it try again what it has passed.
+# Up to the beginning of the next value. Possessive: no input makes it try again what it has passed.
 _VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
 
 Document = dict[str, Any]
 Reader = Callable[[Mapping[str, Any], str], Any]
-"""Takes a document and a field's name; gives the value or raises `Invalid`."""
+"""Takes a document and a field's name. Gives the value or raises `Invalid`."""
 Fields = Mapping[str, tuple[str, Reader]]
 """A kind of document, in the order of writing: JSON name → name in Python, and its reader. A field
-without a name in Python is checked, but has no value of its own."""
+without a name in Python is checked, but its value is not kept."""
 Unknown = tuple[tuple[str, Any], ...]
 
 
 class Invalid(Exception):
-    """A field that cannot be trusted. The formats turn it into a `FormatError` that names the
-    object.
+    """A field cannot be trusted. The formats turn it into a `FormatError` that names the object.
 
     Attributes:
-        field: JSON path, "" for the whole document.
+        field: JSON path; "" for the whole document.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -62,7 +61,7 @@ class Invalid(Exception):
         self.reason = reason
 
     def within(self, parent: str) -> Invalid:
-        """The same, seen from the document that holds ``parent``."""
+        """The same error, with the path from the document that holds ``parent``."""
         return Invalid(f"{parent}.{self.field}" if self.field else parent, self.reason)
 
 
@@ -73,11 +72,11 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
     """Read one JSON object.
 
     Returns:
-        The object, without its seal, and whether it had one.
+        The object without its seal, and whether it had one.
 
     Raises:
-        Invalid: too large, too deep, too many values, not UTF-8, not JSON, not an object,
-            ambiguous, or the seal does not match.
+        Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an
+            object, or ambiguous, or its seal does not match.
     """
     if len(data) > bytes_max:
         raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
@@ -91,8 +90,8 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
     if not isinstance(document, dict):
         raise Invalid("", f"is {_kind(document)}, not an object")
     _check_depth(document)
-    # A document that comes out again byte for byte cannot hold a name twice or an inexact number;
-    # only others (pretty-printed, other escapes) are worth the slower look.
+    # If writing a document gives the same bytes, it holds no name twice and no inexact number. Only
+    # other documents (pretty-printed, other escapes) need the slower look.
     if orjson.dumps(document) != data:
         _check_unambiguous(data, document)
     if SEAL not in document:
@@ -104,16 +103,18 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
 
 
 def refuse_crowded(data: bytes) -> None:
-    """Refuse a document of very many, very short values before it is parsed: each takes some 60 to
-    240 bytes of memory, whatever it took in the file.
+    """Refuse a document with very many, very short values before it is parsed: each takes some 60
+    to 240 bytes of memory, whatever it takes in the file.
 
     Raises:
-        Invalid: it has more than `VALUES_FREE`, and one for less than `BYTES_A_VALUE_MIN` bytes.
+        Invalid: it has more than `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for
+            each.
     """
     most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
     if _values_at_most(data) <= most:
         return
-    # Commas and brackets within texts do not count: one by one, as far as need be.
+    # Commas and brackets inside texts do not count: go through them one by one, as far as
+    # necessary.
     values, place = 1, _VALUE.match(data)
     while place is not None and values <= most:
         values, place = values + 1, _VALUE.match(data, place.end())
@@ -126,10 +127,15 @@ def _values_at_most(data: bytes) -> int:
 
 
 def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
-    """Write one JSON object compactly, with its seal if asked for. NaN becomes null.
+    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null.
+
+    Args:
+        document: the object.
+        bytes_max: how many bytes it may have.
+        sealed: whether it gets a seal.
 
     Raises:
-        Invalid: too large, too deep, or it holds what JSON cannot.
+        Invalid: it is too large, too deep, or holds something that JSON cannot hold.
     """
     _check_depth(document)
     try:
@@ -171,7 +177,7 @@ def _check_unambiguous(data: bytes, document: Document) -> None:
             names.add(name)
 
     def exact(digits: str) -> int:
-        # Longer ones are not converted: that takes time in the square of their length.
+        # Longer ones are not converted: the time for that grows with the square of their length.
         value = int(digits) if len(digits) <= 20 else UINT64_MAX + 1
         if not INT64_MIN <= value <= UINT64_MAX:
             field = next(_fields_holding(document, float(digits), ""), "")
@@ -197,8 +203,8 @@ def _fields_holding(value: Any, number: float, field: str) -> Iterator[str]:
 
 
 def read_fields(fields: Fields, document: Document) -> dict[str, Any]:
-    """The values of a document by their names in Python, beside ``unknown`` (fields that no table
-    names) and ``order`` (of the fields as they stood, () for the table's)."""
+    """The values of a document by their names in Python. Also ``unknown`` (fields that no table
+    names) and ``order`` (of the fields in the document, () for the table's order)."""
     values = {attribute: read(document, name) for name, (attribute, read) in fields.items()}
     values.pop("", None)
     order = tuple(document)
@@ -209,9 +215,9 @@ def read_fields(fields: Fields, document: Document) -> dict[str, Any]:
 
 
 def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Document:
-    """The document of a value that `read_fields` could have made; ``computed`` are the fields that
-    are derived, or are written in another form. A field that was not there is added only if its
-    value says more than its absence."""
+    """The document of a value that `read_fields` could have made. ``computed`` are the fields that
+    are derived, or are written in another form. A field that was missing is added only if its value
+    says more than its absence."""
     known = {
         name: computed[name] if name in computed else getattr(value, attribute)
         for name, (attribute, _) in fields.items()
@@ -227,7 +233,7 @@ def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Doc
 
 
 # Fields -------------------------------------------------------------------------------------------
-# Each takes a default for what is missing or null; without one, the field must be there.
+# Each takes a default for a missing or null field. Without a default the field must be there.
 
 
 def text(document: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -241,7 +247,7 @@ def text(document: Mapping[str, Any], name: str, default: str | None = None) -> 
 
 
 def nullable_text(document: Mapping[str, Any], name: str) -> str | None:
-    """A string, or None where it is missing or null."""
+    """A string; None if it is missing or null."""
     return None if document.get(name) is None else text(document, name)
 
 
@@ -260,7 +266,7 @@ def integer(
 
 
 def nullable_integer(document: Mapping[str, Any], name: str) -> int | None:
-    """A whole number, or None where it is missing or null."""
+    """A whole number; None if it is missing or null."""
     return None if document.get(name) is None else integer(document, name)
 
 
@@ -275,7 +281,7 @@ def boolean(document: Mapping[str, Any], name: str, default: bool) -> bool:
 
 
 def array(document: Mapping[str, Any], name: str, default: list[Any] | None = None) -> list[Any]:
-    """A list; what is in it is not looked at."""
+    """A list; its items are not checked."""
     value = document.get(name)
     if isinstance(value, list):
         return value
@@ -285,7 +291,7 @@ def array(document: Mapping[str, Any], name: str, default: list[Any] | None = No
 
 
 def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object, {} where it is missing or null; its values are not looked at."""
+    """An object; {} if it is missing or null. Its values are not checked."""
     value = document.get(name)
     if value is None:
         return {}
@@ -295,7 +301,7 @@ def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
-    """An object all of whose values are strings, {} where it is missing or null."""
+    """An object whose values are all strings; {} if it is missing or null."""
     values = mapping(document, name)
     for key in values:
         if not isinstance(values[key], str):
@@ -304,7 +310,7 @@ def texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
 
 
 def integers(document: Mapping[str, Any], name: str) -> dict[str, int]:
-    """An object all of whose values are whole numbers, {} where it is missing or null."""
+    """An object whose values are all whole numbers; {} if it is missing or null."""
     values = mapping(document, name)
     for key in values:
         try:

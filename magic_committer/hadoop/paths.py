@@ -11,22 +11,22 @@ The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools se
 
 Invariants:
 
-* A `Destination`, `JobPaths` or `MagicPath` that exists is legal: the rules are checked when it is
-  made, and every key that it hands out fits into S3's 1,024 bytes, as do the control keys made of
-  it. Nobody checks twice.
-* Nothing is decoded and nothing is normalised. A key is what was written, and what Hadoop would
-  turn silently into another key (``a//b``, ``a/./b``, ``a/../b``, a trailing ``/``) is refused.
+* Every existing `Destination`, `JobPaths` or `MagicPath` is legal. The rules are checked when it is
+  made. Every key that it gives, and every control key made of it, fits into S3's 1,024 bytes.
+  Nobody checks twice.
+* Nothing is decoded and nothing is normalised. A key is what was written. What Hadoop would
+  silently turn into another key (``a//b``, ``a/./b``, ``a/../b``, a trailing ``/``) is refused.
 
 Stricter than Hadoop (3.5.0's ``MagicCommitPaths``), each time because data would be lost there:
 
 * files that end in ``.pending`` or ``.pendingset``: the clean-up destroys them;
-* a magic element below another: the file would land beside, or in, a directory that is swept;
+* a magic element below another: the file would be beside, or in, a directory that is swept;
 * a file ``_SUCCESS``: the job's commit overwrites it;
 * control characters: listings are XML and cannot carry them;
 * `MagicPath.attempt` is read from its place in the layout; Hadoop takes the fourth element.
 
 Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
-``tests/unit/test_paths.py`` holds all of this against the real Hadoop's answers, row by row.
+``tests/unit/test_paths.py`` compares all of this with the real Hadoop's answers, row by row.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ ALIVE = "alive.json"
 
 # Limits
 CONTROL_BYTES_MIN = 144
-"""What a destination must leave free of `KEY_BYTES_MAX`: the `.pending` of a file with a name of
-some characters, ids of 32 digits."""
+"""How many of `KEY_BYTES_MAX` bytes a destination must leave free: for the `.pending` of a file
+with a name of some characters and ids of 32 digits."""
 BUCKET_CHARS_MAX = 255
 ID_CHARS_MAX = 128
 
@@ -76,7 +76,7 @@ _BUCKET = re.compile(rf"[A-Za-z0-9._-]{{1,{BUCKET_CHARS_MAX}}}\Z")
 _ID = re.compile(rf"[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\Z")
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _TOKEN = re.compile(r"(?:^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|\Z)")
-# Everything but what java.net.URI leaves as it is in a path.
+# Everything but the characters that java.net.URI keeps in a path.
 _NOT_RAW_IN_JAVA = re.compile(r"[^A-Za-z0-9_.!~*'():@&=+$,;/-]")
 
 
@@ -92,10 +92,11 @@ class Location:
 
 
 def parse_url(url: str) -> Location:
-    """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL; nothing in it is percent-decoded.
+    """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL. Nothing in it is percent-decoded.
 
     Raises:
-        WrongType: no text. PathError: another scheme, no bucket, or characters that cannot be.
+        WrongType: it is not text.
+        PathError: another scheme, no bucket, or characters that are not allowed.
     """
     match = _URL.match(url_text(url))
     if match is None or match[1].lower() not in _SCHEMES:
@@ -103,7 +104,7 @@ def parse_url(url: str) -> Location:
         raise PathError(f"not an S3 URL: {scheme}", hint="Write s3://bucket/path")
     bucket, key = match[2], match[3]
     if not _BUCKET.match(bucket):
-        # The URL is not repeated: what stands before an "@" may be a secret.
+        # The URL is not repeated: the part before an "@" may be a secret.
         raise PathError(
             "the URL names no bucket that S3 could have",
             hint="Write s3://bucket/path; credentials and hosts belong into the configuration",
@@ -125,8 +126,8 @@ def _check_fits(key: str) -> str:
 def java_uri(bucket: str, key: str) -> str:
     """The `uri` field as Java's ``Path.toUri().toString()`` writes it for an s3a path.
 
-    Percent-encoded are the ASCII characters that ``java.net.URI`` does not allow in a path (blank,
-    ``%``, ``?``, ``#``, brackets, …) and white space beyond ASCII; other non-ASCII characters and
+    It percent-encodes the ASCII characters that ``java.net.URI`` does not allow in a path (blank,
+    ``%``, ``?``, ``#``, brackets, …), and white space beyond ASCII. Other non-ASCII characters and
     ``+``, ``&``, ``=`` stay (run against Hadoop 3.5.0).
     """
     return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(_quote, key)}"
@@ -146,11 +147,12 @@ def check_name(name: str, *, uuid: str = "") -> None:
     """Check a file's name, relative to the destination, as a user gives it to ``job.open``.
 
     Args:
-        uuid: of the job that publishes it. If given, a name that carries another job's token is
-            refused: the clean-up of that job would abort the upload.
+        name: the name.
+        uuid: the UUID of the job that publishes the file; "": not known. If it is given, a name
+            with another job's token is refused: the clean-up of that job would abort the upload.
 
     Raises:
-        PathError: saying which rule it breaks and why.
+        PathError: the message says which rule the name breaks, and why.
     """
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint="Write it relative to the destination: a/b.csv")
@@ -184,10 +186,11 @@ def check_name(name: str, *, uuid: str = "") -> None:
 
 
 def check_id(kind: str, value: str) -> str:
-    """Check an id that becomes an element of keys; ``kind`` names it in the error.
+    """Check an id that becomes an element of keys. Errors call it ``kind``.
 
     Raises:
-        PathError: not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or an element with a meaning of its own.
+        PathError: it is not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or it is an element with a special
+            meaning.
     """
     if not isinstance(value, str) or not _ID.match(value):
         raise PathError(
@@ -202,8 +205,8 @@ def check_id(kind: str, value: str) -> str:
 def unique_name(name: str, uuid: str) -> str:
     """Put the job's token before the first dot of the last element: ``b-mcj<32 hex>.csv``.
 
-    Leading dots are not counted, so that a hidden file stays hidden. A name that has this token
-    already stays as it is.
+    Leading dots do not count, so that a hidden file stays hidden. A name that already has this
+    token stays as it is.
 
     Raises:
         PathError: the name carries another job's token; or ``uuid`` is not 32 lower-case
@@ -226,18 +229,19 @@ def unique_name(name: str, uuid: str) -> str:
 
 
 def uuid_in_name(key: str) -> str | None:
-    """The UUID of the job that a key's last element names as its owner.
+    """The UUID of the job that owns a key, by the key's last element; None if it names no owner.
 
-    A delimited field with our own prefix, compared as a whole: Spark's UUIDs never match, and a
-    name with the tokens of two jobs belongs to nobody (protocol.md, "Whose upload is it?").
+    The UUID is a delimited field with our own prefix and is compared as a whole, so Spark's UUIDs
+    never match. A name with the tokens of two jobs has no owner (protocol.md, "Whose upload is
+    it?").
     """
     owners = set(_TOKEN.findall(key.rpartition("/")[2]))
     return owners.pop() if len(owners) == 1 else None
 
 
 def is_hidden(relative: str) -> bool:
-    """Whether an element starts with ``_`` or ``.``: readers of tables pass over such files. An
-    empty element (``a//b``, or behind a prefix's last slash) is not hidden."""
+    """Whether an element starts with ``_`` or ``.``: readers of tables ignore such files. An empty
+    element (``a//b``, or after a prefix's last slash) is not hidden."""
     return any(element.startswith(("_", ".")) for element in relative.split("/"))
 
 
@@ -249,8 +253,8 @@ class Destination:
     """The directory that a job writes to. ``prefix`` ends in "/", or is "" for a whole bucket.
 
     Raises:
-        PathError: the prefix is, or lies below, a committer's directory; has an empty, ``.`` or
-            ``..`` element or control characters; or leaves no room for keys below it.
+        PathError: the prefix is, or is below, a committer's directory; it has an empty, ``.`` or
+            ``..`` element or control characters; or it leaves no room for keys below it.
     """
 
     bucket: str
@@ -278,7 +282,7 @@ class Destination:
 
     @classmethod
     def parse(cls, url: str) -> Destination:
-        """Read a URL; one trailing "/" more or less is the same destination.
+        """Read a URL. With or without a trailing "/" it is the same destination.
 
         Raises:
             PathError: see `parse_url` and the class.
@@ -297,7 +301,7 @@ class Destination:
 
     @property
     def jobs_prefix(self) -> str:
-        """What the directories of all jobs under this destination start with."""
+        """The beginning of the directories of all jobs under this destination."""
         return f"{self.prefix}{MAGIC_JOB_PREFIX}"
 
     @property
@@ -306,7 +310,7 @@ class Destination:
         return f"{self.prefix}{MAGIC}/{JOB_PREFIX}"
 
     def key(self, name: str) -> str:
-        """The key of a file of this name.
+        """The key of a file with this name.
 
         Raises:
             PathError: see `check_name`; or the key is too long.
@@ -315,21 +319,22 @@ class Destination:
         return _check_fits(f"{self.prefix}{name}")
 
     def contains(self, key: str) -> bool:
-        """Whether a key lies below: ``dataset1/`` never holds ``dataset10/x``, nor itself."""
+        """Whether a key is below: ``dataset1/`` never contains ``dataset10/x``, nor itself."""
         return len(key) > len(self.prefix) and key.startswith(self.prefix)
 
     def relative(self, key: str) -> str:
         """The name of a key below this destination.
 
         Raises:
-            PathError: it is not below.
+            PathError: the key is not below it.
         """
         if not self.contains(key):
             raise PathError(f"the key {shown(key)} is not below {self.url}")
         return key[len(self.prefix) :]
 
     def job_id_of(self, key: str) -> str | None:
-        """The id of the job in whose directory a key lies, if it is one that we could have made."""
+        """The id of the job whose directory holds a key; None if this library could not have made
+        the id."""
         directory, slash, _ = key.removeprefix(self.jobs_prefix).partition("/")
         below = key.startswith(self.jobs_prefix) and slash
         return directory if below and _is_id(directory) else None
@@ -339,9 +344,9 @@ class Destination:
 class JobPaths:
     """The keys of one job's control objects. All strings are keys; directories end in "/".
 
-    ``adopted`` is of a Hadoop job that was adopted: where its pendingsets lie below the
-    destination, ``__magic_job-<id>/job-<id>/NN/`` or, up to 3.3, ``__magic/job-<id>/[NN/]``.
-    A wrong id or directory raises `PathError`, and so does a key that is too long.
+    ``adopted`` is for an adopted Hadoop job: where its pendingsets are below the destination,
+    ``__magic_job-<id>/job-<id>/NN/`` or, up to 3.3, ``__magic/job-<id>/[NN/]``. A wrong id or
+    directory raises `PathError`, and so does a key that is too long.
     """
 
     dest: Destination
@@ -371,13 +376,14 @@ class JobPaths:
 
     @property
     def job_attempt(self) -> str:
-        """Where the pendingsets lie."""
+        """The directory of the pendingsets."""
         hadoops = f"{self.dest.prefix}{self.adopted}"
         return hadoops if self.adopted else f"{self.directory}{JOB_PREFIX}{self.job_id}/00/"
 
     @property
     def tree(self) -> str:
-        """Where all that the tasks left lies: `directory`, or what Hadoop 3.3 had for the job."""
+        """The directory of everything that the tasks left: `directory`, or the job's directory of
+        Hadoop 3.3."""
         older = self.adopted.startswith(f"{MAGIC}/")
         return f"{self.dest.older_jobs_prefix}{self.job_id}/" if older else self.directory
 
@@ -394,7 +400,7 @@ class JobPaths:
         return _check_fits(f"{self.job_attempt}{name}")
 
     def attempt_of_pendingset(self, key: str) -> str | None:
-        """The attempt whose pendingset a key names; None for every other object."""
+        """The attempt whose pendingset a key names; None for every other key."""
         name = key.removeprefix(self.job_attempt)
         attempt = name.removesuffix(PENDINGSET_SUFFIX)
         below = key.startswith(self.job_attempt) and attempt != name
@@ -407,7 +413,7 @@ class JobPaths:
         return f"{self.attempt_directory(attempt)}{BASE}/"
 
     def marker(self, attempt: str, name: str) -> str:
-        """The magic key of a file: a zero-byte object once it is closed."""
+        """The magic key of a file: a zero-byte object after the file was closed."""
         return self.pending(attempt, name).removesuffix(PENDING_SUFFIX)
 
     def pending(self, attempt: str, name: str) -> str:
@@ -440,7 +446,8 @@ class MagicPath:
         layout: ``"job"`` is ours: ``__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
             ``"plain"`` is every other form that Hadoop writes or accepts; none of our jobs lists
             it.
-        job_id, attempt: never None in layout ``"job"``; else where the path names them.
+        job_id, attempt: never None in layout ``"job"``; otherwise None if the path does not name
+            them.
     """
 
     dest: Destination
@@ -459,7 +466,7 @@ def parse_magic_path(path: str) -> MagicPath:
     """Read the full URL of a file under a magic directory, in any layout of Hadoop 3.1 to 3.5.
 
     Raises:
-        PathError: it is no such path, or one by which data would be lost; see the module's head.
+        PathError: it is not such a path, or data would be lost with it; see the module's head.
     """
     location = parse_url(path)
     elements = split_key(location.key)
@@ -488,13 +495,13 @@ def parse_magic_path(path: str) -> MagicPath:
 
 
 def _owner(children: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Job id, application attempt and task attempt, each where the layout names it."""
+    """Job id, application attempt and task attempt; None if the layout does not name it."""
     job = children[0] if children else ""
     if not job.startswith(JOB_PREFIX) or job == JOB_PREFIX:
         return None, None, None
     rest = children[1:]
     app_attempt = None
-    if rest and rest[0].isascii() and rest[0].isdigit():  # absent up to Hadoop 3.3.4
+    if rest and rest[0].isascii() and rest[0].isdigit():  # missing up to Hadoop 3.3.4
         app_attempt, rest = rest[0], rest[1:]
     named = len(rest) > 3 and rest[0] == TASKS and rest[2] == BASE
     return job.removeprefix(JOB_PREFIX), app_attempt, rest[1] if named else None

@@ -2,9 +2,9 @@
 
 Five maps, in this order: ``counters``, ``gauges``, ``minimums``, ``maximums``, ``meanstatistics``.
 A duration ``k`` is the counter ``k``, ``k.failures``, and ``k.min``, ``k.max``, ``k.mean`` in
-milliseconds. Beyond Hadoop, when it was: the minimum ``k.started`` and the maximum ``k.ended``, by
-this machine's clock in milliseconds since the epoch (`magic-committer report` draws them; Hadoop
-keeps what it does not know). Adding two statistics is how a task's become a job's. Safe from many
+milliseconds. Beyond Hadoop we note when it was: the minimum ``k.started`` and the maximum
+``k.ended``, by this machine's clock in milliseconds since the epoch (`magic-committer report` draws
+them; Hadoop keeps unknown names). The sum of all tasks' statistics is the job's. Safe for many
 threads.
 """
 
@@ -32,9 +32,9 @@ PUT_PART = "multipart_upload_part_put"
 COMMIT_JOB = "committer_commit_job"
 MATERIALIZE_FILE = "committer_materialize_file"
 
-# Ours, named as the stages of Hadoop's manifest committer are
+# Our own names, in the style of the stages of Hadoop's manifest committer
 TASK_ATTEMPT = "task_stage_attempt"
-"""An attempt, from its begin to its commit."""
+"""An attempt, from its beginning to its commit."""
 LOAD_SETS = "job_stage_load_pendingsets"
 CHECK_UPLOADS = "job_stage_check_uploads"
 SAVE_PLAN = "job_stage_save_plan"
@@ -60,13 +60,13 @@ class Statistics:
             self._counters[name] = self._counters.get(name, 0) + amount
 
     def counter(self, name: str) -> int:
-        """A counter's value, 0 if it was never raised."""
+        """A counter's value; 0 if it was never raised."""
         with self._lock:
             return self._counters.get(name, 0)
 
     @contextmanager
     def timed(self, name: str, clock: Clock) -> Iterator[None]:
-        """Count and time a block; an exception counts under ``name.failures`` too."""
+        """Count and time a block. An exception also counts under ``name.failures``."""
         stop = self.begin(name, clock)
         failed = True
         try:
@@ -76,8 +76,8 @@ class Statistics:
             stop(failed)
 
     def begin(self, name: str, clock: Clock) -> Callable[[bool], None]:
-        """Begin a duration now. The result ends it, if it has not ended before; its argument says
-        whether what took so long has failed."""
+        """Begin a duration now. The result is a function that ends it, once. Its argument says
+        whether the work has failed."""
         began = clock.monotonic()
         running = [True]
         self._at(self._minimums, f"{name}{STARTED}", clock, min)
@@ -110,8 +110,8 @@ class Statistics:
             self._means[mean] = (samples + 1, total + milliseconds)
 
     def merge(self, iostatistics: Mapping[str, Any]) -> None:
-        """Add a document of this shape; maps that are missing and values of other types are passed
-        over, as Hadoop does."""
+        """Add a document of this shape. Missing maps and values of other types are ignored, as in
+        Hadoop."""
         with self._lock:
             for name, value in _integers(iostatistics.get("counters")):
                 self._counters[name] = self._counters.get(name, 0) + value
@@ -130,7 +130,7 @@ class Statistics:
                     )
 
     def to_dict(self) -> dict[str, Any]:
-        """The document, keys sorted."""
+        """Give the document, with sorted keys."""
         with self._lock:
             return {
                 "counters": dict(sorted(self._counters.items())),

@@ -1,19 +1,19 @@
-"""Aborting uploads under a path: first all of them are looked at, then those are aborted that may.
+"""Aborting uploads under a path: first look at all of them, then abort those that may be aborted.
 
-What is aborted belongs to jobs that are over, which nobody can publish any more; Hadoop's and
-foreign uploads are on the operator's word. Invariants:
+It aborts uploads of jobs that are over: nobody can publish them any more. It aborts uploads of
+Hadoop and of other programs only on the operator's word. Invariants:
 
-* An upload of a job that still has a record to be decided is never aborted before the job is: a
-  *dead* job is aborted first, as `magic_committer.abort` does it: its driver may win that swap.
-  Only as a whole: where the filters or the path leave out one of its uploads, the job is left.
+* If the job of an upload still has a record to be decided, the job is decided first: a *dead* job
+  is aborted, as `magic_committer.abort` does it, and its driver may win that swap. This is done
+  only for a whole job: if the filters or the path leave out one of its uploads, the job is left.
 * Jobs that are decided to commit or are being reverted are left to `magic_committer.recover`.
-* Right before its abort an upload is looked for again, by its exact key: what is not open any more
-  is left alone (aborting a completed upload costs the object on some stores, docs/stores.md), and
-  so is one that is not old enough any more.
-* An abort is believed only when it is proved (`UploadRemover`); what stays is told.
-* An interrupted run loses nothing: the same call goes on where it ended. Two at once do no harm.
+* Right before its abort an upload is looked for again, by its exact key. It is left alone if it is
+  not open any more (on some stores the abort of a completed upload deletes the object,
+  docs/stores.md), or not old enough any more.
+* An abort counts only when it is proved (`UploadRemover`). What stays is reported.
+* An interrupted run loses nothing: the same call continues it. Two runs at once do no harm.
 
-Memory: the uploads of the dead jobs that are to be aborted are held, the others stream.
+Memory: the uploads of the dead jobs that are to be aborted are held; the others are streamed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 
 UNDECIDED_OR_UNDONE = frozenset({State.RUNNING, *ABORTED})
-"""States in which a dead job is aborted, or swept, without touching an object of data."""
+"""In these states a dead job is aborted or swept, and no data object is touched."""
 
 Action = Literal["aborted", "would abort", "gone", "left"]
-"""``gone``: it had ended when its turn came. ``left``: `Cleared.why`."""
+"""``gone``: it had ended before its turn came. ``left``: `Cleared.why` says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Cleared:
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values: those of the upload, with the action, and why as its note."""
+        """Give plain JSON values: those of the upload, the action, and ``why`` as its note."""
         told = self.found.to_dict()
         return {**told, "action": self.action, "note": self.why or told["note"]}
 
@@ -79,7 +79,8 @@ class DeadJob:
     """A dead job with uploads in the scope.
 
     Attributes:
-        seen: how many of its uploads were found. chosen: those that are to be aborted.
+        seen: how many of its uploads were found.
+        chosen: its uploads that are to be aborted.
     """
 
     id: str
@@ -95,11 +96,11 @@ class Plan:
 
     Attributes:
         chosen: how many uploads are to be aborted, by class.
-        left: how many are not, by class: by the rules, or because the filters do not mean them.
-        named: those to be aborted that do not go with a dead job.
-        bytes, dollars_per_month: of those to be aborted, as far as they are known; 0 without sizes.
+        left: how many uploads are not, by class: because of the rules or the filters.
+        named: the uploads to be aborted that do not belong to a dead job.
+        bytes, dollars_per_month: of those to be aborted, as far as known; 0 without sizes.
         jobs: dead jobs that are aborted as a whole, by UUID.
-        advice: what the operator may want to do about those left, a sentence each.
+        advice: what the operator may want to do about those that are left, a sentence each.
     """
 
     chosen: Counter[str] = field(default_factory=Counter)
@@ -120,8 +121,9 @@ class Clearing:
     """One clean-up of the open uploads under a scope.
 
     Args:
-        filters: which uploads are meant. rules: which of them may be aborted.
-        sizes: ask for parts and bytes of each before it goes.
+        filters: which uploads are meant.
+        rules: which of them may be aborted.
+        sizes: ask for parts and bytes of each upload before its abort.
     """
 
     def __init__(
@@ -144,18 +146,18 @@ class Clearing:
         self._total = self._done = 0
         self._remover = UploadRemover(survey.runtime)
         self.unfinished: list[str] = []
-        """Jobs that were aborted, and of which something is left, a sentence each."""
+        """Jobs that were aborted and have leftovers, a sentence each."""
 
     # Planning -------------------------------------------------------------------------------------
 
     def plan(self, *, sizes: bool = False) -> Plan:
-        """Look at all uploads; changes nothing.
+        """Look at all uploads. Changes nothing.
 
         Args:
             sizes: add up bytes and cost too.
 
         Raises:
-            StoreError: they could not be listed.
+            StoreError: the uploads could not be listed.
         """
         plan = Plan()
         to_recover: set[tuple[str, str, str]] = set()
@@ -185,7 +187,7 @@ class Clearing:
         return plan
 
     def _means(self, found: FoundUpload) -> bool:
-        """Whether filters and rules allow to abort an upload, by itself or with its dead job."""
+        """Whether filters and rules allow to abort an upload, alone or with its dead job."""
         return (
             self._filters.fits(found, self._survey.scope) and deed(found, self._rules)[0] != "leave"
         )
@@ -199,7 +201,7 @@ class Clearing:
         return len(counted)
 
     def _drop_partial(self, plan: Plan) -> None:
-        """Leave the dead jobs of which not all is meant."""
+        """Leave the dead jobs if only a part of them is meant."""
         scope = self._survey.scope
         for uuid, job in list(plan.jobs.items()):
             whole = job.dest.startswith(scope.prefix)
@@ -225,14 +227,15 @@ class Clearing:
     # Doing ----------------------------------------------------------------------------------------
 
     def run(self, plan: Plan, *, dry_run: bool = False) -> Iterator[Cleared]:
-        """Abort what is to be aborted, as it is asked for: the uploads that the plan names and no
-        others. Repeatable.
+        """Abort the uploads that the plan names, and no others. Works while the result is iterated.
+        Repeatable.
 
         Args:
+            plan: what `plan` gave.
             dry_run: change nothing; say ``would abort``.
 
         Raises:
-            StoreError: the uploads could not be listed. What fails with one of them is ``left``.
+            StoreError: the uploads could not be listed. A failure with one of them is ``left``.
         """
         self._total, self._done = plan.uploads, 0
         for job in plan.jobs.values():
@@ -260,14 +263,14 @@ class Clearing:
                 yield from self._each(chosen)
 
     def _still_open(self, page: list[FoundUpload]) -> tuple[list[FoundUpload], list[Cleared]]:
-        """Uploads with their sizes, and those that have ended meanwhile."""
+        """The uploads with their sizes, and those that have ended meanwhile."""
         chosen = self._sized(page)
         names = {(found.key, found.upload_id) for found in chosen}
         ended = [found for found in page if (found.key, found.upload_id) not in names]
         return chosen, [Cleared(found, "gone") for found in ended]
 
     def _abort_job(self, job: DeadJob) -> _Ended:
-        """Abort a dead job, if it still is dead, and not decided to commit."""
+        """Abort a dead job, if it is still dead and not decided to commit."""
         try:
             dest = Destination(self._survey.scope.bucket, job.dest)
             seen = records.read(self._runtime, JobPaths(dest, job.id).record)
@@ -302,10 +305,11 @@ class Clearing:
                     yield outcome.unwrap()
 
     def _clear(self, found: FoundUpload, by: _Ended) -> Cleared:
-        """Abort one upload, if it is still open and still old enough, and see that it is gone.
+        """Abort one upload, if it is still open and still old enough, and check that it is gone.
 
         Args:
-            by: how its job was just aborted, which took it along if all went well.
+            found: the upload.
+            by: how its job was just aborted. A successful abort of the job has removed the upload.
         """
         upload = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
         age = self._age_now(found)
@@ -337,7 +341,7 @@ class Clearing:
         return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
 
     def _age_now(self, found: FoundUpload) -> float | Literal[False] | None:
-        """The age that limits go by, asked for again; False: no listing shows the upload."""
+        """The age for the limits, asked for again. False: no listing shows the upload."""
         for page in self._runtime.store.list_uploads(found.key):
             for upload in page.uploads:
                 if (upload.key, upload.upload_id) == (found.key, found.upload_id):
@@ -351,7 +355,7 @@ class Clearing:
         return False
 
     def _was_adopted(self, found: FoundUpload) -> bool:
-        """Whether the job of an upload of Hadoop's has a record by now that is not closed."""
+        """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
         try:
             paths = JobPaths(Destination(self._survey.scope.bucket, found.dest), found.job)
         except PathError:
@@ -362,8 +366,8 @@ class Clearing:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How a dead job ended: by us, by somebody else meanwhile; or why it did not. ``swept``: its
-    sweep has proved that all its uploads are gone."""
+    """How a dead job ended: by us, or by another process meanwhile; or why it did not. ``swept``:
+    its sweep has proved that all its uploads are gone."""
 
     by_us: bool = False
     swept: bool = False
@@ -371,10 +375,10 @@ class _Ended:
 
 
 def _of_dead_job(found: FoundUpload) -> bool:
-    """Whether an upload goes when its dead job is aborted."""
+    """Whether an upload is removed by the abort of its dead job."""
     return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
 
 
 def _began_meanwhile(found: FoundUpload) -> bool:
-    """Whether a job that was taken for dead has begun an upload since: then it is not."""
+    """Whether a job that looked dead has begun an upload since: then it is not dead."""
     return found.owner_class == "unknown" and found.job_state in UNDECIDED_OR_UNDONE

@@ -1,15 +1,16 @@
-"""Whose an open upload is: the jobs at and above it, and the ids that their control objects name.
+"""The owner of an open upload: the jobs at and above it, and the ids that their control objects
+name.
 
-Whose something is, is read, never inferred (protocol.md, "Whose upload is it?"). Two things tell:
+Ownership is read, never guessed (protocol.md, "Whose upload is it?"). Two things tell it:
 
-* the UUID in the upload's name. Its job's record may lie in any directory at or above the upload;
-* its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. What
-  names a key outside its own destination names nothing.
+* the UUID in the upload's name. Its job's record may be in any directory at or above the upload;
+* its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. If a
+  control object names a key outside its own destination, it does not count.
 
-A record tells whether its job is over: closed, or absent. **Uploads are listed first, records are
-read then, and uploads are listed again**: a job that was set up in between shows its record, and
-what a job completed in between shows no upload any more. Where a directory cannot be read, there
-may be a record in it: then nobody can tell, and that is an answer (None).
+A record tells whether its job is over: closed, or absent. **Uploads are listed first, then records
+are read, then uploads are listed again**: a job that was set up in between shows its record, and an
+upload that a job completed in between is not in the second listing. If a directory cannot be read,
+there may be a record in it: then nobody can tell, and that is an answer (None).
 
 Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
 that a control object names (some 250 bytes).
@@ -49,7 +50,7 @@ from magic_committer.stores.base import ObjectInfo
 def each(
     runtime: Runtime, function: Callable[[Any], Any], items: Iterable[Any], in_flight: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Items with what the function returned, or with the error of ours that it raised."""
+    """Give each item with the function's result, or with the error of ours that it raised."""
     outcomes = runtime.pool.each(function, items, in_flight=in_flight)
     with closing(outcomes):
         for outcome in outcomes:
@@ -66,9 +67,10 @@ class Place:
 
     Attributes:
         directories: the committers' directories in it: ``__magic_job-…/`` and ``__magic/``.
-        records: those that could be read, by their job's UUID.
-        unread: the directories whose record could not be read. problems: why; also if the place
-            itself could not be listed: then there may be any job.
+        records: the readable records, by their job's UUID.
+        unread: the directories whose record could not be read.
+        problems: the reasons. Also set if the place itself could not be listed: it may then hold
+            any job.
     """
 
     directories: tuple[str, ...] = ()
@@ -78,10 +80,10 @@ class Place:
 
 
 class Places:
-    """The job records at and above directories, each read once.
+    """The job records at and above directories. Each is read once.
 
     Args:
-        in_flight: requests at once.
+        in_flight: how many requests at once.
     """
 
     def __init__(self, runtime: Runtime, in_flight: int) -> None:
@@ -91,12 +93,12 @@ class Places:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read so far, a sentence each: the first of them."""
+        """What could not be read so far, a sentence each; only the first ones."""
         found = (problem for place in self._known.values() for problem in place.problems)
         return list(islice(found, NAMED_MAX))
 
     def look(self, directories: Iterable[str]) -> None:
-        """Read the records at and above some directories, but for those already read."""
+        """Read the records at and above these directories, if they were not read before."""
         new = {
             place
             for directory in directories
@@ -134,8 +136,8 @@ class Places:
         return [self._known[place] for place in at_and_above(directory)]
 
     def record(self, directory: str, uuid: str) -> tuple[records.Seen | None, bool]:
-        """The record of a job with an upload in a directory; and, where there is none, whether that
-        is certain."""
+        """The record of a job with an upload in a directory. If there is none: whether that is
+        certain."""
         closed, certain = None, True
         for place in self.around(directory):
             seen = place.records.get(uuid)
@@ -147,7 +149,7 @@ class Places:
 
     def is_over(self, directory: str, uuid: str) -> bool | None:
         """Whether the job with an upload in a directory is over: its record is closed, or there is
-        none. None: it cannot be told."""
+        none. None: nobody can tell."""
         seen, certain = self.record(directory, uuid)
         if seen is not None:
             return seen.record.state is State.CLOSED
@@ -171,13 +173,15 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a control object says of an open upload.
+    """What a control object says about an open upload.
 
     Attributes:
-        uuid: of the job; "": Hadoop's, unless the job whose record is in ``directory`` is alive.
-        directory: the magic directory that the object lies in. job: the id that it stands for.
-        token, multipart_etag: by which an object is recognised that the upload became.
-        age: of the control object, in seconds; the upload is older.
+        uuid: the job's UUID; "": the upload is Hadoop's, unless the job whose record is in
+            ``directory`` is alive.
+        directory: the magic directory that holds the object.
+        job: the job's id in that directory.
+        token, multipart_etag: they identify the object that the upload became.
+        age: the age of the control object, in seconds; the upload is older.
     """
 
     uuid: str
@@ -192,7 +196,7 @@ class Index:
     """The open uploads that control objects name, and the ages of the jobs' directories.
 
     Args:
-        wanted: `upload_name`s of the uploads that are open: others are passed over.
+        wanted: `upload_name`s of the open uploads: others are passed over.
     """
 
     def __init__(self, runtime: Runtime, places: Places, wanted: KeySet) -> None:
@@ -208,21 +212,21 @@ class Index:
                 self._read_directory(prefix, place, directory)
 
     def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
-        """What names an upload: one for each job that does."""
+        """What names an upload: one item for each job that does."""
         return self._named.get(_digest(upload_name(key, upload_id)), ())
 
     def age(self, directory: str) -> float:
-        """Seconds since anything changed in a magic directory, by the store's clock; 0 where that
-        is not known."""
+        """Seconds since the last change in a magic directory, by the store's clock; 0 if that is
+        not known."""
         return self._ages.get(directory, 0.0)
 
     def is_whole(self, directory: str) -> bool:
-        """Whether all that a magic directory names could be read."""
+        """Whether everything that a magic directory names could be read."""
         return directory not in self._unread
 
     def is_litter(self, directory: str) -> bool:
-        """Whether a magic directory holds pendings of jobs of ours and no others: without a record
-        it is what a job left that is over."""
+        """Whether a magic directory holds pendings of jobs of ours and no others. Without a record
+        such a directory is a leftover of a job that is over."""
         return self._signed.get(directory, False)
 
     def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
@@ -257,7 +261,7 @@ class Index:
                         continue  # committed or aborted meanwhile
                     except MagicError as error:
                         self._missed(directory, str(error))
-        except MagicError as error:  # the listing itself
+        except MagicError as error:  # from the listing itself
             self._missed(directory, str(error))
         else:
             self._ages[directory] = listing.age
@@ -297,8 +301,8 @@ class Index:
 
 
 def job_id_of(directory: str, key: str) -> str:
-    """The id of the job that a control object in a magic directory belongs to; "" where the path
-    does not tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
+    """The id of the job that owns a control object in a magic directory; "" if the path does not
+    tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
     name = directory[:-1].rpartition("/")[2]
     if name.startswith(MAGIC_JOB_PREFIX):
         return name[len(MAGIC_JOB_PREFIX) :]

@@ -1,20 +1,22 @@
-"""Cleaning up under a destination: dead jobs, jobs half finished, and what jobs that are over left.
+"""Cleaning up under a destination: dead jobs, unfinished jobs, and leftovers of jobs that are over.
 
-It may run at any time, beside live jobs and beside itself: every decision is a swap of a record,
-everything deleted is deleted as it was looked at, what is aborted belongs to jobs that are over.
+It may run at any time, beside live jobs and beside another cleanup. Every decision is a swap of a
+record; every delete removes only what was looked at; every aborted upload belongs to a job that is
+over.
 
-Whose something is, is read, never inferred (protocol.md, "Whose upload is it?"):
+Ownership is read, never guessed (protocol.md, "Whose upload is it?"):
 
 * an upload: by the UUID in its name, or by its id in a `.pending` or `.pendingset` with our token;
 * a control object: by the token in its metadata.
 
-That a job is over says its record: closed, or absent. **Uploads are listed, then records are read,
-then uploads are listed again**: a job that was set up in between shows its record, and what a job
-completed in between shows no upload any more. The record may lie under any directory above the
-upload, also above the destination; where it cannot be looked for, the upload stays.
+The record says whether a job is over: closed, or absent. **Uploads are listed, then records are
+read, then uploads are listed again**: a job that was set up in between shows its record, and an
+upload that a job completed in between is not in the second listing. The record may be in any
+directory above the upload, also above the destination. If it cannot be looked for, the upload
+stays.
 
-An upload of a job that is over can never be published. It is left for an hour all the same, and
-where its age is not known for good: some program may be copying a file of that very name.
+An upload of a job that is over can never be published. It is left for an hour all the same, and for
+ever if its age is not known: another program may be copying a file with the same name.
 """
 
 from __future__ import annotations
@@ -60,10 +62,10 @@ from magic_committer.stores.base import ObjectInfo, UploadInfo
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Ages in seconds from which things are taken away; see `magic_committer.cleanup`.
+    """The ages in seconds from which things are removed; see `magic_committer.cleanup`.
 
     Attributes:
-        finish: decided jobs are finished; else they are only reported.
+        finish: whether decided jobs are finished; otherwise they are only reported.
     """
 
     dead_after: float
@@ -104,7 +106,7 @@ class Cleaning:
         self._errors: list[str] = []
 
     def run(self) -> CleanupReport:
-        """Clean up. Errors on one thing do not stop the others.
+        """Clean up. An error on one thing does not stop the others.
 
         Raises:
             StoreError: the jobs could not be listed.
@@ -185,14 +187,14 @@ class Cleaning:
         return Listing(self._runtime, directory).to_end().age
 
     def _forget(self, seen: records.Seen) -> None:
-        """Delete a closed record that is old, if nobody goes by its id any more."""
+        """Delete an old closed record, if no process uses its id any more."""
         age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
         if age < self._limits.forget_after:
             return
         if seen.record.given_id and not self._limits.forget_given:
             return
-        # The second deletes where the store knows no conditional delete.
+        # The second call deletes on a store without conditional delete.
         if (
             self._dry_run
             or records.remove(self._runtime, seen)
@@ -203,9 +205,11 @@ class Cleaning:
     # Litter ---------------------------------------------------------------------------------------
 
     def _litter(self, directory: str, known_over: str) -> None:
-        """What jobs that are over left in a directory: by token, each old enough by itself.
+        """Remove leftovers of jobs that are over from a directory: by token, each only if it is old
+        itself.
 
         Args:
+            directory: the directory.
             known_over: the UUID of the closed record there; "": there is no record.
         """
         seen_any = False
@@ -234,9 +238,9 @@ class Cleaning:
         return age_of(info.seen_at, info.last_modified) >= self._limits.leftover_after
 
     def _take(self, info: ObjectInfo, known_over: str) -> int | None:
-        """Delete one control object of a job that is over, after aborting the uploads that it
-        names: while one of these is left, it stays, for the next cleanup. None: it is not ours, not
-        over, or stays; else the number of uploads."""
+        """Delete one control object of a job that is over, after the uploads that it names were
+        aborted. If one of these uploads is left, the object stays for the next cleanup. Gives the
+        number of uploads; None if the object is not ours, its job is not over, or it stays."""
         try:
             now = self._runtime.store.head(info.key)
         except NotFound:
@@ -260,9 +264,9 @@ class Cleaning:
         return aborted
 
     def _is_over_here(self, key: str, token: str) -> bool:
-        """Whether the job of an object in a directory without a record is over: the record is
-        looked for once more, after the object was seen, for a given id that was forgotten may be
-        in use again."""
+        """Whether the job of an object in a directory without a record is over. The record is
+        looked for again after the object was seen: a given id that was forgotten may be in use
+        again."""
         if token not in self._over:
             directory = key[: key.index("/", len(self._dest.jobs_prefix)) + 1]
             seen = records.read(self._runtime, f"{directory}{RECORD}")
@@ -272,9 +276,10 @@ class Cleaning:
         return True
 
     def _abort_pendings(self, info: ObjectInfo) -> tuple[int, bool]:
-        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but for those that
-        have ended: aborting a completed one costs the object on some stores, also one that has
-        replaced its own (docs/stores.md). How many were aborted, and whether one is left."""
+        """Abort the uploads that a leftover `.pending` or `.pendingset` names, but not those that
+        have ended: on some stores the abort of a completed upload deletes the object, even one that
+        has replaced its own (docs/stores.md). Gives how many were aborted, and whether one is
+        left."""
         try:
             pendings, _ = pendings_of(self._runtime, info)
         except NotFound:
@@ -294,7 +299,7 @@ class Cleaning:
         return aborted, left
 
     def _remove(self, upload: UploadName) -> Removed:
-        """Abort one upload, unless it has ended; what is left is told. A dry run only looks."""
+        """Abort one upload, unless it has ended, and report what is left. A dry run only looks."""
         if self._dry_run:
             look = upload_state(self._runtime, upload)
             if look.error is not None and not look.ended:
@@ -311,7 +316,7 @@ class Cleaning:
     # Uploads by name ------------------------------------------------------------------------------
 
     def _named_uploads(self) -> Iterator[tuple[UploadInfo, str, float | None]]:
-        """Open uploads whose names tell a job: with its UUID, and the upload's age where the store
+        """Open uploads whose names tell a job: each with the UUID, and with its age if the store
         gives one."""
         try:
             for page in self._runtime.store.list_uploads(self._dest.prefix):

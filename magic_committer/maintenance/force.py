@@ -1,20 +1,22 @@
 """A way out for every record: a job that can be neither finished nor undone is given up.
 
-First the job is aborted or undone as ever. Only what that leaves is given up: uploads that cannot
-be aborted, files that cannot be deleted, a plan that is gone, a record that nobody can read. Each
-is told by name, its control objects are deleted, and its record last. Whoever asks for the job
-afterwards is told "unknown" (I10). Invariants:
+First the job is aborted or undone in the usual way. Only what that leaves is given up: uploads that
+cannot be aborted, files that cannot be deleted, a plan that is gone, a record that nobody can read.
+Each is named in the report. The job's control objects are deleted, its record last. Afterwards
+the answer to every question about the job is "unknown" (I10). Invariants:
 
-* Nothing is touched but what the job's own directory names below the destination, with a token of
-  this job, and uploads whose names carry its UUID where no other record has that UUID.
-* Files of a job that is ``completed`` are never deleted: it may have deleted what they replace
-  (I7). Nor are those of a job whose record cannot be read, for that may be such a job.
-* A live driver loses nothing that it was told to have. A record that can be read says ``aborting``,
-  ``reverting``, ``reverted`` or ``completed`` before anything is given up; one that cannot is first
-  replaced by a *claim*, if it is still the one that was looked at: no swap wins from then on, and
-  every task finds that it is late. The record is deleted only in exchange for a claim, so a store
-  without conditional DELETE is enough.
-* Repeatable, from any crash: the record goes last, and a claim can be given up like any other.
+* Nothing is touched except two things: what the job's own directory names below the destination,
+  with a token of this job; and uploads whose names carry its UUID, if no other record has that
+  UUID.
+* Files of a ``completed`` job are never deleted: the job may have deleted what they replace (I7).
+  Files of a job whose record cannot be read are not deleted either, because it may be such a job.
+* A live driver loses nothing that it was told to have. A readable record says ``aborting``,
+  ``reverting``, ``reverted`` or ``completed`` before anything is given up. An unreadable record is
+  first replaced by a *claim*, if it is still the one that was looked at: from then on no swap wins,
+  and every task finds that it is late. A record is deleted only after it was replaced by a claim,
+  so a store without conditional DELETE is enough.
+* Repeatable after any crash: the record goes last, and a claim can be given up like any other
+  record.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from magic_committer.protocol.record import (
 from magic_committer.stores.base import ObjectInfo
 
 UNREADABLE = "unreadable"
-"""What is said in place of a state of a record that this version cannot read."""
+"""The word for the state of a record that this version cannot read."""
 
 
 def force_abort(
@@ -57,7 +59,7 @@ def force_abort(
     dry_run: bool = False,
     options: Options | None = None,
 ) -> GivenUp:
-    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` in
+    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` is in
     seconds."""
     key = JobPaths(dest, job_id).record
     try:
@@ -125,10 +127,10 @@ def _readable(
 def _undone(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> tuple[JobReport | None, str]:
-    """Abort or undo the job as ever: its report, or what keeps it from being undone.
+    """Abort or undo the job in the usual way. Gives its report, or what keeps it from being undone.
 
     Raises:
-        OutcomeUnknown, StoreError: what its record says is not known: nothing is given up.
+        OutcomeUnknown, StoreError: nobody knows what its record says. Nothing is given up.
     """
     try:
         report = abort_job(runtime, dest, seen, revert=True, options=options)
@@ -144,7 +146,8 @@ def _undone(
 def _unreadable(
     giving: GivingUp, stored: ObjectInfo, error: FormatError, dead_after: float
 ) -> GivenUp:
-    """A record that this version cannot read: damaged, forged, a newer version's, or a claim."""
+    """Give up a job whose record this version cannot read: damaged, forged, a newer version's, or a
+    claim."""
     if not giving.is_claimed():
         giving.refuse_young(
             f"its record cannot be read ({error.message}); if a newer version of the library runs"

@@ -1,8 +1,8 @@
-"""Looking at a job's directory: its record, its age, and what is pending in it. Reads only.
+"""Looking at a job's directory: its record, its age, and what is pending in it. Only reads.
 
-Record first, listing second: what the listing shows is not older than the record, so an age is
-never too great for the state that it goes with. Memory does not grow with the job: the directory is
-read as a stream, and of its files only hashes are kept.
+Record first, listing second: nothing in the listing is older than the record, so an age is never
+too great for the state. Memory does not grow with the job: the directory is read as a stream, and
+only hashes of its files are kept.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ SIGN_BYTES_MAX = 64 * 1024
 
 
 class Listing:
-    """The objects of a job's directories, as they are listed; their age, once all were."""
+    """The objects of a job's directories, in the order of the listing; their age is known at the
+    end."""
 
     def __init__(self, runtime: Runtime, *directories: str) -> None:
         self._pages = chain.from_iterable(map(runtime.store.list, directories))
@@ -94,8 +95,8 @@ class Listing:
 
     @property
     def age(self) -> float:
-        """Seconds, at least, between the last change and the listing's first page. A later page may
-        come much later, and says nothing of what has changed meanwhile on the earlier ones."""
+        """Seconds, at least, between the last change and the first page of the listing. A later
+        page may come much later; it does not say what has changed meanwhile on the earlier ones."""
         return age_of(self._seen_at, self._newest) if self.objects else 0.0
 
 
@@ -112,12 +113,13 @@ def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
 
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
-    """The pendings that a `.pending` or `.pendingset` holds, and the object's metadata: with the
-    job's token also where only ``extraData`` has kept it, and with `EXTRA_ABORTED` where it is a
-    tombstone. One GET.
+    """The pendings in a `.pending` or `.pendingset`, and the object's metadata. The metadata has
+    the job's token even if only ``extraData`` has kept it, and `EXTRA_ABORTED` for a tombstone. One
+    GET.
 
     Raises:
-        FormatError, StoreError.
+        FormatError: the object cannot be read.
+        StoreError: the store did not answer.
     """
     stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
     metadata = dict(stored.info.metadata or {})
@@ -144,8 +146,8 @@ class Measured:
     """What is pending in a directory.
 
     Attributes:
-        ours: a key that carries a token of this library's; "": none was seen.
-        failure: why something could not be read, so that ``ours`` does not tell.
+        ours: a key that carries a token of this library; "": none was seen.
+        failure: why something could not be read, so that ``ours`` is not certain.
     """
 
     tasks: KeySet = field(default_factory=KeySet)
@@ -169,7 +171,7 @@ class Measured:
     def could_not_read(
         self, runtime: Runtime, info: ObjectInfo, error: FormatError | StoreError
     ) -> None:
-        """Count one whose content is not known."""
+        """Count an object whose content is not known."""
         self.problems += 1
         self.problem = self.problem or str(error)
         if isinstance(error, StoreError):
@@ -179,7 +181,7 @@ class Measured:
 
 
 def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
-    """Count what the tasks left: all of one job, or of whomever if there is no record."""
+    """Count what the tasks left: of one job, or of all owners if there is no record."""
     measured = Measured()
 
     def worth_reading() -> Iterator[ObjectInfo]:
@@ -211,9 +213,10 @@ class Progress:
     """How far the plan of a ``committing`` job is executed.
 
     Attributes:
-        missing: uploads that are gone, or have lost their parts, and did not become the object at
+        missing: uploads that are gone or have lost their parts, and did not become the object at
             their key.
-        unknown: uploads of which nobody can tell now, ``why``: never counted as missing.
+        unknown: uploads about which nobody can tell now; ``why`` says the reason. They are never
+            counted as missing.
     """
 
     files: int = 0
@@ -227,18 +230,18 @@ class Progress:
 def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Progress:
     """Look for each upload of the plan: open, visible, or neither.
 
-    A listing of the uploads under the destination; `upload_state` for each that it does not show:
-    the listing is a hint only.
+    It lists the uploads under the destination and asks `upload_state` for each one that the listing
+    does not show: the listing is only a hint.
 
     Raises:
-        StoreError, FormatError: plan or pendingsets cannot be read; perhaps the job has moved on;
-            or the store does not answer.
+        StoreError, FormatError: the plan or a pendingset cannot be read, perhaps because the job
+            has moved on; or the store does not answer.
     """
     assert seen.record.plan is not None
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
     source = StoredSource(runtime, job, plan, missing_is_fine=False)
-    shown = KeySet()  # it grows by what is listed: the number of files is the plan's word only
+    shown = KeySet()  # not sized by the plan's count, which nobody has checked
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
             for upload in page.uploads:
@@ -260,7 +263,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
 
 def _count(progress: Progress, upload: ReadyUpload, look: UploadLook) -> None:
     if isinstance(look.error, Unanswered):
-        raise look.error  # so will the others be
+        raise look.error  # the others will fail in the same way
     progress.visible += look.state is UploadState.VISIBLE
     if look.error is not None:
         progress.unknown += 1
@@ -290,10 +293,10 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
 def inspect_job(
     runtime: Runtime, dest: Destination, job_id: str, dead_after: float
 ) -> FoundJob | None:
-    """One job, ours or Hadoop's of either layout; None if there is none of that id.
+    """One job, ours or Hadoop's in either layout. None if there is none with that id.
 
     Raises:
-        PathError: it is no id.
+        PathError: the id cannot be used.
     """
     directory = JobPaths(dest, job_id).directory
     found = inspect_one(runtime, dest, directory, dead_after)
@@ -313,7 +316,7 @@ def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
 
 
 def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after: float) -> FoundJob:
-    """One directory. What cannot be read is told in ``problem``, not raised."""
+    """Look at one directory. What cannot be read is in ``problem``, not raised."""
     job_id, below = directory[len(dest.jobs_prefix) : -1], directory[len(dest.prefix) :]
     found = FoundJob(job_id, dest.url, "unreadable", directory=below)
     try:
@@ -347,8 +350,8 @@ def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJ
 
 
 def with_token(runtime: Runtime, directory: str) -> str:
-    """A key that carries a job's token, "" if there is none. Not looked at again are those whose
-    metadata `measure` has read."""
+    """A key that carries a job's token; "" if there is none. Objects whose metadata `measure` has
+    read are not looked at again."""
 
     def others() -> Iterator[ObjectInfo]:
         for info in Listing(runtime, directory):
@@ -446,7 +449,7 @@ def _planned(runtime: Runtime, dest: Destination, found: FoundJob, record: JobRe
 
 
 def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
-    """Who said last that the job lives; a sign that says nothing is none."""
+    """Add which process last gave a sign of life. A sign that cannot be read is ignored."""
     try:
         told = orjson.loads(runtime.store.get(sign.key, max_bytes=SIGN_BYTES_MAX).body)
         return replace(found, role=str(told["role"]), host=str(told["host"]), pid=int(told["pid"]))

@@ -1,5 +1,5 @@
-"""One job in full: what `inspect` tells of it, its plan, and its files, each with its fate. Reads
-only; a few requests a file, so only the first files are looked at."""
+"""One job in detail: what `inspect` says about it, its plan, and its files, each with its state.
+Only reads. A file needs a few requests, so only the first files are looked at."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FATES: Mapping[UploadState, str] = {
     UploadState.GONE: "missing",
     UploadState.UNKNOWN: "unknown",
 }
-"""What is told of an upload."""
+"""What to call the state of an upload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class ShownFile:
     """One file of a job.
 
     Attributes:
-        task: its task's id; "" while its attempt is not committed.
-        fate: of its upload: ``"open"``; ``"visible"``: it became the object at its key;
-            ``"missing"``: it is gone, and the object at its key is not it; ``"unknown"``: nobody
-            can tell now.
+        task: its task's id; "" as long as its attempt is not committed.
+        fate: the state of its upload. ``"open"``; ``"visible"``: it became the object at its key;
+            ``"missing"``: it is gone, and the object at its key is not what it became;
+            ``"unknown"``: nobody can tell now.
     """
 
     key: str
@@ -54,17 +54,17 @@ class ShownFile:
     fate: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class ShownJob:
-    """One job in full.
+    """One job in detail.
 
     Attributes:
-        plan: the key of the plan that the record names; "" where there is none.
-        listed: the first files: of the plan once there is one, else of what the tasks left.
+        plan: the key of the plan that the record names; "" if there is none.
+        listed: the first files: of the plan if there is one, otherwise of what the tasks left.
     """
 
     found: FoundJob
@@ -72,7 +72,7 @@ class ShownJob:
     listed: tuple[ShownFile, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Give plain JSON values."""
         listed = [file.to_dict() for file in self.listed]
         return {**self.found.to_dict(), "plan": self.plan, "listed": listed}
 
@@ -80,14 +80,16 @@ class ShownJob:
 def show_job(
     runtime: Runtime, dest: Destination, job_id: str, dead_after: float, files_max: int
 ) -> ShownJob | None:
-    """Look at one job; None if there is none of that id.
+    """Look at one job. None if there is none with that id.
 
     Args:
-        dead_after: from which age ``would`` takes a running job for dead.
+        runtime, dest, job_id: the components, the destination and the id.
+        dead_after: the age in seconds from which ``would`` takes a running job for dead.
         files_max: how many files are looked at.
 
     Raises:
-        PathError, StoreError.
+        PathError: the id cannot be used.
+        StoreError: the store did not answer.
     """
     found = inspect_job(runtime, dest, job_id, dead_after)
     if found is None:
@@ -108,7 +110,8 @@ def show_job(
 
 
 def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The ids of all jobs that have a directory under a destination, as they are listed."""
+    """The ids of all jobs that have a directory under a destination, in the order of the
+    listing."""
     for directory in job_directories(runtime, dest):
         yield directory[len(dest.jobs_prefix) : -1]
     for directory in older_job_directories(runtime, dest):
@@ -118,7 +121,7 @@ def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
 def _planned(
     runtime: Runtime, dest: Destination, record: JobRecord
 ) -> Iterator[tuple[ReadyUpload, str]]:
-    """The plan's uploads with their tasks; what has been swept meanwhile is passed over."""
+    """The plan's uploads with their tasks. What has been swept meanwhile is passed over."""
     assert record.plan is not None
     with suppress(NotFound):
         job = StartedJob.attached(record, dest.url, "")
@@ -132,7 +135,7 @@ def _planned(
 def _left(
     runtime: Runtime, dest: Destination, found: FoundJob, record: JobRecord | None
 ) -> Iterator[tuple[ReadyUpload, str]]:
-    """What the tasks left, each upload once; what cannot be read is in ``found.problem``."""
+    """What the tasks left, each upload once. ``found.problem`` says what cannot be read."""
     directories: tuple[str, ...] = (f"{dest.prefix}{found.directory}",)
     owns = None
     if record is not None:

@@ -1,18 +1,19 @@
 """The backstop: a bucket's rule that aborts uploads which nobody completed.
 
-A Create that is in flight when its machine dies leaves an upload that no program can know of
-(docs/protocol.md, "What is not promised"); S3 itself takes it away after N days, if a rule says so.
+If a machine dies while its Create is in flight, an upload stays that no program can know
+(docs/protocol.md, "What is not promised"). S3 itself removes it after N days, if a rule says so.
 
 Invariants:
 
-* **Other rules stay as they are.** S3 writes a configuration whole: so it is read, one rule of ours
-  is added or changed, and all of it is written. `merge` is pure, and keeps every other rule
-  untouched and in its place. A rule is ours by its id *and* its whole shape: one that somebody
-  has added to is theirs.
-* **S3 has no condition on this write.** What somebody else writes between our read, which is made
-  right before, and our write is lost. What is stored is read back and compared, so that it does not
-  go unseen.
-* A rule covers a prefix if it is enabled, goes by a prefix of it and by nothing else.
+* **Other rules stay as they are.** S3 writes a configuration as a whole. So it is read, one rule of
+  ours is added or changed, and all of it is written. `merge` is pure, and keeps every other rule
+  unchanged and in its place. A rule is ours by its id *and* its whole shape: if somebody has added
+  to it, it is not ours.
+* **S3 has no condition for this write.** Our read comes right before our write. What another
+  program writes between them is lost. So that this is noticed, the stored configuration is read
+  back and compared.
+* A rule covers a prefix if it is enabled and its only condition is this prefix or a beginning of
+  it.
 """
 
 from __future__ import annotations
@@ -34,21 +35,22 @@ from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
 from magic_committer.protocol.record import State
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"
-"""Of the rule for a whole bucket; one for a prefix names it, too."""
+"""The id of the rule for a whole bucket. The id of a rule for a prefix contains it."""
 RULE_ID_PREFIX_CHARS = 64
-"""So much of a prefix is in a rule's id, for people, before its hash. An id has 255 characters."""
+"""How much of a prefix is in a rule's id, for people, before its hash. An id has at most 255
+characters."""
 HASH_CHARS = 12
 DAYS_MAX = 2**31 - 1
 DAY_SECONDS = 86_400.0
 READ_BACK_TRIES_MAX = 5
 READ_BACK_SECONDS = 1.0
-"""Pause before the second look, doubled each time: a bucket's settings may take a moment (S3 user
-guide, "Amazon S3 data consistency model")."""
+"""Seconds before the second look. They double each time: a bucket's settings may take a moment (S3
+user guide, "Amazon S3 data consistency model")."""
 
 Rule = Mapping[str, Any]
-"""As S3's API has it: ``{"ID": …, "Status": "Enabled", "Filter": {"Prefix": …}, …}``."""
+"""As in S3's API: ``{"ID": …, "Status": "Enabled", "Filter": {"Prefix": …}, …}``."""
 Configuration = Mapping[str, Any]
-"""``{"Rules": […], "TransitionDefaultMinimumObjectSize": …}``; {} of a bucket that has none."""
+"""``{"Rules": […], "TransitionDefaultMinimumObjectSize": …}``; {} for a bucket that has none."""
 Change = Literal["nothing", "added", "changed"]
 
 _ABORT = "AbortIncompleteMultipartUpload"
@@ -56,8 +58,8 @@ _DAYS = "DaysAfterInitiation"
 
 
 class LifecycleChanged(MagicError):
-    """What is stored is not what was written: somebody else wrote at the same time, or the store
-    does not keep it."""
+    """The stored configuration is not the written one: another program wrote at the same time, or
+    the store does not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Merged:
     """A configuration that aborts uploads below a prefix in time.
 
     Attributes:
-        change: what was needed. rule: the one that does it.
+        change: what had to be changed.
+        rule: the rule that aborts the uploads.
     """
 
     configuration: Configuration
@@ -82,7 +85,7 @@ def rules_of(configuration: Configuration) -> list[Rule]:
 
 
 def prefix_of(rule: Rule) -> str | None:
-    """The prefix to whose keys a rule applies; None if it goes by more than a prefix."""
+    """The prefix of the keys to which a rule applies; None if it has other conditions."""
     if "Filter" not in rule:
         prefix: str | None = rule.get("Prefix", "")
         return prefix
@@ -93,13 +96,13 @@ def prefix_of(rule: Rule) -> str | None:
 
 
 def abort_days(rule: Rule) -> int | None:
-    """After how many days a rule aborts an upload; None if it does not."""
+    """After how many days a rule aborts an upload; None if it aborts none."""
     days: int | None = rule.get(_ABORT, {}).get(_DAYS)
     return days if rule.get("Status") == "Enabled" else None
 
 
 def covering(configuration: Configuration, prefix: str, days: int) -> Rule | None:
-    """A rule that aborts every upload below a prefix after ``days`` days or sooner."""
+    """A rule that aborts every upload below a prefix after at most ``days`` days."""
     for rule in rules_of(configuration):
         reach, after = prefix_of(rule), abort_days(rule)
         if reach is not None and after is not None and after <= days and prefix.startswith(reach):
@@ -108,7 +111,8 @@ def covering(configuration: Configuration, prefix: str, days: int) -> Rule | Non
 
 
 def rule_id(prefix: str) -> str:
-    """The id of our rule for a prefix. Only characters that every store takes (IBM COS)."""
+    """The id of our rule for a prefix. It has only characters that every store accepts (IBM
+    COS)."""
     if not prefix:
         return RULE_ID
     readable = re.sub(r"[^A-Za-z0-9_.]+", "-", prefix)[:RULE_ID_PREFIX_CHARS].strip("-")
@@ -116,14 +120,19 @@ def rule_id(prefix: str) -> str:
 
 
 def merge(configuration: Configuration, prefix: str, days: int) -> Merged:
-    """Put in what is needed for uploads below ``prefix`` to be aborted after ``days`` days. Pure,
-    and merging again changes nothing.
+    """Add what is needed to abort uploads below ``prefix`` after ``days`` days. Pure. A second
+    merge changes nothing.
 
-    Our own rule for the prefix gets these days, also more than it had; another rule that is as
-    soon or sooner makes ours unnecessary.
+    Our own rule for the prefix gets these days, even if it had fewer. If another rule is as early
+    or earlier, ours is not needed.
+
+    Args:
+        configuration: the present one.
+        prefix: the beginning of the keys.
+        days: after how many days.
 
     Raises:
-        OptionError: not a number of days that S3 takes.
+        OptionError: S3 does not accept this number of days.
     """
     if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= DAYS_MAX:
         raise OptionError(f"days is a whole number from 1 to {DAYS_MAX}, not {days!r}")
@@ -138,7 +147,7 @@ def merge(configuration: Configuration, prefix: str, days: int) -> Merged:
     there = covering(configuration, prefix, days)
     if there is not None:
         return Merged(configuration, "nothing", there)
-    # S3 refuses a configuration in which some rules have the old form and some the new one.
+    # S3 refuses a configuration with rules of the old form and rules of the new form.
     old_form = any("Prefix" in r for r in rules) and not any("Filter" in r for r in rules)
     reach = {"Prefix": prefix} if old_form else {"Filter": {"Prefix": prefix}}
     added = {"ID": _free_id(rules, prefix), "Status": "Enabled", **reach, _ABORT: {_DAYS: days}}
@@ -168,14 +177,20 @@ def _free_id(rules: list[Rule], prefix: str) -> str:
 
 
 def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Merged:
-    """See to it that uploads below ``prefix`` are aborted after ``days`` days: read, merge, write,
-    read back. Repeatable; when nothing is needed, nothing is written.
+    """Make sure that uploads below ``prefix`` are aborted after ``days`` days: read, merge, write,
+    read back. Repeatable; if nothing is needed, nothing is written.
+
+    Args:
+        settings: the bucket's settings.
+        prefix: the beginning of the keys.
+        days: after how many days.
+        clock: for the pauses.
 
     Raises:
-        LifecycleChanged: what is stored afterwards is something else. Look, and do it again.
+        LifecycleChanged: something else is stored afterwards. Look at it, and call it again.
         NotSupported: the store has no lifecycle.
-        FormatError: there are rules that would not be kept. Nothing was written.
-        PermissionDenied: it wants s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration.
+        FormatError: there are rules that would be lost. Nothing was written.
+        PermissionDenied: it needs s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration.
     """
     merged = merge(settings.lifecycle(), prefix, days)
     if merged.change == "nothing":
@@ -194,8 +209,8 @@ def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Me
 
 
 def same(stored: Configuration, wanted: Configuration) -> bool:
-    """Whether all of what was written is stored, and no rule beside it. An id that was left to the
-    store is not compared, nor is the order."""
+    """Whether everything that was written is stored, and no other rule. Ids that the store chose
+    and the order are not compared."""
     left = [_plain(rule) for rule in rules_of(stored)]
     for rule in (_plain(rule) for rule in rules_of(wanted)):
         drop = "ID" if not rule.get("ID") else None
@@ -210,7 +225,7 @@ def same(stored: Configuration, wanted: Configuration) -> bool:
 
 
 def _plain(rule: Rule) -> dict[str, Any]:
-    """A rule with an empty filter written in one way."""
+    """A rule with an empty filter, written in one form."""
     plain = {name: value for name, value in rule.items() if not (name == "ID" and not value)}
     return {**plain, "Filter": {"Prefix": ""}} if plain.get("Filter") == {} else plain
 
@@ -219,15 +234,15 @@ def _plain(rule: Rule) -> dict[str, Any]:
 
 
 def longest_live(runtime: Runtime, dest: Destination) -> float:
-    """How long the oldest job under a destination has been live by now, in seconds; 0 without one.
-    By the store's clock; of jobs that have been decided by their starter's.
+    """How long the oldest live job under a destination has been running, in seconds; 0 if there is
+    none. By the store's clock; for decided jobs by their starter's clock.
 
     Raises:
         StoreError: the jobs could not be listed or read.
     """
     longest = 0.0
     for directory in job_directories(runtime, dest):
-        with suppress(FormatError):  # of a newer version, or no record
+        with suppress(FormatError):  # from a newer version, or no record
             seen = records.read(runtime, f"{directory}{RECORD}")
             if seen is None or seen.record.state not in (State.RUNNING, State.COMMITTING):
                 continue
@@ -238,10 +253,11 @@ def longest_live(runtime: Runtime, dest: Destination) -> float:
 
 
 def too_short(days: int, longest: float) -> str:
-    """Why a rule of so many days may hurt, in a sentence; "" if it should not. Pure.
+    """Why a rule with so few days may do harm, in a sentence; "" if it should not. Pure.
 
     Args:
-        longest: as of `longest_live`.
+        days: the rule's days.
+        longest: as `longest_live` gives.
     """
     after = f"{days} day{'' if days == 1 else 's'}"
     if days * DAY_SECONDS < longest:

@@ -1,9 +1,9 @@
 """What open uploads cost: dollars for a GiB and month, by storage class.
 
-Parts of an open upload are billed as stored bytes of the class that the upload was created for,
-from the first part on (Amazon S3 user guide, "Multipart upload and pricing"); those bound for
-GLACIER and DEEP_ARCHIVE wait in "staging storage", which is billed as STANDARD. A storage class has
-no minimum size or duration for parts.
+Parts of an open upload are billed as stored bytes, in the class that the upload was created for,
+from the first part on (Amazon S3 user guide, "Multipart upload and pricing"). Parts for GLACIER and
+DEEP_ARCHIVE wait in "staging storage", which is billed as STANDARD. Storage classes have no minimum
+size or duration for parts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import orjson
 from magic_committer.errors import OptionError
 
 GiB = 1024**3
-"""Amazon's bills say GB and mean this."""
+"""Amazon's bills say GB and mean this number of bytes."""
 STANDARD = "STANDARD"
-"""Of an upload of which a store tells no class."""
+"""The class of an upload if the store does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class Prices:
     per_gib_month: Mapping[str, float]
 
     def month(self, size: int | None, storage_class: str) -> float | None:
-        """Dollars a month for ``size`` bytes. None: the size or the class's price is not known."""
+        """Dollars a month for ``size`` bytes. None: the size or the price of the class is not
+        known."""
         price = self.per_gib_month.get(storage_class or STANDARD)
         return None if size is None or price is None else size / GiB * price
 
@@ -55,13 +56,13 @@ US_EAST_1 = Prices(
         "EXPRESS_ONEZONE": 0.11,
     },
 )
-"""From Amazon's public price page ("Amazon S3 pricing"), as it was after the last change that this
-list knows: EXPRESS_ONEZONE in April 2025."""
+"""From Amazon's public price page ("Amazon S3 pricing"). The last change that this list knows is
+EXPRESS_ONEZONE in April 2025."""
 
 
 def read_prices(path: Path) -> Prices:
-    """A price list out of a file: storage classes and dollars for a GiB and month, in TOML or, with
-    the suffix ``.json``, JSON. What it does not name keeps its price in `US_EAST_1`.
+    """Read a price list from a file: storage classes and dollars for a GiB and month, in TOML or,
+    with the suffix ``.json``, JSON. A class that it does not name keeps its price in `US_EAST_1`.
 
     ::
 
@@ -69,14 +70,14 @@ def read_prices(path: Path) -> Prices:
         MY_CLASS = 0.002
 
     Raises:
-        OptionError: it cannot be read, or holds something else than numbers from 0 on.
+        OptionError: the file cannot be read, or holds something other than numbers from 0 on.
     """
     try:
         data = path.read_bytes()
         found = orjson.loads(data) if path.suffix == ".json" else tomllib.loads(data.decode())
     except OSError as error:
         raise OptionError(f"the prices in {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of either format, and of text that is not UTF-8
+    except ValueError as error:  # from either format, and from text that is not UTF-8
         raise OptionError(f"the prices in {path} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise OptionError(f"{path} is no table of storage classes and prices")

@@ -1,7 +1,7 @@
-"""Reading one file that a committer left, of whatever kind, by the readers that committing uses.
+"""Reading one file that a committer left, of any kind, by the same readers that committing uses.
 
-So "valid" means: our own commit, recovery and marker code accept it whole. What kind of file it is
-says its name, else its content: the kind whose fields it has most of. Pure.
+So "valid" means: our own commit, recovery and marker code accept all of it. The file's name tells
+its kind. If it does not, the content does: the kind of which it has the most fields. Pure.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive"
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 SIGN_VERSION = 1
 FIELDS_MIN = 2
-"""A document with fewer of a kind's own fields is not taken for one."""
+"""A document with fewer of a kind's own fields is not of that kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The content of ``alive.json``: who said last that a job lives."""
+    """The content of ``alive.json``: which process last said that a job lives."""
 
     job: str
     role: str
@@ -52,7 +52,7 @@ class Sign:
         """Read ``alive.json``.
 
         Raises:
-            FormatError: it is none, or of a newer version of the library.
+            FormatError: it is not a sign of life, or a newer version of the library wrote it.
         """
         read = Reader(read_document(data, source, SIGN_BYTES_MAX), source)
         if (version := read.take("version", int)) != SIGN_VERSION:
@@ -87,7 +87,7 @@ BYTES_MAX: Mapping[FileKind, int] = {
     "alive": SIGN_BYTES_MAX,
 }
 UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
-"""Of a file whose kind its content must tell."""
+"""The greatest size of a file whose content must tell its kind."""
 
 _OWN_FIELDS: Mapping[FileKind, frozenset[str]] = {
     "pending": frozenset({"uploadId", "destinationKey", "uri", "etags", "bucket", "taskId"}),
@@ -104,7 +104,7 @@ _TASK_MANIFEST = "TaskManifest/1"
 
 
 def kind_by_name(name: str) -> FileKind | None:
-    """The kind that a file's name, or a key, tells."""
+    """The kind that a file's name, or a key, tells; None if it tells none."""
     last = name.rpartition("/")[2]
     if last.endswith(PENDINGSET_SUFFIX):
         return "pendingset"
@@ -116,10 +116,10 @@ def kind_by_name(name: str) -> FileKind | None:
 
 
 def kind_by_content(data: bytes, source: str) -> FileKind:
-    """The kind whose fields a document has most of.
+    """The kind of which a document has the most fields.
 
     Raises:
-        FormatError: it is no JSON object, or none of ours.
+        FormatError: it is not a JSON object, or of no kind of ours.
     """
     document: dict[str, Any] = {}
     try:
@@ -148,6 +148,6 @@ def decode(kind: FileKind, data: bytes, source: str) -> File:
     """Read a file of that kind.
 
     Raises:
-        FormatError: it cannot be trusted; names object, field and reason.
+        FormatError: it cannot be trusted. The error names object, field and reason.
     """
     return _DECODE[kind](data, source)

@@ -1,8 +1,8 @@
-"""Recovering one job: what its record decided is finished, what it did not decide is aborted.
+"""Recovering one job: finish what its record decided, abort what it did not decide.
 
-Nothing is inferred from what is visible: the record alone says what to do, and every step that
+Nothing is guessed from what is visible. The record alone says what to do, and every step that
 changes it is a swap. So recovery may run beside the driver, beside another recovery, and again
-after a crash; who is slower obeys. Only for a job that still runs it has to be judged whether its
+after a crash: the slower process obeys. Only for a running job somebody must judge whether its
 driver is dead: by age.
 """
 
@@ -39,7 +39,7 @@ from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
 from magic_committer.upload import BlockSource
 
 LOOKS_MAX = 4
-"""How often the record is read anew because another process has moved it on: there are no more
+"""How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
 
 FORWARD = (State.COMMITTING, State.COMPLETED)
@@ -56,7 +56,7 @@ def recover_job(
     dry_run: bool = False,
     options: Options | None = None,
 ) -> Recovery:
-    """Finish or undo one job; see `magic_committer.recover`. ``dead_after`` in seconds."""
+    """Finish or undo one job; see `magic_committer.recover`. ``dead_after`` is in seconds."""
     if isinstance(accept, str):
         raise OptionError("accept is a list of keys, not one key")
     key = JobPaths(dest, job_id).record
@@ -88,7 +88,7 @@ def recover_job(
         try:
             report = _follow(committer, seen, accept, leave_visible)
         except (JobNotRunning, OutcomeUnknown) as error:
-            last = error  # somebody else moved it on: look again
+            last = error  # another process moved it on: look again
             continue
         except CommitIncomplete as error:
             raise _with_the_way_out(error, dest, job_id) from error.__cause__
@@ -114,9 +114,9 @@ def abort_job(
 def committer_of(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> MagicCommitter:
-    """A job as this process takes it over from the store."""
+    """Take a job over from the store, for this process."""
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    # "Nobody else writes here" was said when it was started, for as long as its driver lives.
+    # "Nobody else writes here" was true as long as its driver lived.
     job = replace(job, terms=replace(job.terms, exclusive=False))
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
 
@@ -128,7 +128,7 @@ def _follow(
         return committer.abort_job(leave_visible=leave_visible, role="recovery")
     try:
         return committer.commit_job(accept=accept, role="recovery")
-    except DestinationExists as conflict:  # mode `fail`: it was undone instead, and that is its end
+    except DestinationExists as conflict:  # mode `fail`: the job was reverted instead
         if isinstance(conflict.report, JobReport):
             return conflict.report
         raise
@@ -159,7 +159,7 @@ def _planned(
     accept: Collection[str],
     leave_visible: bool,
 ) -> Recovery:
-    """What would be done, in more detail: reads only."""
+    """What would be done, in more detail. Only reads."""
     if seen.record.state is State.RUNNING and seen.record.adopted:
         job = StartedJob.attached(seen.record, dest.url, seen.etag)
         try:
@@ -180,7 +180,8 @@ def _planned(
 def _absent(
     runtime: Runtime, dest: Destination, job_id: str, found: str, dry_run: bool
 ) -> Recovery:
-    """No record: "unknown", unless the marker tells (I10). A drawn id is the job's UUID."""
+    """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
+    job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
     committed = committed_by_marker(runtime, job)
     return Recovery(
@@ -197,7 +198,7 @@ def _absent(
 
 
 def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -> CommitIncomplete:
-    """The same error, with the calls that an operator has."""
+    """The same error, with the calls for an operator."""
     call = f"magic_committer.recover({dest.url!r}, {job_id!r}"
     if not error.outstanding:
         error.hint = f"Recover it again later: {call})"

@@ -1,5 +1,5 @@
-"""Open uploads that no listing shows: whether there may be any. A listing of uploads is a hint on
-every store (store.py); on some it is empty whatever is open (docs/stores.md)."""
+"""Whether there may be open uploads that no listing shows. A listing of uploads is a hint on every
+store (store.py); on some it is always empty (docs/stores.md)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from magic_committer.maintenance.uploads import Scope
 
 
 def blind_spot(runtime: Runtime, scope: Scope) -> str:
-    """Why uploads may be open under a scope that no listing shows; "" if there is no reason. To be
-    asked where a listing does not prove the contrary (`Scope.shows_more_than_keys`): two uploads
-    are created in a job's directory there, listed and aborted, some 8 requests. Repeatable.
+    """Why uploads may be open under a scope although no listing shows them; "" if there is no
+    reason. Ask this only if a listing does not prove the contrary (`Scope.shows_more_than_keys`).
+    It creates two uploads in a job's directory there, lists them and aborts them: some 8 requests.
+    Repeatable.
 
     Raises:
-        StoreError: it could not be found out; `PermissionDenied`: by whom may not create uploads.
+        StoreError: it could not be found out. `PermissionDenied`: the caller may not create
+            uploads.
     """
     try:
         how = hides_uploads(runtime, directory_of(scope.prefix))

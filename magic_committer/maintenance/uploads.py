@@ -1,20 +1,20 @@
-"""The open uploads under a path: whose each is, how old, how large, what it costs. Reads only.
+"""The open uploads under a path: who owns each, how old and large it is, what it costs. Only reads.
 
-Each upload is of exactly one class:
+Each upload has exactly one class:
 
-* ``live``: of a job of ours that is not over and of which something changed lately.
-* ``over``: of a job of ours that cannot publish it any more, by its record (closed, aborting,
-  reverted); or of which nothing has changed for so long that it is dead.
-* ``orphan``: it carries the UUID of a job of ours, and there is no record of it at or above it.
+* ``live``: its job is ours, is not over, and has changed lately.
+* ``over``: its job is ours and cannot publish it any more, by its record (closed, aborting,
+  reverted); or nothing of the job has changed for so long that the job is dead.
+* ``orphan``: it carries the UUID of a job of ours, and no record of that job is at or above it.
 * ``hadoop``: a `.pending` or `.pendingset` of Hadoop's committer names it.
-* ``foreign``: nothing tells whose it is. Near a job that may be alive it may be that job's, with a
-  name that its user chose: then it is flagged.
+* ``foreign``: nothing names its owner. Near a job that may be alive, it may belong to that job,
+  with a name that the user chose: then it is flagged.
 * ``unknown``: the record that would tell cannot be read; or the upload began while the records were
   being read.
 
-Ownership is read and never inferred, in the order that `attribution` gives: in doubt, what protects
-the upload most holds. Ages are the store's and decide nothing but limits: some stores tell the time
-of the last part, or none, or 2010 (docs/stores.md).
+Ownership is read and never guessed, in the order that `attribution` gives. In doubt, the class that
+protects the upload most is taken. Ages are the store's and are only used for limits: some stores
+give the time of the last part, or none, or 2010 (docs/stores.md).
 """
 
 from __future__ import annotations
@@ -46,13 +46,15 @@ from magic_committer.stores.base import UploadInfo
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
-"""From the most protected on: of two things that are told of an upload the first one holds."""
+"""The most protected first: if two things are known about an upload, the first one holds."""
 
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
-"""Of a dead job: its uploads are completed, or undone with their objects. `recover` does that."""
+"""States of a dead job whose uploads are completed, or undone with their objects: `recover` does
+it."""
 
 ABORTED = frozenset({State.ABORTING, State.REVERTED})
-"""Nothing of such a job becomes visible any more, however young it is: only its sweep is left."""
+"""Nothing of a job in these states becomes visible any more, however young it is: only its sweep is
+left."""
 
 
 # Values -------------------------------------------------------------------------------------------
@@ -67,10 +69,11 @@ class Scope:
 
     @classmethod
     def parse(cls, url: str, *, raw: bool = False) -> Scope:
-        """Read a URL. It is a directory, ``dataset1`` never means ``dataset10``, unless ``raw``.
+        """Read a URL. It means a directory (``dataset1`` never means ``dataset10``), unless
+        ``raw``.
 
         Raises:
-            PathError: it is no S3 URL; or, unless ``raw``, no directory that data can lie in.
+            PathError: it is not an S3 URL; or, unless ``raw``, not a directory that can hold data.
         """
         if raw:
             location = parse_url(url)
@@ -84,33 +87,34 @@ class Scope:
 
     def shows_more_than_keys(self, listed: Iterable[UploadInfo]) -> bool:
         """Whether a listing of this scope proves that the store lists uploads by a part of their
-        keys. Without any prefix MinIO shows what its process remembers: that proves nothing."""
+        keys. Without a prefix MinIO shows what its process remembers: that proves nothing."""
         return bool(self.prefix) and any(one.key != self.prefix for one in listed)
 
     def relative(self, key: str) -> str:
-        """A key without what stands before the scope's last "/"."""
+        """A key without the part before the scope's last "/"."""
         return key[len(directory_of(self.prefix)) :]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundUpload:
-    """One open upload. What is not known is None, or "".
+    """One open upload. Unknown values are None, or "".
 
     Attributes:
         owner_class: see the module's head.
-        job, uuid, job_state: of the job that it belongs to; the state is its record's, ``absent``
-            without one. ``dest``: prefix of that job's destination.
-        initiated: as the store tells it, seconds since the epoch. age: seconds since then, at
-            least, by the store's clock.
-        named_age: age of what names it (a control object, or its job's closed record): a limit goes
-            by it where the store tells no age.
-        job_age: of Hadoop's uploads, seconds since anything changed in their job's directory.
-        parts, bytes: what is stored of it; None: not asked, or the store would not say.
+        job, uuid, job_state: the job that owns it; the state is its record's, ``absent`` without
+            one.
+        dest: the prefix of that job's destination.
+        initiated: when it began, as the store says, in seconds since the epoch.
+        age: seconds since then, at least, by the store's clock.
+        named_age: the age of what names it (a control object, or its job's closed record): it is
+            used for limits if the store gives no age.
+        job_age: for Hadoop's uploads: seconds since the last change in their job's directory.
+        parts, bytes: what is stored of it; None: not asked, or the store did not say.
         dollars_per_month: what that costs; None: not known.
-        near: a job that may be alive has its record, or an unreadable one, at or above it; ``note``
-            says which.
+        near: whether a job that may be alive has its record, or an unreadable one, at or above it;
+            ``note`` says which.
         would: what `uploads abort` does with it by default, in one sentence.
-        token, multipart_etag: by which the object is recognised that it became.
+        token, multipart_etag: they identify the object that it became.
     """
 
     key: str
@@ -138,12 +142,12 @@ class FoundUpload:
 
     @property
     def limit_age(self) -> float | None:
-        """The age that limits go by: never more than the true one."""
+        """The age for the limits: never more than the true age."""
         age = self.age if self.age is not None else self.named_age
         return age if age is None or self.job_age is None else min(age, self.job_age)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, for people and programs."""
+        """Give plain JSON values, for people and programs."""
         told = {name: getattr(self, name) for name in FIELDS if name != "class"}
         return {"class": self.owner_class, **told}
 
@@ -152,7 +156,7 @@ FIELDS = (
     "key", "upload_id", "class", "job", "job_state", "uuid", "initiated", "age", "parts", "bytes",
     "storage_class", "initiator", "owner", "dollars_per_month", "note", "would",
 )  # fmt: skip
-"""Of `FoundUpload.to_dict`."""
+"""The fields of `FoundUpload.to_dict`."""
 
 
 # What may be done ---------------------------------------------------------------------------------
@@ -160,12 +164,12 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the operator lets be aborted.
+    """What the operator allows to be aborted.
 
     Attributes:
-        older_than: in seconds. 0: whatever its age, also if that is not known.
-        foreign, hadoop: these classes too.
-        near_live_jobs: foreign ones also where a job that may be alive writes.
+        older_than: an age in seconds. 0: any age, also an unknown one.
+        foreign, hadoop: whether uploads of these classes may be aborted too.
+        near_live_jobs: whether foreign uploads may be aborted even near a job that may be alive.
     """
 
     older_than: float = LEFTOVER_AFTER_SECONDS
@@ -178,7 +182,7 @@ Deed = Literal["abort", "abort the job", "leave"]
 
 
 def deed(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
-    """What is to be done with an upload, and the same in a sentence. Pure."""
+    """What to do with an upload, and the same in a sentence. Pure."""
     does, why = _by_class(found, rules)
     if does == "leave" or rules.older_than == 0:
         return does, why
@@ -214,10 +218,11 @@ class Filters:
     """Which uploads are meant; None: all.
 
     Attributes:
-        older_than: in seconds; an age that is not known is not older than anything but 0.
+        older_than: an age in seconds. An unknown age is not older than anything but 0.
         job: an id or a UUID.
-        key_glob: for the key below the path; ``*`` matches "/" too.
-        initiator: a glob. classes: empty: all.
+        key_glob: a glob for the key below the path; ``*`` matches "/" too.
+        initiator: a glob.
+        classes: the classes; empty: all.
     """
 
     older_than: float | None = None
@@ -238,8 +243,8 @@ class Filters:
 
 
 def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
-    """How many uploads fit filters that ask for neither age nor owner: a listing, no more. And
-    whether the listing `Scope.shows_more_than_keys`."""
+    """How many uploads match filters that need neither age nor owner: only a listing. And whether
+    the listing `Scope.shows_more_than_keys`."""
     total, more = 0, False
     for page in runtime.store.list_uploads(scope.prefix):
         more = more or scope.shows_more_than_keys(page.uploads)
@@ -254,7 +259,7 @@ def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What is known of an upload by its owner."""
+    """What the owner of an upload tells about it."""
 
     owner_class: OwnerClass
     job: str = ""
@@ -268,15 +273,15 @@ class _Verdict:
 
 
 class Survey:
-    """The open uploads under a scope. Made, it has listed them and read whose they are; `pages`
-    lists them once more, each time that it is called.
+    """The open uploads under a scope. Its constructor lists them and reads who owns them; each call
+    of `pages` lists them again.
 
     Args:
-        dead_after: a job of which nothing has changed for so many seconds is dead.
-        in_flight: requests at once.
+        dead_after: a job is dead if nothing of it has changed for this many seconds.
+        in_flight: how many requests at once.
 
     Attributes:
-        shows_more_than_keys: the listing proves that the store lists by prefix.
+        shows_more_than_keys: whether the listing proves that the store lists by prefix.
 
     Raises:
         NotSupported: the store has no listing of uploads.
@@ -318,7 +323,7 @@ class Survey:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What could not be read, and makes uploads ``unknown`` or ``foreign``."""
+        """What could not be read and makes uploads ``unknown`` or ``foreign``."""
         return (*self._places.problems, *self._index.problems)
 
     def pages(self) -> Iterator[list[FoundUpload]]:
@@ -383,7 +388,7 @@ class Survey:
         )
 
     def _of_job(self, directory: str, uuid: str, job: str) -> _Verdict:
-        """Of a job of ours, by its UUID."""
+        """The verdict on an upload of a job of ours, by its UUID."""
         if (directory, uuid) not in self._by_job:
             self._by_job[directory, uuid] = self._look_up(directory, uuid)
         verdict = self._by_job[directory, uuid]
@@ -409,7 +414,7 @@ class Survey:
         return replace(of_job, note=f"its job is dead: it changed {words(age)} ago")
 
     def _of_hadoop(self, named: Named) -> _Verdict:
-        """Named by a control object without a token."""
+        """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
         place = self._places.around(dest)[-1]
         if named.directory in place.unread:
@@ -423,7 +428,7 @@ class Survey:
         return _Verdict("hadoop", named.job, dest=dest, job_age=age)
 
     def _of_nobody(self, directory: str) -> _Verdict:
-        """Named by nothing: foreign, and near a job or not."""
+        """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
             self._by_place[directory] = min(
                 self._neighbours(directory),
@@ -459,7 +464,7 @@ class Survey:
 
 
 def _rank(verdict: _Verdict) -> int:
-    """How strongly a verdict protects, the strongest first."""
+    """How strongly a verdict protects: the lower, the stronger."""
     if verdict.owner_class == "hadoop":
         return 2
     finished = verdict.state in FINISHED_BY_RECOVERY
@@ -469,7 +474,7 @@ def _rank(verdict: _Verdict) -> int:
 
 
 def _dest_of(seen: records.Seen) -> str:
-    """The prefix of the destination that a record lies under."""
+    """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
 
 
@@ -483,8 +488,8 @@ def _record_in(found: Iterable[records.Seen], directory: str) -> records.Seen | 
 def sized(
     runtime: Runtime, page: list[FoundUpload], in_flight: int, prices: Prices = US_EAST_1
 ) -> list[FoundUpload]:
-    """The same uploads with their parts, bytes and cost: a ListParts each. Those that have ended
-    meanwhile are left out; of those that the store would not tell, the note says why."""
+    """The same uploads with their parts, bytes and cost: one ListParts each. Uploads that have
+    ended meanwhile are left out. If the store does not tell about one, its note says why."""
 
     def measure(number: int) -> FoundUpload | None:
         found = page[number]

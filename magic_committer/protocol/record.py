@@ -391,6 +391,12 @@ class TaskCommit:
     def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
         """Make a result from what `to_dict` gave. Repeatable.
 
+        Args:
+            values: the dict, also after a way through JSON.
+
+        Returns:
+            The result, equal to the one that was described.
+
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is missing, unknown, or of the wrong type.

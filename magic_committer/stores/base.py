@@ -1,19 +1,19 @@
-"""The port: what the library asks of an object store, in thirteen verbs and their values.
+"""The port: what the library needs from an object store, in thirteen verbs and their values.
 
-A store is bound to one bucket. Its verbs mirror S3's requests one to one, so that the order of
+A store belongs to one bucket. Its verbs mirror S3's requests one to one, so that the order of
 requests, on which the commit protocol rests, can be read in the callers. Rules for every
-implementation (``tests/contract`` holds them against each):
+implementation (``tests/contract`` checks each implementation):
 
-* Every verb may be called from many threads at once. No verb keeps a reference to the caller's
+* Many threads may call every verb at the same time. No verb keeps a reference to the caller's
   buffers after it has returned.
-* No value of an SDK crosses this line: what goes in and out is defined here.
-* A verb that raises `Unanswered` may have taken effect, may not, or may still. Retries happen
-  below this line, in one layer; a result's ``attempts`` tells how often the request was sent.
-* Reads after writes are consistent (S3, since 2020). `list_uploads` is a hint only: not listed
-  never means gone (no store promises it).
-* ETags are opaque, quotes included as the store sent them; compare with `same_etag`.
-* Times are the store's clock, in seconds since the epoch. Age is ``seen_at - last_modified``:
-  both come from the same reply, so no client clock is involved.
+* No value of an SDK crosses this line: all arguments and results are defined here.
+* A verb that raises `Unanswered` may have taken effect, may not have, or may still do so. Retries
+  happen below this line, in one layer. A result's ``attempts`` says how often the request was sent.
+* Reads after writes are consistent (S3, since 2020). `list_uploads` is only a hint: an upload that
+  is not listed may still exist (no store promises a complete list).
+* ETags are opaque, with the quotes that the store sent; compare them with `same_etag`.
+* Times are the store's clock, in seconds since the epoch. Age is ``seen_at - last_modified``: both
+  come from the same reply, so no client clock is involved.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Literal, Protocol, runtime_checkable
 
 from magic_committer.errors import StoreError
 
-# S3's limits (S3 API, "Multipart upload limits"), which every store is held to
+# S3's limits (S3 API, "Multipart upload limits"), which hold for every store
 
 PART_NUMBER_MAX = 10_000
 PART_BYTES_MIN = 5 * 1024**2
-"""Every part but the last must have this size."""
+"""Every part but the last must have at least this size."""
 PART_BYTES_MAX = 5 * 1024**3
 OBJECT_BYTES_MAX = PART_NUMBER_MAX * PART_BYTES_MAX
 KEY_BYTES_MAX = 1024
@@ -49,10 +49,16 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What a data object is born with; frozen by S3 when its upload is created.
+    """Properties of a data object. S3 fixes them when its upload is created.
 
-    ``metadata`` keys are lower-case ASCII without the ``x-amz-meta-`` prefix. Everything that is
-    None is left to the bucket's or the store options' default.
+    Attributes:
+        metadata: user metadata; the keys are lower-case ASCII without the ``x-amz-meta-`` prefix.
+            Default: none.
+        content_type, content_encoding, content_disposition, cache_control: the headers of these
+            names; None (default): the store's default.
+        storage_class, acl: S3's names, for example ``"STANDARD_IA"``; None (default): as
+            `S3Options` says, or else the bucket.
+        tags: the object's tags, in addition to those of `S3Options`. Default: none.
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -67,8 +73,8 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """``length`` bytes of a local file from ``offset``: the body of a part that waits on disk.
-    The file must not change until the verb returns."""
+    """``length`` bytes of a local file from ``offset``: the body of a part that waits on disk. The
+    file must not change until the verb returns."""
 
     path: str
     offset: int
@@ -82,8 +88,8 @@ PartBody = memoryview | FileSlice
 class ObjectInfo:
     """An object, without its bytes.
 
-    ``metadata`` is None where the reply does not carry it (listings). ``seen_at`` is the ``Date``
-    of the reply.
+    ``metadata`` is None if the reply does not carry it (listings). ``seen_at`` is the ``Date`` of
+    the reply.
     """
 
     key: str
@@ -105,8 +111,8 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The answer to `put` and `complete_upload`. ``etag`` may be "" where the store leaves it out
-    of Complete's reply (Ceph RGW): HEAD has it."""
+    """The answer to `put` and `complete_upload`. ``etag`` may be "" if the store leaves it out of
+    the reply to Complete (Ceph RGW): HEAD has it."""
 
     etag: str
     version_id: str | None = None
@@ -115,8 +121,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class CreatedUpload:
-    """The answer to `create_upload`. With ``attempts`` above 1 there may be a second upload of the
-    key whose id nobody knows (counterexamples.md, #18)."""
+    """The answer to `create_upload`. If ``attempts`` is above 1, the key may have a second upload
+    whose id nobody knows (counterexamples.md, #18)."""
 
     upload_id: str
     attempts: int = 1
@@ -124,7 +130,7 @@ class CreatedUpload:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stored part, as Complete wants it named."""
+    """A stored part, in the form that Complete needs."""
 
     number: int
     etag: str
@@ -134,8 +140,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class UploadInfo:
-    """An open upload as a listing shows it. ``initiated`` is None where the store leaves it out;
-    never decide ownership by it (stores.md)."""
+    """An open upload as a listing shows it. ``initiated`` is None if the store leaves it out; never
+    decide ownership by it (stores.md)."""
 
     key: str
     upload_id: str
@@ -148,7 +154,7 @@ class UploadInfo:
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
     """One page of a listing, at most 1,000 entries. ``prefixes`` are the common prefixes up to the
-    delimiter, if one was asked for."""
+    delimiter, if there is one."""
 
     objects: tuple[ObjectInfo, ...]
     prefixes: tuple[str, ...] = ()
@@ -176,16 +182,17 @@ class ObjectStore(Protocol):
 
     @property
     def identity(self) -> str:
-        """Names process-independent endpoint and bucket, e.g. ``"https://host:9000/bucket"``:
-        the key under which what was learnt about a store is remembered. Never holds a secret."""
+        """The endpoint and the bucket, the same in every process, e.g.
+        ``"https://host:9000/bucket"``. What was learnt about a store is remembered under this name.
+        It never holds a secret."""
         ...
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         """Read a whole object of at most ``max_bytes`` bytes.
 
         Raises:
-            NotFound: it is not there.
-            InvalidRequest: it is larger; ``code`` is ``"TooLarge"``. Nothing more was read.
+            NotFound: the object does not exist.
+            InvalidRequest: the object is larger; ``code`` is ``"TooLarge"``. Nothing more was read.
         """
         ...
 
@@ -193,7 +200,7 @@ class ObjectStore(Protocol):
         """Read an object's properties and user metadata.
 
         Raises:
-            NotFound: it is not there.
+            NotFound: the object does not exist.
         """
         ...
 
@@ -210,32 +217,41 @@ class ObjectStore(Protocol):
         """Write a small object in one request (never multipart).
 
         Args:
-            if_none_match: only if there is no object of that key (``If-None-Match: *``).
-            if_match: only if the object's ETag is this. Sent exactly as given: quoted as a store
-                returned it, or unquoted where the store understands only that (Ceph RGW).
+            key, body: the object's key and bytes.
+            metadata: user metadata; None: none.
+            content_type: None: the store's default.
+            if_none_match: write only if there is no object with that key (``If-None-Match: *``).
+            if_match: write only if the object has this ETag. It is sent exactly as given: with
+                quotes as a store returned it, or without if the store understands only that (Ceph
+                RGW).
 
         Raises:
             PreconditionFailed: the condition did not hold, or a retry met its own success.
-            NotFound: ``if_match`` on a key that is not there.
-            WriteConflict: a conditional write of the key was under way.
+            NotFound: ``if_match`` for a key without an object.
+            WriteConflict: a conditional write of the key was in progress.
         """
         ...
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
-        """Delete objects in batches of 1,000; keys that are absent are fine. Repeatable.
+        """Delete objects in batches of 1,000. Missing keys are no error. Repeatable.
 
         Returns:
-            The keys that could not be deleted, each with its error; empty if all went well.
+            The keys that could not be deleted, each with its error; empty if all were deleted.
         """
         ...
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        """Delete one object, or one version of it; an absent key is fine.
+        """Delete one object, or one version of it. A missing key is no error.
+
+        Args:
+            key: the object's key.
+            if_match: delete only if the object has this ETag; None: always.
+            version_id: delete this version; None: the object.
 
         Raises:
-            PreconditionFailed: the object's ETag is another.
+            PreconditionFailed: the object has another ETag.
             NotFound: never for a missing key (stores differ: it counts as deleted).
         """
         ...
@@ -243,19 +259,30 @@ class ObjectStore(Protocol):
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        """List objects whose keys start with ``prefix``, in key order, a request a page.
+        """List objects whose keys start with ``prefix``, in key order, with one request for each
+        page.
 
-        Pages come as they are asked for; the iterator is not shared between threads. Keys that do
-        not start with ``prefix`` are never given (some stores ignore it).
+        A page is requested when it is needed; threads must not share the iterator. Keys that do not
+        start with ``prefix`` are never given (some stores ignore the prefix).
+
+        Args:
+            prefix: the beginning of the keys.
+            delimiter: group keys up to this text behind the prefix; "": do not group.
+            start_after: begin behind this key; "": at the beginning.
         """
         ...
 
     def create_upload(
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
-        """Start a multipart upload. ``checksum``: the algorithm of its parts and, for the CRCs, of
-        the whole object (``ChecksumType=FULL_OBJECT``; SHA: ``COMPOSITE``). Each call makes
-        one more upload."""
+        """Start a multipart upload. Each call starts another upload.
+
+        Args:
+            key: the key of the future object.
+            attributes: the properties of the future object.
+            checksum: the algorithm for its parts and, for the CRCs, for the whole object
+                (``ChecksumType=FULL_OBJECT``; SHA: ``COMPOSITE``); None: no checksums.
+        """
         ...
 
     def put_part(
@@ -267,7 +294,13 @@ class ObjectStore(Protocol):
         *,
         checksum: Checksum | None = None,
     ) -> Part:
-        """Store part ``number`` (1 to 10,000). Repeatable: the last one stored wins.
+        """Store part ``number`` (1 to 10,000). Repeatable: the last one that is stored counts.
+
+        Args:
+            key, upload_id: the upload.
+            number: the part's number.
+            body: its bytes.
+            checksum: the checksum of the bytes; None: none.
 
         Raises:
             NotFound: the upload is not open (``code`` is ``"NoSuchUpload"``).
@@ -293,29 +326,33 @@ class ObjectStore(Protocol):
         checksum: Checksum | None = None,
         if_none_match: bool = False,
     ) -> Written:
-        """Make the object visible out of its parts.
+        """Make the object of the parts visible.
 
         Args:
-            length: total bytes; the store refuses another sum where it can (``MpuObjectSize``).
-            checksum: of the whole object, where the upload was created for one.
+            key, upload_id: the upload.
+            parts: all its parts, in order of number.
+            length: the sum of all bytes; stores that can check it refuse another sum
+                (``MpuObjectSize``). None: not checked.
+            checksum: of the whole object, if the upload was created for one.
+            if_none_match: complete only if there is no object with that key.
 
         Raises:
-            NotFound: the upload is not open: completed, aborted, or never was.
-            PreconditionFailed: ``if_none_match`` and the key exists. The upload stays open.
+            NotFound: the upload is not open: it was completed, was aborted, or never existed.
+            PreconditionFailed: ``if_none_match``, and the key has an object. The upload stays open.
             WriteConflict: with ``if_none_match``: final (S3 API).
         """
         ...
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """Abort an upload; one that is not open is fine. Repeatable.
+        """Abort an upload. An upload that is not open is no error. Repeatable.
 
-        Parts in flight may outlive it: list and abort again (S3 API). A success proves nothing on
-        some stores (stores.md, 4).
+        Parts in flight may outlive the abort: list and abort again (S3 API). On some stores a
+        success proves nothing (stores.md, 4).
         """
         ...
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """List open uploads whose keys start with ``prefix``, a request a page.
+        """List open uploads whose keys start with ``prefix``, with one request for each page.
 
         Raises:
             NotSupported: the store has no such listing.
@@ -325,7 +362,7 @@ class ObjectStore(Protocol):
 
 @runtime_checkable
 class Retrying(Protocol):
-    """A store that sends requests again by itself, and can leave that."""
+    """A store that sends requests again by itself, and can be told not to."""
 
     def once(self) -> ObjectStore:
         """The same bucket, each request sent once."""
@@ -333,22 +370,22 @@ class Retrying(Protocol):
 
 
 def sent_once(store: ObjectStore) -> ObjectStore:
-    """The store with its own retries off, where it has any: for a question whose answer may well be
-    an error that is final and does not look it."""
+    """The store without its own retries, if it has any. For questions to which a store may give a
+    final error that looks temporary."""
     return store.once() if isinstance(store, Retrying) else store
 
 
 def same_etag(a: str, b: str) -> bool:
-    """Whether two ETags name the same bytes, whatever the quoting. An empty one equals nothing."""
+    """Whether two ETags name the same bytes, with or without quotes. "" equals nothing."""
     a, b = a.strip().strip('"'), b.strip().strip('"')
     return bool(a) and a == b
 
 
 def same_time(a: float, b: float) -> bool:
-    """Whether two Last-Modified may be of one write. Pure.
+    """Whether two Last-Modified may belong to the same write. Pure.
 
-    Both are whole seconds on S3; some stores give fractions in listings and whole seconds in
-    headers, of one and the same write.
+    On S3 both are whole seconds. For one and the same write some stores give fractions in listings
+    and whole seconds in headers.
     """
     return abs(a - b) < 1.0
 

@@ -1,19 +1,20 @@
-"""An object store in a dict, with S3's real rules: for the library's tests, and for its users'.
+"""An object store in a dict, with S3's real rules: for the library's tests, and for users' tests.
 
-It is strict on purpose: what passes here should pass on any store that keeps S3's rules, which are
-in `magic_committer.stores.memory_bucket`. Invariants:
+It is strict on purpose: what passes here should pass on any store that keeps S3's rules. The rules
+are in `magic_committer.stores.memory_bucket`. Invariants:
 
-* One lock stands around each request's effect, so requests take effect one at a time, in some
-  order, at once and for everybody (S3 since 2020). Neither I/O nor a hook runs under it.
-* Nothing random and no clock but the two that are handed in: the same calls give the same store.
+* One lock is held around the effect of each request. So requests take effect one at a time, in some
+  order, at once and for everybody (S3 since 2020). Neither I/O nor a hook runs under the lock.
+* There is no chance, and no clock and no ids but those that are passed in: the same calls give the
+  same store.
 * No reference to a caller's buffer is kept. Complete copies no bytes: an object is its parts.
 * What S3 refuses is refused, with S3's code: small parts, wrong order, wrong ETags, checksums and
   lengths, long keys, large metadata. A refused request changes nothing.
 
 A scheduler, a fault injector or a user's test sets two hooks, `MemoryStore.before` and
-`MemoryStore.after`, and sees every request (`Request`) on its way in and its answer on its way out.
-**Hooks and `Request` are public** (docs/testing.md): what they are called with, and the names of
-the fields, do not change within a major release; fields may be added.
+`MemoryStore.after`. They see every request (`Request`) before its effect, and its answer after it.
+**Hooks and `Request` are public** (docs/testing.md): their arguments and the names of the fields do
+not change within a major release; fields may be added.
 """
 
 from __future__ import annotations
@@ -55,20 +56,21 @@ class Request:
     """One request on its way to the store, as the hooks see it.
 
     Attributes:
-        verb: the port's verb (`stores.base.ObjectStore`): ``get``, ``head``, ``put``,
-            ``delete`` (one batch), ``delete_one``, ``list`` (one page), ``create_upload``,
-            ``put_part``, ``list_parts`` (one page), ``complete_upload``, ``abort_upload``,
-            ``list_uploads`` (one page).
+        verb: the port's verb (`stores.base.ObjectStore`): ``get``, ``head``, ``put``, ``delete``
+            (one batch), ``delete_one``, ``list`` (one page), ``create_upload``, ``put_part``,
+            ``list_parts`` (one page), ``complete_upload``, ``abort_upload``, ``list_uploads`` (one
+            page).
         key: the key, or the prefix of a listing; "" for a batch of deletes.
-        upload_id: of the verbs on one upload; else "".
-        part: its number, of ``put_part``; else 0.
-        if_match: the ETag of ``put`` and ``delete_one`` with that condition, as given; else None.
-        if_none_match: whether ``put`` or ``complete_upload`` must not meet an object.
-        keys: of a batch of deletes; else empty.
-        size: bytes of the body of ``put`` and ``put_part``; else 0.
-        effect: carries the request out, now, and returns its reply or raises its `StoreError`. It
-            calls no hook and counts no request. It may be called at any time, from any thread, more
-            than once, or never: so a hook can delay or repeat a request.
+        upload_id: for verbs on one upload; otherwise "".
+        part: for ``put_part``: the number of the part; otherwise 0.
+        if_match: for ``put`` and ``delete_one`` with this condition: the ETag, as given; otherwise
+            None.
+        if_none_match: whether ``put`` or ``complete_upload`` fails if the key has an object.
+        keys: for a batch of deletes: its keys; otherwise empty.
+        size: for ``put`` and ``put_part``: bytes of the body; otherwise 0.
+        effect: a function that carries the request out, now, and returns its reply or raises its
+            `StoreError`. It calls no hook and counts no request. It may be called at any time, from
+            any thread, more than once, or never: so a hook can delay or repeat a request.
     """
 
     verb: str
@@ -89,28 +91,30 @@ _instances = itertools.count(1)
 
 
 class MemoryStore:
-    """One bucket in memory. Implements `stores.base.ObjectStore`; safe from many threads.
+    """One bucket in memory. Implements `stores.base.ObjectStore`; safe for many threads.
 
     Args:
-        bucket: its name.
-        page_keys: entries of a listing's page, 1 to 1,000; small ones make tests of paging cheap.
-        forgetful_complete: a second Complete of an upload is `NotFound` (MinIO and others); else it
-            answers as the first did while the object is still that one (AWS).
-        clock: the store's clock, seconds since the epoch. Times in replies are whole seconds, as S3
-            gives them.
+        bucket: the bucket's name.
+        page_keys: entries of a listing's page, 1 to 1,000. Small pages make tests of paging cheap.
+        forgetful_complete: True: a second Complete of an upload raises `NotFound` (as MinIO and
+            others do). False: it gives the first answer again as long as the object is the same (as
+            AWS does).
+        clock: the store's clock, in seconds since the epoch. Times in replies are whole seconds, as
+            on S3.
         ids: draws upload ids.
-        part_bytes_min: size that every part but the last must have; small in tests of many parts.
+        part_bytes_min: the least size of every part but the last, in bytes. Make it small for tests
+            of many parts.
 
     Attributes:
-        before: called with each `Request` before it takes effect, in the thread that sent it; what
-            it raises reaches the caller, and the request has no effect. What it returns is ignored.
-            None: not called.
-        after: called with each `Request` that was carried out and its reply or `StoreError`; what
-            it raises reaches the caller instead (a lost reply); what it returns, unless None, takes
-            the reply's place, and is raised if it is a `StoreError`. A listing's reply is a pair:
-            the page, and where the next one begins. None: not called.
-        requests: how many requests of each verb were sent, pages and batches one each, those
-            included that ``before`` refused. Effects that a hook calls are not counted.
+        before: called with each `Request` before it takes effect, in the thread that sent it. If it
+            raises, the caller gets its error, and the request has no effect. Its return value is
+            ignored. None: not called.
+        after: called with each `Request` that was carried out and its reply or `StoreError`. If it
+            raises, the caller gets this error instead (a lost reply). If it returns something other
+            than None, the caller gets that instead; a `StoreError` is raised. The reply to a
+            listing is a pair: the page, and where the next one begins. None: not called.
+        requests: how many requests of each verb were sent. Each page and each batch counts as one.
+            Requests that ``before`` refused count too; effects that a hook calls do not.
     """
 
     def __init__(
@@ -187,7 +191,7 @@ class MemoryStore:
         while batch := tuple(itertools.islice(source, DELETE_KEYS_MAX)):
             try:
                 failed.update(self._delete_batch(batch))
-            except StoreError as error:  # the batch as a whole: true of each of its keys
+            except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
 
@@ -205,7 +209,7 @@ class MemoryStore:
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        bound: str | None = start_after + "\0" if start_after else ""  # the first text after it
+        bound: str | None = start_after + "\0" if start_after else ""  # the first text behind it
         while bound is not None:
             page, bound = self._object_page(prefix, delimiter, bound)
             yield page
@@ -301,22 +305,23 @@ class MemoryStore:
     # For tests: looks and deeds that are nobody's request: no hook, no count ------------------
 
     def keys(self, prefix: str = "") -> tuple[str, ...]:
-        """The keys of all objects, in order."""
+        """The keys of all objects that start with ``prefix``, in order."""
         with self._lock:
             return tuple(sorted(key for key in self._bucket.objects if key.startswith(prefix)))
 
     def body(self, key: str) -> bytes:
-        """An object's bytes; KeyError if there is none."""
+        """An object's bytes. KeyError if there is none."""
         with self._lock:
             return b"".join(self._bucket.objects[key].pieces)
 
     def attributes(self, key: str) -> Attributes:
-        """What an object was born with; KeyError if there is none."""
+        """The properties that an object was created with. KeyError if there is none."""
         with self._lock:
             return self._bucket.objects[key].attributes
 
     def open_uploads(self, prefix: str = "") -> tuple[UploadInfo, ...]:
-        """All open uploads, by key and then by initiation."""
+        """All open uploads whose keys start with ``prefix``, by key and then in the order of their
+        start."""
         with self._lock:
             found = [u for u in self._bucket.uploads.values() if u.key.startswith(prefix)]
             return tuple(upload_info(u) for u in sorted(found, key=lambda u: (u.key, u.number)))
@@ -324,7 +329,7 @@ class MemoryStore:
     def put_object(
         self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
     ) -> str:
-        """Write an object as another program would; returns its ETag."""
+        """Write an object as another program would. Returns its ETag."""
         kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}))
         with self._lock:
@@ -336,12 +341,12 @@ class MemoryStore:
             self._bucket.delete_one(key)
 
     def start_upload(self, key: str, *, initiator: str = "another program") -> str:
-        """Start an upload as another program would; returns its id."""
+        """Start an upload as another program would. Returns its id."""
         with self._lock:
             return self._bucket.open(key, Attributes(), initiator=initiator)
 
     def drop_upload(self, upload_id: str) -> None:
-        """Abort an upload as a lifecycle rule would; KeyError if it is not open."""
+        """Abort an upload as a lifecycle rule would. KeyError if it is not open."""
         with self._lock:
             self._bucket.abort(self._bucket.uploads[upload_id].key, upload_id)
 
@@ -357,7 +362,7 @@ class MemoryStore:
         before, after = self.before, self.after
         if before is None and after is None:
             return locked()
-        object.__setattr__(request, "effect", locked)  # it was made for this call; no copy of it
+        object.__setattr__(request, "effect", locked)  # made for this call; nobody has a copy
         if before is not None:
             before(request)
         answer: Any

@@ -1,7 +1,7 @@
 """The state of one bucket in memory, and S3's rules on it: no lock, no hook, no I/O.
 
-`memory.MemoryStore` holds a lock around each call. A method either changes the bucket wholly or
-raises and changes nothing.
+`memory.MemoryStore` holds a lock around each call. A method either changes the bucket completely,
+or it raises and changes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StoredPart:
 class OpenUpload:
     key: str
     upload_id: str
-    number: int  # grows with every upload: the order of initiation
+    number: int  # grows with every upload: the order of their start
     initiated: float
     attributes: Attributes
     checksum: ChecksumAlgorithm | None
@@ -63,13 +63,13 @@ class StoredBytes:
     etag: str
     last_modified: float
     attributes: Attributes
-    upload_id: str = ""  # what it was made of: a second Complete is told by these two
+    upload_id: str = ""  # the upload that it was made of: these two identify a second Complete
     named: tuple[tuple[int, str], ...] = ()
 
 
 class Sorted(Generic[K]):
-    """A sorted set that is cheap to fill and empty: additions and removals wait until somebody
-    looks. Python orders text by code point, which is the binary order of UTF-8 (S3 API)."""
+    """A sorted set that is cheap to fill and to empty: additions and removals wait until the next
+    look. Python orders text by code point, which is the binary order of UTF-8 (S3 API)."""
 
     def __init__(self) -> None:
         self._order: list[K] = []
@@ -103,7 +103,7 @@ class Sorted(Generic[K]):
 
 
 class Bucket:
-    """Objects and open uploads. Arguments as of `magic_committer.stores.memory.MemoryStore`."""
+    """Objects and open uploads. Arguments as for `magic_committer.stores.memory.MemoryStore`."""
 
     def __init__(
         self,
@@ -186,7 +186,8 @@ class Bucket:
             self._object_order.remove(key)
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
-        """One page of the keys from ``bound`` on, and where the next begins (None: nowhere)."""
+        """One page of the keys from ``bound`` on, and where the next one begins (None: there is
+        none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
         source = self._object_order.at_or_after(max(prefix, bound))
@@ -211,7 +212,7 @@ class Bucket:
         checksum: ChecksumAlgorithm | None = None,
         initiator: str = "",
     ) -> str:
-        """Create an upload; its id."""
+        """Create an upload and give its id."""
         self._check_key("create_upload", key)
         self._check_metadata("create_upload", key, attributes.metadata)
         number, upload_id = next(self._upload_numbers), self._ids()
@@ -297,7 +298,8 @@ class Bucket:
     def upload_page(
         self, prefix: str, bound: tuple[str, int]
     ) -> tuple[UploadPage, tuple[str, int] | None]:
-        """One page of the uploads from ``bound`` on, and where the next begins (None: nowhere)."""
+        """One page of the uploads from ``bound`` on, and where the next one begins (None: there is
+        none)."""
         found: list[UploadInfo] = []
         for place in self._upload_order.at_or_after(bound):
             if not place[0].startswith(prefix):
@@ -376,7 +378,7 @@ class Bucket:
     def _checksum_of_part(
         self, upload: OpenUpload, body: bytes, given: Checksum | None
     ) -> Checksum | None:
-        """What S3 stores for the part: its own sum over the bytes, which must equal the given."""
+        """What S3 stores for the part: its own sum of the bytes. The given sum must be the same."""
         if given is not None and given.algorithm != upload.checksum:
             message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
             raise self._refused("put_part", upload.key, "InvalidRequest", message)
@@ -424,7 +426,8 @@ class Bucket:
     def _check_whole(
         self, upload: OpenUpload, stored: Sequence[StoredPart], given: Checksum | None
     ) -> None:
-        """The checksum of the whole object: of all bytes for CRCs, of the parts' sums for SHAs."""
+        """Check the checksum of the whole object: over all bytes for CRCs, over the parts' sums for
+        SHAs."""
         if given is None:
             return
         refused = "complete_upload", upload.key
@@ -471,7 +474,8 @@ def upload_info(upload: OpenUpload) -> UploadInfo:
 
 
 def frozen(attributes: Attributes) -> Attributes:
-    """A copy that the caller cannot change; names of metadata in lower case, as HTTP makes them."""
+    """A copy that the caller cannot change. Names of metadata are in lower case, as HTTP makes
+    them."""
     metadata = {name.lower(): value for name, value in attributes.metadata.items()}
     return replace(attributes, metadata=metadata, tags=dict(attributes.tags))
 
@@ -485,6 +489,6 @@ def quoted(digest: bytes, parts: int = 0) -> str:
 
 
 def _after_prefix(prefix: str) -> str:
-    """The first text after all that start with ``prefix``."""
+    """The first text behind all texts that start with ``prefix``."""
     stem = prefix.rstrip(chr(0x10FFFF))
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else prefix + chr(0x10FFFF) * KEY_BYTES_MAX

@@ -1,8 +1,8 @@
 """A store without conditional writes, for ``conditional_writes="off"``.
 
-Some stores refuse the conditions' headers, others ignore them. Left out, every write is last come,
-last served: S3A's guarantees. What the protocol decides by a condition is then decided by reading
-first (`records.swap`), which two drivers at once can defeat.
+Some stores refuse the headers of conditions, others ignore them. Without conditions the last write
+always wins: S3A's guarantees. What the protocol decides by a condition is then decided by reading
+first (`records.swap`). Two drivers at the same time can defeat that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from magic_committer.stores.base import (
 
 
 class Unconditional:
-    """Another store, with every condition left out."""
+    """Another store, without any condition."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store

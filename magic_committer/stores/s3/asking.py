@@ -1,4 +1,4 @@
-"""One request as all verbs send it: patience, retries, deadline, and the translation of errors."""
+"""How every verb sends one request: patience, retries, deadline, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from magic_committer.stores.s3.retry import Attempts
 R = TypeVar("R")
 
 HURRIED_SECONDS = 0.7
-"""How long a store may be silent to what is cleaned up after Ctrl-C."""
+"""How many seconds a store may be silent during the clean-up after Ctrl-C."""
 CLEANING_SHARE = 0.25
-"""What is cleaned up after a failure waits for this share of ``retry_seconds_max``: the store has
-had its chance."""
+"""The clean-up after a failure waits for this share of ``retry_seconds_max``: the store has had its
+chance."""
 
 
 def seconds_max(options: S3Options) -> float:
-    """For how long a request is tried now, and its phase puts up with silence."""
+    """For how many seconds a request is tried now, and its phase accepts silence."""
     now = patience()
     kind = now.kind if now is not None else Kind.USUAL
     if kind is Kind.DECIDED:
@@ -47,16 +47,18 @@ def ask(
     """Send a request until it is answered.
 
     Args:
-        key: the key, or a listing's prefix.
-        send: sends it once, by the SDK.
-        conflict_final: as of `Attempts`.
+        options, clock, bucket, verb: the options, the clock, the bucket and the port's verb.
+        key: the key, or the prefix of a listing.
+        send: sends the request once, by the SDK.
+        conflict_final: as in `Attempts`.
 
     Returns:
         The reply, and how often the request was sent.
 
     Raises:
-        StoreError: what the SDK's error means.
-        Unanswered: also if the phase has waited long enough before: then nothing was sent.
+        StoreError: the meaning of the SDK's error.
+        Unanswered: no answer came; or the phase had already waited long enough: then nothing was
+            sent.
     """
     complete = verb == "complete_upload"
     seconds = seconds_max(options)
@@ -86,6 +88,6 @@ def ask(
         raise translate(
             error, verb, bucket, key, attempts=attempts.count, sent=attempts.sent
         ) from error
-    except StoreError as error:  # of ``send``, which knows of one try only
+    except StoreError as error:  # from ``send``, which knows about one try only
         error.attempts = attempts.count
         raise

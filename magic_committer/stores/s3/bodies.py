@@ -1,4 +1,4 @@
-"""Bodies of parts as the SDK takes them: files that can be read again, without copies."""
+"""Bodies of parts in a form that the SDK accepts: files that can be read again, without copies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from s3transfer.utils import ReadFileChunk
 from magic_committer.stores.base import FileSlice, PartBody
 
 COPY_BYTES_MAX = 64 * 1024
-"""Smaller bodies are copied: as bytes they leave in one packet with their headers."""
+"""Smaller bodies are copied: as bytes they are sent in one packet with their headers."""
 READ_BYTES_MIN = 1024**2
-"""The HTTP library asks for 16 KiB at a time; larger pieces of memory save calls."""
+"""The HTTP library asks for 16 KiB at a time. Larger pieces of memory save calls."""
 
 
 def open_body(body: PartBody) -> bytes | BinaryIO:
-    """The body from its beginning; the caller closes it if it has ``close``.
+    """Open the body at its beginning. The caller closes it if it has ``close``.
 
     Raises:
         EOFError: the file ends before the slice does.
@@ -33,9 +33,9 @@ def open_body(body: PartBody) -> bytes | BinaryIO:
 
 
 class MemoryReader:
-    """Reads a memoryview as a file, giving out views of it and never copies.
+    """Reads a memoryview as a file. It gives views of it and never copies.
 
-    ``read`` may give more than it was asked for, which the HTTP library sends on as it is.
+    ``read`` may give more than it was asked for; the HTTP library sends that on as it is.
     """
 
     def __init__(self, view: memoryview) -> None:
@@ -52,7 +52,8 @@ class MemoryReader:
         return piece
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill ``buffer`` as far as the bytes go: how awscrt reads what it signs."""
+        """Fill ``buffer`` with as many bytes as there are. awscrt reads what it signs in this
+        way."""
         piece = self._view[self._at : self._at + len(buffer)]
         memoryview(buffer).cast("B")[: len(piece)] = piece
         self._at += len(piece)

@@ -1,12 +1,12 @@
-"""The store on AWS's SDK: every verb of the port as one request of boto3's client.
+"""The store on AWS's SDK: every verb of the port is one request of boto3's client.
 
 Invariants:
 
 * Each request goes through `S3Store._ask`: one retry layer, one translation of errors.
-* A value of the SDK never leaves; a body is opened anew for each attempt.
-* Listings are paged by hand and filtered again by prefix: some stores ignore it (stores.md), and a
-  page that says "more" without saying where is an error, never the end.
-* A store may be used after a fork: the child makes clients of its own.
+* No value of the SDK leaves this module. A body is opened again for each attempt.
+* Listings are paged here and filtered again by prefix: some stores ignore it (stores.md). A page
+  that says "more" without saying where is an error, never the end.
+* A store may be used after a fork: the child makes its own clients.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ R = TypeVar("R")
 
 
 class S3Store:
-    """One bucket of S3, or of a store that speaks its protocol. Implements
-    `magic_committer.stores.base.ObjectStore`; safe from many threads. `connect` shares one.
+    """One bucket of S3, or of a store with its protocol. Implements
+    `magic_committer.stores.base.ObjectStore`; safe for many threads. `connect` gives a shared one.
 
     Raises:
         OptionError: the options cannot be used together with the environment.
@@ -97,7 +97,7 @@ class S3Store:
         return f"{self._made.endpoint}/{self._bucket}"
 
     def once(self) -> S3Store:
-        """The same bucket over the same connections, each request sent once."""
+        """The same bucket over the same connections. Each request is sent once."""
         single = copy.copy(self)
         single._options = replace(self._options, retry_attempts_max=1)
         return single
@@ -159,9 +159,9 @@ class S3Store:
             try:
                 failed.update(self._delete_batch(batch))
             except (NotSupported, InvalidRequest):
-                # Some stores refuse the batch, for its checksum or wholly (stores.md).
+                # Some stores refuse the batch, because of its checksum or always (stores.md).
                 failed.update(self._delete_singly(batch))
-            except StoreError as error:  # the batch as a whole: true of each of its keys
+            except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
 
@@ -359,7 +359,7 @@ class S3Store:
                 reply, attempts = self._upload_page(prefix, place)
             except InvalidRequest:
                 # versitygw refuses both markers together (stores.md): go on by key alone, from the
-                # last key that the page before held wholly, and drop what comes twice.
+                # last key whose uploads were all on the page before, and drop duplicates.
                 if by_key or "UploadIdMarker" not in place or not before:
                     raise
                 by_key, place = True, {"KeyMarker": next(key_markers(before))}
@@ -409,7 +409,8 @@ class S3Store:
         *,
         conflict_final: bool = False,
     ) -> tuple[R, int]:
-        """Send a request until it is answered; the reply, and how often it was sent."""
+        """Send a request until it is answered. Gives the reply, and how often the request was
+        sent."""
         clients = self._clients()
         return ask(
             self._options,
@@ -463,10 +464,10 @@ _connected: dict[tuple[str, S3Options], S3Store] = {}
 
 
 def connect(bucket: str, options: S3Options | None = None) -> S3Store:
-    """The process's store of that bucket and those options; connections are shared.
+    """The process's store for that bucket and those options. Connections are shared.
 
     Raises:
-        OptionError: as `S3Store`.
+        OptionError: as for `S3Store`.
     """
     wanted = (bucket, options or S3Options())
     with _lock:
@@ -477,7 +478,7 @@ def connect(bucket: str, options: S3Options | None = None) -> S3Store:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()  # a thread that is not in the child may have held it
+    _lock = threading.Lock()  # another thread may have held it at the fork
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,8 @@
-"""The one place where the SDK's errors become ours: what kind of failure it is, which class, which
-hint. The SDK's error stays as the ``__cause__``, without secrets.
+"""The one place where the SDK's errors become ours: the kind of failure, the class, the hint. The
+SDK's error stays as the ``__cause__``, without secrets.
 
-The kinds say who may try again (`retry`); the tables below say the rest. Stores
-differ in codes and agree in status (stores.md), so the status decides where the code is unknown.
+The kinds say which requests may be sent again (`retry`); the tables below say the rest. Stores
+differ in codes and agree in status (stores.md), so the status decides if the code is unknown.
 
 **A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
 sent" for "took no effect".
@@ -35,13 +35,13 @@ from magic_committer.stores.s3.redact import redact_error, redacted
 from magic_committer.stores.s3.replies import Unreadable
 
 SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError)
-"""All that the SDK raises for a request; also its HTTP library, where the connection breaks within
-the document of an error that GET was answered with: the SDK lets that one through."""
+"""All that the SDK raises for a request. Also the errors of its HTTP library: if the connection
+breaks inside the error document of a GET, the SDK lets such an error through."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
 SERVER_MESSAGE_CHARS_MAX = 300
-"""As much of the store's own words as an error repeats."""
+"""How many characters of the store's own words an error repeats."""
 
 THROTTLED = frozenset(
     (
@@ -97,12 +97,12 @@ IN_THE_WAY = frozenset(
         "XMinioObjectExistsAsDirectory",
     )
 )
-"""Of stores whose keys are paths of files: 409 or 400, and no other write is under way."""
+"""From stores whose keys are paths of files: 409 or 400, although no other write is in progress."""
 REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
-"""403 that no policy mends."""
+"""A 403 that no policy can repair."""
 
 READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
-"""Verbs that change nothing, whether they are answered or not."""
+"""Verbs that change nothing, with or without an answer."""
 HARMLESS_AGAIN = frozenset(("put_part", "abort_upload", "put_lifecycle"))
 """Verbs that write, and may be repeated without a look."""
 
@@ -122,7 +122,7 @@ ACTIONS = {
     "get_lifecycle": "s3:GetLifecycleConfiguration",
     "put_lifecycle": "s3:PutLifecycleConfiguration",
 }
-"""The S3 action that a policy must allow for a verb (Service Authorization Reference)."""
+"""For each verb: the S3 action that a policy must allow (Service Authorization Reference)."""
 
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
@@ -134,13 +134,13 @@ _NO_CREDENTIALS = (
     sdk.NoAuthTokenError,
     sdk.SSOError,
     sdk.MetadataRetrievalError,
-    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than the oldest we take
+    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
 )
 _NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
 _NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
 _NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
 _CONNECTING = ("urllib3.connection", "connect")
-"""The module and the function of the HTTP library in which a connection is opened, TLS included."""
+"""The module and function of the HTTP library that opens a connection, with TLS."""
 _CREDENTIALS_HINT = (
     "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
     "or S3Options(anonymous=True)"
@@ -149,7 +149,7 @@ _CREDENTIALS_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What there is to know of a failed request."""
+    """What is known about a failed request."""
 
     status: int = 0
     code: str = ""
@@ -158,7 +158,7 @@ class Answer:
 
 
 def answer(error: Exception) -> Answer:
-    """Read the store's answer out of an SDK's error; status 0 where there was none."""
+    """Read the store's answer from an SDK's error. Status 0 if there was none."""
     if isinstance(error, Unreadable):
         return Answer(error.status, message=str(error))
     if not isinstance(error, sdk.ClientError):
@@ -174,7 +174,7 @@ def answer(error: Exception) -> Answer:
 
 
 def kind(error: Exception) -> Kind:
-    """Whether, and how, the request may be tried again."""
+    """Whether the request may be tried again, and how."""
     if isinstance(error, sdk.SSLError) and "certificate" in str(error).lower():
         return "final"
     if isinstance(error, _NO_ANSWER):
@@ -201,11 +201,12 @@ def kind(error: Exception) -> Kind:
 
 
 def never_sent(error: Exception) -> bool:
-    """Whether this try cannot have reached the store: there was no connection to send it on, or it
-    was refused on this machine. False wherever that is not certain."""
+    """Whether it is certain that this try did not reach the store: there was no connection to send
+    it on, or this machine refused it. False if that is not certain."""
     if isinstance(error, _NEVER_SENT):
         return True
-    # These two come before and after the request was sent: the place where they were raised tells.
+    # These two may come before or after the request was sent: the place where they were raised
+    # tells.
     return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
 
 
@@ -218,11 +219,12 @@ def _while_connecting(error: sdk.BotoCoreError) -> bool:
 
 
 def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
-    """The HTTP library's error and what it was made from.
+    """The HTTP library's error and the errors that it was made from.
 
     Args:
-        around: also the errors that were being handled then. They give good words, and prove
-            nothing: one of them may be of another request.
+        error: the SDK's error.
+        around: also errors that were just being handled. They give good words but prove nothing:
+            one of them may belong to another request.
     """
     waiting, seen = [error], set[int]()
     while waiting:
@@ -236,14 +238,14 @@ def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
 
 
 def _where(error: Exception) -> str:
-    """The endpoint or proxy that an error of the connection names, without user and path."""
+    """The endpoint or proxy that a connection error names, without user and path."""
     kwargs = getattr(error, "kwargs", {})
     parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _why(error: Exception) -> str:
-    """Why there was no connection: the system's words, else the HTTP library's."""
+    """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
     inner = getattr(error, "kwargs", {}).get("error")
     for one in _origins(inner, around=True):
         if isinstance(one, TimeoutError):
@@ -268,15 +270,17 @@ def translate(
     """Our error for the SDK's. The caller raises it ``from error``.
 
     Args:
+        error: the SDK's error.
         operation: the port's verb.
-        key: the key, or a listing's prefix.
+        bucket: the bucket's name.
+        key: the key, or the prefix of a listing.
         attempts: how often the request was tried.
         sent: whether one of the tries may have reached the store.
     """
     found = answer(error)
     cls = _class(error, found)
     status, code = found.status, found.code
-    if code == str(status):  # no document came with it, as with every answer to HEAD
+    if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     parts = [f"{operation} s3://{bucket}/{key} failed", *_said(error, found, code)]
     if cls is BucketNotFound:
@@ -303,7 +307,7 @@ def translate(
 
 
 def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
-    """What the message says of the answer, or of why there was none."""
+    """What the message says about the answer, or why there was none."""
     if _no_connection(error):
         yield redacted(f"could not reach {_where(error)}: {_why(error)}")
         return
@@ -321,7 +325,7 @@ def _no_connection(error: Exception) -> bool:
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
-    """The error of one key out of a batch of deletes, which has a code and no status."""
+    """The error of one key in a batch of deletes. It has a code and no status."""
     status = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501}
     reply: dict[str, object] = {
         "Error": {"Code": code, "Message": message},
@@ -443,4 +447,4 @@ _HINTS_OF_STATUS = {
     301: _HINTS["PermanentRedirect"],
     400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
 }
-"""Where no document came with the answer, as with every answer to HEAD."""
+"""For answers without a document, like every answer to HEAD."""

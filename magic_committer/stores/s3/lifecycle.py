@@ -1,9 +1,9 @@
-"""A bucket's lifecycle configuration on AWS's SDK: read whole, written whole.
+"""A bucket's lifecycle configuration on AWS's SDK: read as a whole, written as a whole.
 
-``PutBucketLifecycleConfiguration`` replaces all rules, so what the SDK did not understand when it
-read them would be gone when it writes them. **What is read is therefore compared with the document
-as it came**: an element that this release of the SDK does not know is an error, and nothing is
-written.
+``PutBucketLifecycleConfiguration`` replaces all rules. So a part that the SDK did not understand
+when it read the rules would be lost when it writes them. **Therefore what the SDK has read is
+compared with the document as it came**: an element that this release of the SDK does not know is an
+error, and nothing is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class S3Lifecycle:
         self._clock = clock or SystemClock()
         self._client = make_clients(self._options).quick
         self._document = b""
-        # The body of the last reply: of this client, which is this object's alone.
+        # The body of the last reply. Only this object uses this client.
         self._client.meta.events.register(f"before-parse.s3.{_READ}", self._keep)
 
     def _keep(self, response_dict: Mapping[str, Any], **_: Any) -> None:
@@ -68,7 +68,8 @@ class S3Lifecycle:
         return reply
 
     def _read_document(self) -> ElementTree.Element:
-        """Some stores do not look at ``?lifecycle`` and list the bucket, or say nothing."""
+        """Read the document. Some stores ignore ``?lifecycle`` and list the bucket, or say
+        nothing."""
         if self._document.strip():
             document = ElementTree.fromstring(self._document)
             if document.tag.rpartition("}")[2] == "LifecycleConfiguration":
@@ -96,7 +97,7 @@ class S3Lifecycle:
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:
-    """The paths of all elements that a shape of the SDK's model has no member for."""
+    """The paths of all elements for which a shape of the SDK's model has no member."""
     if shape.type_name == "list":
         yield from _unknown(element, shape.member, path)
     if shape.type_name != "structure":

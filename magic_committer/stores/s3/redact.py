@@ -1,12 +1,13 @@
-"""Secrets kept out of logs and error texts, the SDK's own included.
+"""Keeps secrets out of logs and error texts, also out of the SDK's own.
 
 botocore logs whole requests at DEBUG: canonical requests with the session token, parameters with
 the customer key, replies of credential services. A filter on the loggers of the SDK and its HTTP
-library takes out every secret that was ever told to `know`, and what the patterns below find.
+library removes every secret that `know` was ever told, and everything that matches the patterns
+below.
 
-A filter on a logger does not see its children's records, so each logger gets it: `install` is
-called before a client is made, for credentials are asked for then, and after, for what the SDK has
-imported meanwhile.
+A filter on a logger does not see the records of its children, so each logger gets it. `install` is
+called before a client is made, because credentials are requested then, and again after it, for
+modules that the SDK has imported meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 HIDDEN = "[hidden]"
 
 SECRET_CHARS_MIN = 8
-"""Shorter "secrets" are placeholders of test set-ups; hiding them would garble every line."""
+"""Shorter "secrets" are placeholders of test set-ups. Hiding them would garble every line."""
 
 _LIBRARIES = ("boto3", "botocore", "s3transfer", "urllib3")
 
@@ -30,17 +31,18 @@ _PATTERNS = (
     re.compile(r"(?i)(x-amz-(?:security-token|s3session-token)['\"]?[:=]\s*)(b?['\"]?[^\s'\",&]+)"),
     re.compile(r"(?i)(x-amz-server-side-encryption-customer-key(?:-md5)?['\"]?[:=]\s*)(b?['\"]?[^\s'\",]+)"),
     re.compile(r"(?i)(\bCredential=)([^/\s]+)"),
-    re.compile(r"(?i)(\bSignature=)([^\s&'\",;<]+)"),  # whoever has a presigned URL may use it
+    re.compile(r"(?i)(\bSignature=)([^\s&'\",;<]+)"),  # anyone who has a presigned URL may use it
     re.compile(r"(://[^/\s:@'\"]*:)([^/\s@'\"]+)(?=@)"),  # the password of an endpoint or a proxy
     re.compile(r"(?i)(<(?:AccessKeyId|SecretAccessKey|SessionToken)>)([^<]+)"),
     re.compile(r"(?i)(['\"](?:aws_?)?(?:AccessKey(?:Id)?|SecretAccessKey|SessionToken|Token)['\"]\s*:\s*b?['\"])([^'\"]+)"),
 )  # fmt: skip
 _known: set[str] = set()
-"""Grows only. No lock, which a fork could leave locked: adding and copying are atomic."""
+"""It only grows. There is no lock, which a fork could leave locked: adding and copying are
+atomic."""
 
 
 def know(*secrets: str | bytes | None) -> None:
-    """Take these out of every text from now on, in all the forms in which they are sent."""
+    """Remove these from every text from now on, in all forms in which they are sent."""
     for secret in secrets:
         if secret and secret not in _known:
             _known.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
@@ -56,7 +58,7 @@ def _forms(secret: str | bytes) -> list[str]:
 
 def redacted(text: str) -> str:
     """The text without secrets."""
-    # The longest first: one may be a part of another.
+    # The longest first: one secret may be a part of another.
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
@@ -66,7 +68,7 @@ def redacted(text: str) -> str:
 
 
 def redact_error(error: BaseException) -> None:
-    """Take secrets out of an exception and all that it came from, in place: a store may have
+    """Remove secrets from an exception and from all that it came from, in place: a store may have
     repeated a header in its answer."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -90,7 +92,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, BaseException):
         redact_error(value)
         return value
-    shown = repr(value)  # a prepared request, for one, shows its headers
+    shown = repr(value)  # a prepared request, for example, shows its headers
     clean = redacted(shown)
     return value if clean == shown else clean
 
@@ -117,7 +119,7 @@ def _traceback(
 
 
 def install() -> None:
-    """Put the filter on every logger of the SDK that exists by now. Repeatable."""
+    """Put the filter on every present logger of the SDK. Repeatable."""
     for name in [*_LIBRARIES, *logging.root.manager.loggerDict]:
         if name.partition(".")[0] in _LIBRARIES:
             logger = logging.getLogger(name)

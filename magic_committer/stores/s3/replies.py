@@ -1,23 +1,25 @@
-"""Whether an answer is S3's: looked at before anything is read out of it.
+"""Checks that an answer comes from S3, before anything is read from it.
 
-Between a program and its store there are proxies, login pages and load balancers whose backend is
-gone. They answer in the store's place: a page with status 200, a 404 in plain text, an empty body.
-The SDK takes such an answer as far as it can and leaves out what is not there: an object without an
-ETag, a listing without entries, "deleted". Believed, each of these tells a lie.
+Between a program and its store there are proxies, login pages, and load balancers whose backend is
+gone. They answer instead of the store: a page with status 200, a 404 in plain text, an empty body.
+The SDK accepts such an answer as far as it can and leaves out what is not there: it gives an object
+without an ETag, a listing without entries, "deleted". If the library believed it, each of these
+would be a lie.
 
-So the parsers of the SDK are wrapped (`session`). What is not S3's raises `Unreadable`, which is
-tried again and ends in `Unanswered`: **a write whose answer cannot be read may have taken effect.**
+So the parsers of the SDK are wrapped (`session`). An answer that is not S3's raises `Unreadable`.
+The request is tried again and ends in `Unanswered`: **a write whose answer cannot be read may have
+taken effect.**
 
-* A document must have the root that S3 gives to that verb: a page that happens to be XML would
-  else be an empty listing.
-* What the library goes on with must be there: ETag, upload id, size, time.
-* 404 counts only with S3's error document, or for HEAD, which has none: a load balancer without a
-  backend answers 404 too, and "not there" is a fact on which a job is decided.
+* A document must have the root that S3 gives for that verb. Otherwise a page that happens to be XML
+  would be an empty listing.
+* The values that the library needs must be there: ETag, upload id, size, time.
+* 404 counts only with S3's error document, or for HEAD, which has none. A load balancer without a
+  backend answers 404 too, and "not there" is a fact by which a job is decided.
 * A success without a document of its own (PUT, DELETE, Abort) must not carry a page.
-* A head that was cut is taken for a whole one by the HTTP library. So an answer must say where it
-  ends, an ETag that begins with a quote must end with one, and a date must have its zone.
-* Whatever the SDK trips over while it reads an answer (a size that is no number, a date that is
-  none) is an answer that cannot be read, and no error of this program.
+* The HTTP library takes a head that was cut for a whole one. So an answer must say where it ends,
+  an ETag that begins with a quote must end with one, and a date must have its zone.
+* If the SDK fails while it reads an answer (a size that is no number, a wrong date), the answer
+  cannot be read. It is no error of this program.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import botocore.session
 from botocore.parsers import ResponseParserError, ResponseParserFactory
 
 BEGINNING_BYTES_MAX = 80
-"""As much of a strange answer as an error shows."""
+"""How many bytes of a strange answer an error shows."""
 
 _ROOTS: Mapping[str, str] = {
     "ListObjectsV2": "ListBucket",
@@ -42,7 +44,7 @@ _ROOTS: Mapping[str, str] = {
     "DeleteObjects": "Delete",
 }
 """The SDK's name of a verb, and the root of its answer: with "Result" (S3 API), or with "Response"
-(moto, and servers that learnt from S3's older SOAP)."""
+(moto, and servers that follow S3's older SOAP)."""
 
 _BARE = frozenset(("PutObject", "UploadPart", "DeleteObject", "AbortMultipartUpload"))
 """Answers without a document."""
@@ -54,7 +56,7 @@ _HEADED: Mapping[str, tuple[str, ...]] = {
     "UploadPart": ("ETag",),
     "CreateMultipartUpload": ("UploadId",),
 }
-"""What must be in an answer. Complete's may lack its ETag (Ceph RGW): HEAD has it."""
+"""What must be in an answer. Complete's answer may lack its ETag (Ceph RGW): HEAD has it."""
 
 _ENTRIES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "ListObjectsV2": (
@@ -71,11 +73,11 @@ _OURS = frozenset((*_ROOTS, *_BARE, *_HEADED))
 _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<(?:[\w.-]+:)?([\w.-]+)")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 _PARTIAL = 206
-"""We never ask for a range: a whole object was asked for, and a piece came."""
+"""We never ask for a range: the whole object was requested, and a piece came."""
 
 
 class Unreadable(ResponseParserError):  # type: ignore[misc]  # botocore ships no types
-    """An answer that is not S3's, or not the one to what was asked.
+    """The answer is not from S3, or it answers another request.
 
     Attributes:
         status: its HTTP status.
@@ -90,11 +92,12 @@ class Unreadable(ResponseParserError):  # type: ignore[misc]  # botocore ships n
 
 
 def session() -> botocore.session.Session:
-    """A session of the SDK whose clients look at each answer before they believe it."""
+    """A session of the SDK whose clients check each answer before they believe it."""
     made = botocore.session.get_session()
     made.register_component("response_parser_factory", _Parsers())
     for verb in _OURS:
-        # Spelled so it comes before the SDK's own, which calls a 200 that it cannot read a 500.
+        # With this name it comes before the SDK's own handler, which makes a 500 of an unreadable
+        # 200.
         made.register(f"before-parse.*.{verb}", _look_before)
     return made
 
@@ -105,13 +108,13 @@ class _Parsers(ResponseParserFactory):  # type: ignore[misc]
 
 
 class _Careful:
-    """A parser of the SDK, whose results are looked at."""
+    """A parser of the SDK whose results are checked."""
 
     def __init__(self, parser: Any) -> None:
         self._parser = parser
 
     def parse(self, response: Mapping[str, Any], shape: Any) -> Any:
-        """As the SDK's ``parse``.
+        """Parse as the SDK's ``parse``.
 
         Raises:
             Unreadable: the answer is not S3's.
@@ -120,7 +123,7 @@ class _Careful:
         with _closing(response["body"]):
             try:
                 parsed = self._parser.parse(response, shape)
-            except Exception as error:  # whatever it is: only the answer was at work
+            except Exception as error:  # of any kind: only the answer can be the reason
                 why = f"the answer cannot be read ({type(error).__name__}: {error})"
                 raise Unreadable(status, why) from error
             if shape is not None and status < 300:
@@ -168,7 +171,7 @@ def _look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) ->
 
 
 def _look_at_head(verb: str, status: int, headers: Mapping[str, str]) -> None:
-    # The HTTP library ends a body by one of these, and tells when it was cut.
+    # The HTTP library ends a body by one of these, and says so if the body was cut.
     ends = "Content-Length" in headers
     ends = ends or "chunked" in headers.get("Transfer-Encoding", "").lower()
     closes = verb != "GetObject" and headers.get("Connection", "").lower() == "close"

@@ -1,17 +1,17 @@
-"""The one retry layer: which failures are tried again, how long after, and when it ends.
+"""The one retry layer: which failures are tried again, after which wait, and when it ends.
 
-The SDK sends each request once. Waits grow by doubling and are drawn at random between half and
-whole, so that many clients do not come back together:
+The SDK sends each request once. Waits double and are drawn at random between half and all of it, so
+that many clients do not come back at the same time:
 
 * throttled: from `THROTTLED_SECONDS`, to give the store time;
 * transient (5xx, time-outs, broken connections, an error inside a 200), conflict (409): from
   `TRANSIENT_SECONDS`;
-* skewed (signed too long ago: the machine slept): once more, signed anew;
+* skewed (signed too long ago, because the machine slept): once more, with a new signature;
 * everything else is final.
 
 **Retries end by time**: when the request has been tried for ``seconds_max``, or when its phase has
-met nothing but silence for so long (`magic_committer._patience`). The last wait is shortened, so
-that the time is used; and a try ends with the time, answered or not.
+met only silence for so long (`magic_committer._patience`). The last wait is shortened, so that the
+time is used. A try ends with the time, answered or not.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ R = TypeVar("R")
 THROTTLED_SECONDS = 1.0
 TRANSIENT_SECONDS = 0.1
 WAIT_SECONDS_MAX = 10.0
-"""A store that is back is found so soon."""
+"""The longest wait, in seconds. A store that is back is found after this time at the latest."""
 SKEWED_ATTEMPTS_MAX = 2
 LAST_TRY_SECONDS = 1.0
-"""What is kept of the time for the last try; a tenth of it, where the time is short."""
+"""Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 
 _log = logging.getLogger("magic_committer")
 
@@ -47,11 +47,13 @@ class Attempts:
 
     Attributes:
         count: how often it was tried.
-        sent: whether a try may have reached the store; False only if none can have.
+        sent: whether a try may have reached the store; False only if none can have reached it.
 
     Args:
-        verb: the port's. name: what it is, for the log.
-        attempts_max, seconds_max: how often it is sent at most, and for how long it is tried.
+        verb: the port's verb.
+        name: the request's name, for the log.
+        attempts_max, seconds_max: how often it is sent at most, and for how many seconds it is
+            tried.
         try_seconds_max: how long a try may take, see `Deadline`.
         conflict_final: a 409 is an answer (a conditional Complete, S3 API).
     """
@@ -83,7 +85,7 @@ class Attempts:
 
     @property
     def left(self) -> float:
-        """Seconds for which it may still be tried; not above 0: it is to be given up."""
+        """Seconds for which it may still be tried. 0 or less: give it up."""
         now = self._clock.monotonic()
         own = self._seconds_max - (now - self._started)
         if self._patience is None:
@@ -92,7 +94,8 @@ class Attempts:
 
     @property
     def given_up(self) -> bool:
-        """Whether not even a first try is to be made: where others of the phase have ended."""
+        """Whether not even a first try is made, because other requests of the phase have waited too
+        long."""
         return self.left <= 2 * self._last_try_seconds or self._broken_off
 
     @property
@@ -100,7 +103,7 @@ class Attempts:
         return self._errand is not None and self._errand.ended
 
     def call(self, send: Callable[[], R]) -> R:
-        """Send until it succeeds; raises the last error when it is final, or when no attempts or
+        """Send until it succeeds. Raises the last error when it is final, or when no attempts or no
         time are left."""
         retrying = tenacity.Retrying(
             retry=self._again,
@@ -125,7 +128,7 @@ class Attempts:
             if kind(error) not in ("throttled", "transient"):
                 self._answered()
             raise
-        except StoreError:  # of ``send``: it does not like the answer, which came
+        except StoreError:  # from ``send``: an answer came, and is not accepted
             self._answered()
             raise
         self._answered()
@@ -157,12 +160,12 @@ class Attempts:
         first = THROTTLED_SECONDS if throttled else TRANSIENT_SECONDS
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(state.attempt_number - 1, 20))
         drawn = tenacity.wait_random(longest / 2, longest)(state)
-        # What is over the time ends it (`_out_of_bounds`), unless it is cut to what is left.
+        # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
         room = self.left - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
     def _sleep(self, seconds: float) -> None:
-        """Wait; on an errand no longer than that lasts."""
+        """Wait; for an errand, not after its end."""
         if self._errand is None:
             self._clock.sleep(seconds)
             return

@@ -1,8 +1,8 @@
-"""How the SDK's clients are made out of `S3Options`: endpoint, credentials, time-outs, encryption.
+"""How the SDK's clients are made from `S3Options`: endpoint, credentials, time-outs, encryption.
 
-Invariants: the SDK sends each request once (`retry` tries again); it adds no
-checksum of its own; nothing secret of a client reaches a log (`redact`). A
-client belongs to the process that made it: connections must not be shared with a forked child.
+Invariants: the SDK sends each request once (`retry` tries again). It adds no checksum of its own.
+No secret of a client reaches a log (`redact`). A client belongs to the process that made it,
+because a forked child must not share connections.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from magic_committer.stores.s3 import redact, replies, sockets
 CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
 CREDENTIALS_ATTEMPTS_MAX = 2
-"""How often a service is asked that gives credentials for a role."""
+"""How often a service that gives credentials for a role is asked."""
 REGION_DEFAULT = "us-east-1"
-"""Where nothing names a region: S3 sends us on to the bucket's, other stores do not care."""
+"""The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
+it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Clients:
-    """The clients of one process: ``quick`` for all verbs but Complete, ``patient`` for that."""
+    """The clients of one process: ``patient`` for Complete, ``quick`` for all other verbs."""
 
     pid: int
     endpoint: str
@@ -45,16 +46,17 @@ class Clients:
 
 
 def make_clients(options: S3Options) -> Clients:
-    """Make the clients; asks the environment for credentials, which may take a request or two.
+    """Make the clients. Asks the environment for credentials, which may take a request or two.
 
     Raises:
-        OptionError: a profile, endpoint or region that cannot be used.
+        OptionError: a profile, endpoint or region cannot be used.
     """
     redact.know(options.access_key, options.secret_key, options.session_token)
     redact.install()
     try:
         core = replies.session()
-        # For the clients that fetch credentials: they would wait for a minute, five times.
+        # For the clients that fetch credentials: by default they would wait for a minute, five
+        # times.
         core.set_default_client_config(
             Config(
                 connect_timeout=options.connect_seconds_max,
@@ -81,7 +83,7 @@ def make_clients(options: S3Options) -> Clients:
         ) from error
     for client in (quick, patient):
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
-        # servers that never say it. Bodies can be sent again, so nothing is lost without.
+        # servers that never send it. Bodies can be sent again, so nothing is lost without it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-sign.s3", lambda **_: _know(credentials))
         sockets.install(client)
@@ -90,7 +92,7 @@ def make_clients(options: S3Options) -> Clients:
 
 
 def _client(session: Any, options: S3Options, read_seconds: float) -> Any:
-    # Left alone, the SDK takes path style where an endpoint is given, else the profile's choice.
+    # By default the SDK uses path style if an endpoint is given, otherwise as the profile says.
     style = None if options.path_style is None else "path" if options.path_style else "virtual"
     config = Config(
         signature_version=UNSIGNED if options.anonymous else None,
@@ -113,7 +115,7 @@ def _client(session: Any, options: S3Options, read_seconds: float) -> Any:
 
 
 def _know(credentials: Any) -> None:
-    """Before each signature: refreshed credentials are new secrets."""
+    """Called before each signature: refreshed credentials are new secrets."""
     if credentials is not None:
         frozen = credentials.get_frozen_credentials()
         redact.know(frozen.access_key, frozen.secret_key, frozen.token)
@@ -128,7 +130,8 @@ def _without_user(url: str) -> str:
 
 
 def customer_key_headers(options: S3Options) -> Mapping[str, str]:
-    """What SSE-C wants with each request on an object; empty for every other encryption.
+    """The headers that SSE-C needs with each request on an object; empty for every other
+    encryption.
 
     Raises:
         OptionError: SSE-C without a key, or with a wrong one in the environment.
@@ -160,7 +163,7 @@ def customer_key_headers(options: S3Options) -> Mapping[str, str]:
 
 
 def encryption_headers(options: S3Options, customer_key: Mapping[str, str]) -> Mapping[str, str]:
-    """What goes with each request that makes an object."""
+    """The headers for each request that makes an object."""
     if options.encryption is None or options.encryption == "SSE-C":
         return customer_key
     headers: dict[str, str] = {"ServerSideEncryption": options.encryption}

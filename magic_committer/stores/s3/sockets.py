@@ -1,11 +1,11 @@
-"""Sockets that keep a request's deadline as a whole: the SDK's time-outs are those of one ``recv``.
+"""Sockets that keep the deadline of a whole request. The SDK's time-outs are those of one ``recv``.
 
-`Deadline.during` holds in the thread that sends the request, and each ``send`` and ``recv`` of that
-thread waits no longer than it says. So a reply of a byte every now and then ends, and a request of
-an errand that has ended (`_patience`) ends within a slice. Nothing here is shared by
-threads: no watchdog, and no socket is closed under another's hands.
+`Deadline.during` holds in the thread that sends the request: no ``send`` and no ``recv`` of that
+thread waits longer than it says. So a reply that sends a byte now and then ends, and a request of
+an errand that has ended (`_patience`) ends within a slice. Threads share nothing here: there is no
+watchdog, and no socket is closed while another thread uses it.
 
-The SDK offers no way to hand in a connection. `install` puts ours into the table from which its
+The SDK offers no way to pass in a connection. `install` puts ours into the table from which its
 HTTP session makes connections, client by client; other users of the SDK keep theirs. The sockets
 are the system's own, with four methods that wait in slices.
 """
@@ -29,10 +29,10 @@ from magic_committer._patience import SLICE_SECONDS, Errand
 R = TypeVar("R")
 
 BYTES_PER_SECOND_MIN = 16 * 1024
-"""Bytes that move earn time: what is faster is never cut off, however large. 64 parts at once over
-a line of 8 Mbit/s are."""
+"""Bytes that move add time: a faster transfer is never cut off, however large. 64 parts at once
+over a line of 8 Mbit/s are faster."""
 SIGN_OF_LIFE_BYTES = 256 * 1024
-"""So many bytes moved tell that the store is not silent."""
+"""After this many moved bytes the store counts as not silent."""
 WAIT_SECONDS_MIN = 0.001
 
 _log = logging.getLogger("magic_committer")
@@ -42,11 +42,11 @@ class Deadline:
     """When one try of one request ends, at the latest.
 
     Args:
-        wait_seconds: for one ``send`` or ``recv``; for the body to be sent as a whole, and then for
-            the answer as a whole, but for the time that their bytes earn.
-        left_seconds: for all of it, but for the time that bytes earn.
-        errand: its end ends the request.
-        alive: told now and then while bytes move.
+        wait_seconds: for one ``send`` or ``recv``; for sending the whole body; and then for
+            receiving the whole answer. Moved bytes add time to the last two.
+        left_seconds: for all of it. Moved bytes add time.
+        errand: the request ends when the errand ends.
+        alive: called now and then while bytes move.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Deadline:
 
     @contextmanager
     def during(self) -> Iterator[None]:
-        """What this thread sends and receives in the block keeps to it."""
+        """What this thread sends and receives in the block keeps the deadline."""
         before = getattr(_of_thread, "deadline", None)
         _of_thread.deadline = self
         try:
@@ -78,7 +78,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that the next ``send`` or ``recv`` has; not above 0: none."""
+        """Seconds for the next ``send`` or ``recv``. 0 or less: none."""
         ends = min(
             self._moved_at + self._wait,
             self._begun + self._wait + self._earned,
@@ -87,7 +87,7 @@ class Deadline:
         return ends - monotonic()
 
     def slice(self) -> float:
-        """Seconds until somebody has to look again.
+        """Seconds until the next look.
 
         Raises:
             TimeoutError: the time is over.
@@ -98,14 +98,14 @@ class Deadline:
         return max(WAIT_SECONDS_MIN, left if self._errand is None else min(left, SLICE_SECONDS))
 
     def receives(self) -> None:
-        """The request is sent: from now on it is the answer that is waited for."""
+        """Note that the request is sent: from now on the thread waits for the answer."""
         if not self._receiving:
             self._receiving = True
             self._begun = self._moved_at = monotonic()
             self._earned_before, self._earned = self._earned, 0.0
 
     def moved(self, count: int) -> None:
-        """So many bytes were sent, or received."""
+        """Note that so many bytes were sent or received."""
         self._moved_at = monotonic()
         self._earned += count / BYTES_PER_SECOND_MIN
         self._unsaid += count
@@ -124,7 +124,7 @@ def _deadline() -> Deadline | None:
 
 def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -> R:
     """Do one step of a socket, for as long as the deadline says. A step that has timed out has
-    moved nothing, and is done again with the same arguments, as TLS wants it."""
+    moved nothing. It is done again with the same arguments, as TLS needs it."""
     deadline = _deadline()
     if deadline is None:
         return step()
@@ -141,7 +141,7 @@ def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -
 
 
 class _InSlices(socket.socket):
-    """Waits in slices. It stands before the socket's own class, whose methods do the steps."""
+    """Waits in slices. It comes before the socket's own class, whose methods do the steps."""
 
     def recv(self, *args: Any) -> bytes:
         step = super().recv
@@ -157,7 +157,7 @@ class _InSlices(socket.socket):
 
 
 class _Socket(_InSlices):
-    """A plain connection. Its own ``sendall`` would wait in one piece."""
+    """A plain connection. Its own ``sendall`` would wait without slices."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         view = memoryview(data).cast("B")
@@ -166,7 +166,7 @@ class _Socket(_InSlices):
 
 
 class _TLSSocket(_InSlices, ssl.SSLSocket):
-    """An encrypted one. Its ``sendall`` is made of ``send``."""
+    """An encrypted connection. Its ``sendall`` uses ``send``."""
 
 
 class _Connection:
@@ -208,11 +208,11 @@ class _HTTPSPool(awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]
 
 
 def install(client: Any) -> bool:
-    """Let a client of the SDK, that has not sent anything yet, connect by our sockets.
+    """Let a client of the SDK connect by our sockets. It must not have sent anything yet.
 
     Returns:
-        False, after a warning, if this release of the SDK keeps its connections elsewhere: then the
-        SDK's time-outs hold, those of one ``recv``.
+        False, after a warning, if this release of the SDK keeps its connections elsewhere. The
+        SDK's time-outs then hold, those of one ``recv``.
     """
     session = getattr(getattr(client, "_endpoint", None), "http_session", None)
     table = getattr(session, "_pool_classes_by_scheme", None)

@@ -1,4 +1,4 @@
-"""The port's values out of the SDK's replies, and the SDK's parameters out of the port's values."""
+"""The port's values from the SDK's replies, and the SDK's parameters from the port's values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CHECKSUM_FIELDS: Mapping[ChecksumAlgorithm, str] = {
 
 
 def seen_at_of(reply: Reply, clock: Clock) -> float:
-    """The reply's ``Date``, which HTTP demands; this machine's time where a store leaves it out or
-    writes what is none."""
+    """The reply's ``Date``, which HTTP demands. This machine's time if a store leaves it out or
+    sends no valid date."""
     try:
         text = reply["ResponseMetadata"]["HTTPHeaders"]["date"]
         return parsedate_to_datetime(text).timestamp()
@@ -29,10 +29,12 @@ def seen_at_of(reply: Reply, clock: Clock) -> float:
 
 
 def object_of(key: str, reply: Reply, clock: Clock, *, size: int | None = None) -> ObjectInfo:
-    """An object out of the answer to GET or HEAD.
+    """Make an object's description from the answer to GET or HEAD.
 
     Args:
-        size: how many bytes came, where it is not told: an answer in chunks has no length.
+        key: the object's key.
+        reply, clock: the answer, and this machine's clock.
+        size: how many bytes came, if the answer does not say: an answer in chunks has no length.
     """
     return ObjectInfo(
         key,
@@ -47,7 +49,7 @@ def object_of(key: str, reply: Reply, clock: Clock, *, size: int | None = None) 
 
 
 def listed(one: Reply, seen_at: float) -> ObjectInfo:
-    """An object out of a listing."""
+    """Make an object's description from a listing."""
     return ObjectInfo(
         one["Key"], int(one["Size"]), one.get("ETag", ""), seconds(one["LastModified"]), seen_at
     )
@@ -99,8 +101,9 @@ def _who(person: Mapping[str, str] | None) -> str:
 
 
 def key_markers(page: Sequence[UploadInfo]) -> Iterator[str]:
-    """Keys to go on from where a listing knows no upload markers, the best first: the last keys all
-    of whose uploads the page holds, then the very last, of whose own some may be missed."""
+    """Keys from which a listing can go on if it has no upload markers, the best first. First the
+    last keys whose uploads are all on the page; then the very last key, some of whose uploads may
+    be missed."""
     last = page[-1].key if page else ""
     yield from (one.key for one in reversed(page) if one.key != last)
     yield last
