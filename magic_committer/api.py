@@ -28,6 +28,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths, MagicPath, parse
 from magic_committer.job import BinaryMode, Job, TextMode, Writing, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
 
@@ -335,8 +336,7 @@ def _open_fenced(
             f"there is no job {parsed.job_id!r} under {parsed.dest.url}",
             job_id=parsed.job_id,
             state=State.ABSENT,
-            hint=f"Start it first: magic_committer.start({parsed.dest.url!r},"
-            f" job_id={parsed.job_id!r})",
+            remedies=(Remedy("start", parsed.dest.url, parsed.job_id, "start it first"),),
         ) from error
     if job.track == "memory":
         raise OptionError(

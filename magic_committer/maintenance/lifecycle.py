@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from magic_committer._quantities import counted
 from magic_committer._runtime import Clock, Runtime
 from magic_committer._wiring import BucketSettings
 from magic_committer.commit import records
@@ -243,7 +244,7 @@ def too_short(days: int, longest: float) -> str:
     Args:
         longest: as of `longest_live`.
     """
-    after = f"{days} day{'' if days == 1 else 's'}"
+    after = counted(days, "day")
     if days * DAY_SECONDS < longest:
         return (
             f"a live job here has run for {longest / DAY_SECONDS:.1f} days; after {after} its"

@@ -30,6 +30,7 @@ from functools import partial
 from typing import Any
 
 from magic_committer._patience import cleaning_up, patient
+from magic_committer._quantities import name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
@@ -46,7 +47,6 @@ from magic_committer.errors import (
     StoreError,
     TaskFailed,
     WrongProcess,
-    name_some,
 )
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.formats import Pending
@@ -146,7 +146,7 @@ class Attempt:
                 f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
                 f" this is process {os.getpid()}: {doing} here would do nothing for the job",
                 job_id=self.job.id,
-                hint=WrongProcess.hint,
+                hint=WrongProcess.advice,
             )
 
     def share(self) -> None:
