@@ -142,12 +142,12 @@ def _python(remedy: Remedy, value: object) -> str:
 
 
 def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
-    """The remedy as a command, quoted for a shell; a Python call where there is no such command.
+    """The remedy as a command, quoted for a shell; a Python call where no command does that.
 
     Args:
         way: global options that lead to the same store, as words: ``("--profile", "ops")``.
     """
-    if remedy.call not in COMMANDS:
+    if remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
         return in_python(remedy)
     words, always = COMMANDS[remedy.call]
     line = ["magic-committer", *words, remedy.dest, *filter(None, (remedy.job_id,)), *always]

@@ -52,7 +52,7 @@ class Calls:
         if isinstance(error, JobError):
             error.remedies = tuple(map(self._adopting, error.remedies))
         if isinstance(error, JobExists):  # somebody else was faster in adopting it
-            error.remedies = tuple(one for one in error.remedies if one.call == self.verb)
+            error.remedies = (self.remedy(self.verb, "run this again"),)
         if isinstance(error, CommitIncomplete):
             self._tell_unfinished(error)
 

@@ -32,7 +32,7 @@ from typing import Any
 from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
-from magic_committer.commit.outcome import end, finish
+from magic_committer.commit.outcome import end
 from magic_committer.commit.published import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter, Prospect
 from magic_committer.errors import (
@@ -229,7 +229,6 @@ def _ours(dest: Destination, job_id: str, message: str) -> JobExists:
         remedies=(
             Remedy("commit", dest.url, job_id, "commit it"),
             end(dest.url, job_id, "abort it"),
-            finish(dest.url, job_id, "finish it as it was decided"),
         ),
     )
 
