@@ -18,6 +18,7 @@ from typing import overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import attributes_of, name_of, options_of, s3_of
+from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit import records
@@ -178,7 +179,7 @@ def attach(
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
             job_id=job_id,
-            hint="It may have ended, either way, or never been: look at the destination",
+            hint=ENDED_OR_NEVER,
         )
     record = seen.record
     return Job(

@@ -772,7 +772,7 @@ class Writing:
         """The job, to read: its id, uuid, dest, state and report. Only inside and after ``with``.
         It takes no tasks, does not pickle, and no other process can commit or abort it."""
         if self._job is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+            raise _not_started()
         return self._job
 
     @property
@@ -829,7 +829,7 @@ class Writing:
             MagicError: outside of ``with``.
         """
         if self._task is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+            raise _not_started()
         return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
 
     def __enter__(self) -> Writing:
@@ -888,6 +888,10 @@ class Writing:
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
+
+
+def _not_started() -> MagicError:
+    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 # Leaving `with` -----------------------------------------------------------------------------------

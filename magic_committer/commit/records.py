@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from magic_committer._hints import ID_USED_ONCE
 from magic_committer._runtime import Runtime
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -261,7 +262,7 @@ def _exists(now: Seen) -> JobExists:
     return JobExists(
         f"job {now.record.id!r} exists already, it is {now.record.state}",
         job_id=now.record.id,
-        hint="A job id is used once: give another, or none and one is drawn",
+        hint=ID_USED_ONCE,
     )
 
 

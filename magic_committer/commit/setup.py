@@ -15,6 +15,7 @@ import os
 import socket
 from dataclasses import fields, replace
 
+from magic_committer._hints import ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -36,11 +37,6 @@ from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import KEY_BYTES_MAX
-
-JOB_ID_USED = (
-    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
-    " the job that it started before, takes exist_ok=True"
-)
 
 logger = logging.getLogger("magic_committer")
 
@@ -212,7 +208,7 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
             raise JobExists(
                 f"the directory of job {paths.job_id!r} is not empty: {page.objects[0].key}",
                 job_id=paths.job_id,
-                hint=JOB_ID_USED,
+                hint=ID_USED_ONCE,
             )
         return
 

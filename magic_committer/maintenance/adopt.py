@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -172,7 +173,7 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, older_than: float) -
         raise JobNotFound(
             f"there is no job {job_id!r} under {dest.url}, neither ours nor Hadoop's",
             job_id=job_id,
-            hint="It may have ended, either way, or never been: look at the destination",
+            hint=ENDED_OR_NEVER,
         )
     if measured.failure is not None:
         raise measured.failure

@@ -10,7 +10,7 @@ import pytest
 from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 
 LAYERS = (
-    ("_quantities",),  # words for numbers, for everybody
+    ("_quantities", "_hints"),  # words that several say
     ("report", "remedy"),  # below the errors, which carry them
     ("errors", "version", "_patience"),
     # ports: what is asked of the world

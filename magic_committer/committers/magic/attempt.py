@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._quantities import name_some
 from magic_committer._runtime import Runtime
@@ -352,7 +353,7 @@ class Attempt:
             f"attempt {self.attempt!r}: files that were closed are gone from its tree: another"
             " process aborted it",
             job_id=self.job.id,
-            hint="Run the task again as another attempt",
+            hint=ANOTHER_ATTEMPT,
         )
 
     def _refuse_lost_files(self) -> None:
@@ -362,14 +363,14 @@ class Attempt:
             raise FileStillOpen(
                 f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
                 job_id=self.job.id,
-                hint="Close each file, best by `with task.open(...) as f`",
+                hint=CLOSE_FIRST,
             )
         lost = [f.name for f in self._files.values() if f.stream.state is FileState.FAILED]
         if lost:
             raise TaskFailed(
                 f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
                 job_id=self.job.id,
-                hint="Run the task again as another attempt",
+                hint=ANOTHER_ATTEMPT,
             )
 
     # Abort ----------------------------------------------------------------------------------------
