@@ -14,7 +14,7 @@ from itertools import chain
 
 import orjson
 
-from magic_committer._quantities import age_words, counted
+from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.load import (
@@ -491,8 +491,9 @@ def _would_complete(progress: Progress | None) -> str:
     left = progress.files - progress.visible - progress.missing
     if progress.missing:
         return (
-            f"complete {counted(left, 'file')} of {progress.files:,}, then stop: {progress.missing}"
-            " are unresolved, their uploads are gone and the objects there are not theirs"
+            f"complete {counted(left, 'file')} of {progress.files:,}, then stop:"
+            f" {counted_are(progress.missing, 'file')} unresolved, for the upload is gone, and the"
+            " object there is another"
         )
     return (
         f"complete {counted(left, 'file')} of {progress.files:,}, mark the destination, sweep and"
