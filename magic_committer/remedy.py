@@ -77,7 +77,19 @@ COMMANDS: dict[Call, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One thing that may be done about an error.
+    """One thing that may be done about an error. A program needs no text to do it::
+
+        >>> job = mc.start("s3://bucket/table", job_id="nightly")
+        >>> try:
+        ...     mc.recover("s3://bucket/table", "nightly")
+        ... except mc.JobTooYoung as error:
+        ...     (remedy,) = error.remedies
+        >>> remedy.call, remedy.dest, remedy.job_id, remedy.why
+        ('recover', 's3://bucket/table/', 'nightly', 'if you know that its driver is dead')
+        >>> getattr(mc, remedy.call)(remedy.dest, remedy.job_id, **remedy.options).outcome
+        'aborted'
+
+    The remedies of one error exclude each other: finish the job, say, or undo it.
 
     Attributes:
         call: what to call, e.g. ``"recover"``; see `Call`.
