@@ -54,6 +54,7 @@ from magic_committer.maintenance.api import (
 )
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import State, TaskCommit
+from magic_committer.remedy import Remedy
 from magic_committer.report import Decider, JobReport
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, TextUpload, UploadStream
@@ -100,6 +101,7 @@ __all__ = [
     "Progress",
     "ProgressFunction",
     "Recovery",
+    "Remedy",
     "S3Options",
     "SparkMode",
     "State",

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from magic_committer._hints import SAME_VERSION
 from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, check_id
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
@@ -73,7 +74,7 @@ def from_values(values: object) -> TravellingJob:
     if version != VERSION:
         raise FormatError(
             SOURCE, "version", f"is {version}, this library knows {VERSION}",
-            hint="Use the same version of magic-committer in all processes of a job",
+            hint=SAME_VERSION,
         )  # fmt: skip
     started = StartedJob(
         id=read.take("id", str),
@@ -139,7 +140,7 @@ def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
             secret = " and is never part of this: a secret does not travel"
             raise FormatError(
                 SOURCE, field, "is unknown" + (secret if name in SECRET_FIELDS else ""),
-                hint="Use the same version of magic-committer in all processes of a job",
+                hint=SAME_VERSION,
             )  # fmt: skip
         if name == "tags":
             value = _tags(value, field)

@@ -18,6 +18,7 @@ from typing import overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import attributes_of, name_of, options_of, s3_of
+from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit import records
@@ -28,6 +29,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths, MagicPath, parse
 from magic_committer.job import BinaryMode, Job, TextMode, Writing, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
 
@@ -189,7 +191,7 @@ def attach(
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
             job_id=job_id,
-            hint="It may have ended, either way, or never been: look at the destination",
+            hint=ENDED_OR_NEVER,
         )
     record = seen.record
     return Job(
@@ -357,8 +359,7 @@ def _open_fenced(
             f"there is no job {parsed.job_id!r} under {parsed.dest.url}",
             job_id=parsed.job_id,
             state=State.ABSENT,
-            hint=f"Start it first: magic_committer.start({parsed.dest.url!r},"
-            f" job_id={parsed.job_id!r})",
+            remedies=(Remedy("start", parsed.dest.url, parsed.job_id, "start it first"),),
         ) from error
     if job.track == "memory":
         raise OptionError(

@@ -1,8 +1,9 @@
 """Every error of the library: one base, and a class of its own only if a caller would act
 differently.
 
-Each error carries a ``hint``: one sentence that says what to do next. ``str(error)`` is the message
-followed by the hint, so that a log line alone is enough to act on.
+Each error says what to do next: in a sentence (``advice``), and as data (``remedies``: what to
+call, with which arguments). ``hint`` is both in words, and ``str(error)`` is the message followed
+by the hint, so that a log line alone is enough to act on.
 
 There are two families. A `StoreError` is the object store's answer to one request. It is translated
 once, in ``stores/s3/errors.py``; the in-memory store raises the same classes. All other errors are
@@ -15,12 +16,8 @@ import copy
 from collections.abc import Sequence
 from typing import Self
 
+from magic_committer.remedy import Remedy, in_python, sentence
 from magic_committer.report import JobReport
-
-# Limits -----------------------------------------------------------------------------------------
-
-KEYS_NAMED_MAX = 20
-"""How many keys an error message names before it says "and N more"."""
 
 
 class MagicError(Exception):
@@ -28,16 +25,30 @@ class MagicError(Exception):
 
     Args:
         message: what happened, in one sentence without a full stop.
-        hint: what to do, in one sentence; "" if the message says it.
+        hint: what to do, in one sentence; "" if the message or a remedy says it.
+        remedies: what may be called, the gentlest first. They exclude each other: do one.
+
+    Attributes:
+        message: as given. advice: the ``hint`` as given.
+        remedies: as given; `Remedy` has the arguments, for programs that act on an error.
     """
 
-    hint: str = ""
+    advice: str = ""
+    remedies: tuple[Remedy, ...] = ()
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", remedies: Sequence[Remedy] = ()) -> None:
         super().__init__(message)
         self.message = message
         if hint:
-            self.hint = hint
+            self.advice = hint
+        if remedies:
+            self.remedies = tuple(remedies)
+
+    @property
+    def hint(self) -> str:
+        """What to do, in a line: the advice, then each remedy as a Python call that can be pasted.
+        "" where there is nothing to be done."""
+        return sentence(self.advice, self.remedies, in_python)
 
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}" if self.hint else self.message
@@ -197,8 +208,10 @@ class JobError(MagicError):
         report: the `JobReport` of the job, if the error ended it; otherwise None.
     """
 
-    def __init__(self, message: str, *, job_id: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+    def __init__(
+        self, message: str, *, job_id: str = "", hint: str = "", remedies: Sequence[Remedy] = ()
+    ) -> None:
+        super().__init__(message, hint=hint, remedies=remedies)
         self.job_id = job_id
         self.report: JobReport | None = None
 
@@ -220,9 +233,16 @@ class JobNotRunning(JobError):
     """
 
     def __init__(
-        self, message: str, *, job_id: str = "", state: str = "", outcome: str = "", hint: str = ""
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        state: str = "",
+        outcome: str = "",
+        hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.state = state
         self.outcome = outcome
 
@@ -252,8 +272,9 @@ class IncompleteJob(JobError):
         missing: Sequence[str] = (),
         surplus: Sequence[str] = (),
         hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.missing = tuple(missing)
         self.surplus = tuple(surplus)
 
@@ -266,9 +287,15 @@ class CommitRefused(JobError):
     """
 
     def __init__(
-        self, message: str, *, job_id: str = "", problems: Sequence[str] = (), hint: str = ""
+        self,
+        message: str,
+        *,
+        job_id: str = "",
+        problems: Sequence[str] = (),
+        hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.problems = tuple(problems)
 
 
@@ -298,12 +325,14 @@ class CommitIncomplete(JobError):
         unresolved: Sequence[str] = (),
         unfinished: Sequence[str] = (),
         outstanding: Sequence[str] = (),
+        refused: Sequence[str] = (),
         state: str = "committing",
         hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.unresolved = tuple(unresolved)
-        self.refused: tuple[str, ...] = ()
+        self.refused = tuple(refused)
         self.unfinished = tuple(unfinished)
         self.outstanding = tuple(outstanding)
         self.state = state
@@ -329,8 +358,9 @@ class JobTooYoung(JobError):
         age: float = 0.0,
         limit: float = 0.0,
         hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.age = age
         self.limit = limit
 
@@ -358,8 +388,9 @@ class AlreadyVisible(JobError):
         doubtful: int = 0,
         keys: Sequence[str] = (),
         hint: str = "",
+        remedies: Sequence[Remedy] = (),
     ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint)
+        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
         self.files = files
         self.visible = visible
         self.doubtful = doubtful
@@ -388,7 +419,7 @@ class WrongProcess(UploadFailed, ValueError):
     fork. Nothing was sent: the file still belongs to the process that opened it. It is also a
     ValueError, like every write to a file that takes no more bytes."""
 
-    hint = (
+    advice = (
         "Let each process write its own files: start the job with job ="
         " magic_committer.start(dest), pass job to the workers, run `with job.task(id) as task:`"
         " in each, return task.result, and call job.commit(results) in one"
@@ -398,9 +429,3 @@ class WrongProcess(UploadFailed, ValueError):
 class ConditionsNotSupported(MagicError):
     """The store lacks something that every job needs: it ignores or refuses conditional writes, or
     it does not return user metadata as it was sent. Nothing was started."""
-
-
-def name_some(names: Sequence[str], limit: int = KEYS_NAMED_MAX) -> str:
-    """Join up to ``limit`` names for a message, and say how many more there are."""
-    shown = ", ".join(names[:limit])
-    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

@@ -37,7 +37,7 @@ from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
-from magic_committer.commit.outcome import ended
+from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import (
     CommitIncomplete,
@@ -52,6 +52,7 @@ from magic_committer.hadoop.elements import name_text
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
+from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
 
@@ -106,7 +107,7 @@ class Job:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._at_home and self._state is State.RUNNING:
-            raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.hint}")
+            raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.advice}")
         # The copy is in another process: it reports no progress and may not delete the record.
         copy = replace(self._started, undisturbed=False)
         return _job, (copy, self._options, self._s3, self._state, self._outcome)
@@ -215,7 +216,7 @@ class Job:
                 f"job {self.id!r} is one of magic_committer.write(...) in process {self._pid}, this"
                 f" is process {os.getpid()}: it is not {doing} here",
                 job_id=self.id,
-                hint=WrongProcess.hint,
+                hint=WrongProcess.advice,
             )
 
     def _check_running(self) -> None:
@@ -224,10 +225,10 @@ class Job:
                 f"job {self.id!r} is one of magic_committer.write(...): it commits the files that"
                 " its own open(...) gave, and takes no tasks",
                 job_id=self.id,
-                hint=WrongProcess.hint,
+                hint=WrongProcess.advice,
             )
         if self._state is not State.RUNNING:
-            raise ended(self.id, self._state, self._outcome, ", it takes no more tasks")
+            raise ended(self.dest, self.id, self._state, self._outcome, ", it takes no more tasks")
 
     # Its end --------------------------------------------------------------------------------------
 
@@ -397,7 +398,7 @@ class Job:
                 try:
                     give_up(self, error)
                 except BaseException as interrupt:  # a second Ctrl-C
-                    interrupt.add_note(may_be_running(self))
+                    add_note(interrupt, *may_be_running(self))
                     raise
         finally:
             self._end_life()
@@ -425,7 +426,7 @@ class Job:
             MagicError: the job belongs to a `write` block that still runs: it stays in its process.
         """
         if self._at_home and self._state is State.RUNNING:
-            raise MagicError(self._does_not_travel(), hint=WrongProcess.hint)
+            raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
         return to_values(
             TravellingJob(self._started, self._options, self._s3, self._state, self._outcome)
         )
@@ -476,7 +477,7 @@ class Job:
             return self.report
         if self._outcome == "":
             return None
-        raise ended(self.id, self._state, self._outcome)
+        raise ended(self.dest, self.id, self._state, self._outcome)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -789,7 +790,7 @@ class Writing:
     def __reduce__(self) -> NoReturn:
         raise pickle.PicklingError(
             "what magic_committer.write(...) gives writes its files in one process and does not"
-            f" travel. {WrongProcess.hint}"
+            f" travel. {WrongProcess.advice}"
         )
 
     def __del__(self) -> None:
@@ -800,7 +801,7 @@ class Writing:
         """The job, to read its id, uuid, dest, state and report. Only inside and after ``with``. It
         takes no tasks and does not pickle; no other process can commit or abort it."""
         if self._job is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+            raise _not_started()
         return self._job
 
     @property
@@ -865,7 +866,7 @@ class Writing:
             Otherwise as `Task.open`.
         """
         if self._task is None:
-            raise MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
+            raise _not_started()
         return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
 
     def __enter__(self) -> Writing:
@@ -913,7 +914,7 @@ class Writing:
             with cleaning_up(error):
                 self._undo(error)
         except BaseException as interrupt:  # a second Ctrl-C
-            interrupt.add_note(may_be_running(self.job))
+            add_note(interrupt, *may_be_running(self.job))
             raise
 
     def _undo(self, error: BaseException) -> None:
@@ -924,6 +925,10 @@ class Writing:
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
+
+
+def _not_started() -> MagicError:
+    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 # Leaving `with` -----------------------------------------------------------------------------------
@@ -948,13 +953,10 @@ def _abort(job: Job, error: BaseException) -> None:
             error.add_note(f"job {job.id!r} is aborted: nothing of it is visible")
     except JobNotRunning as decided:
         if decided.outcome == "committed":
-            error.add_note(
-                f"job {job.id!r} is committed all the same. Finish it:"
-                f" magic_committer.recover({job.dest!r}, {job.id!r})"
-            )
+            add_note(error, f"job {job.id!r} is committed all the same", finish(job.dest, job.id))
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
-        error.add_note(may_be_running(job))
+        add_note(error, *may_be_running(job))
     if job.report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
         job.report = replace(job.report, error=reason)
@@ -999,7 +1001,7 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
         " neither committed nor aborted here"
     )
     if error is None:
-        raise TaskFailed(message, job_id=job.id, hint=WrongProcess.hint)
+        raise TaskFailed(message, job_id=job.id, hint=WrongProcess.advice)
     error.add_note(message)
 
 
@@ -1008,9 +1010,9 @@ def is_over(job: Job) -> bool:
     return bool(job.outcome) and job.state in (State.ABSENT, State.CLOSED)
 
 
-def may_be_running(job: Job) -> str:
-    """What to tell a user whose job could not be ended."""
+def may_be_running(job: Job) -> tuple[str, Remedy]:
+    """What to tell a user whose job could not be ended, and what may be done."""
     return (
-        f"job {job.id!r} may be running still. This ends it, or says that it is committed:"
-        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+        f"job {job.id!r} may be running still",
+        end(job.dest, job.id, "this ends it, or says that it is committed"),
     )

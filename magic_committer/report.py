@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from magic_committer._quantities import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Decider:
@@ -89,8 +91,8 @@ class JobReport:
         told = f"{self.outcome}{by} in {self.dest}"
         if self.outcome == "committed" and (self.tasks or self.files):
             told += (
-                f": {_counted(self.files, 'file')} of {_counted(self.tasks, 'task')},"
-                f" {_counted(self.bytes, 'byte')}"
+                f": {counted(self.files, 'file')} of {counted(self.tasks, 'task')},"
+                f" {counted(self.bytes, 'byte')}"
             )
         return f"{told}, {self.seconds:.1f} s" if self.seconds else told
 
@@ -99,9 +101,9 @@ class JobReport:
         if self.outcome and self.state not in ("absent", "closed"):
             left.append(f"not finished (its record: {self.state})")
         if self.left_open:
-            left.append(f"{_counted(len(self.left_open), 'upload')} left open")
+            left.append(f"{counted(len(self.left_open), 'upload')} left open")
         if self.warnings:
-            left.append(f"{_counted(len(self.warnings), 'warning')}: {self.warnings[0]}")
+            left.append(f"{counted(len(self.warnings), 'warning')}: {self.warnings[0]}")
         return left
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +112,3 @@ class JobReport:
         values["decider"] = asdict(self.decider) if self.decider else None
         values["state"] = str(self.state)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

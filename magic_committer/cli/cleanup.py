@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from magic_committer._quantities import counted
 from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
@@ -256,7 +257,7 @@ def _words(counts: Mapping[str, int]) -> str:
 def _counted(number: int, words: str) -> str:
     """``"1 orphan aborted"``, of ``"orphans aborted"``."""
     noun, _, rest = words.partition(" ")
-    return f"{number} {noun if number != 1 else noun[:-1]} {rest}".rstrip()
+    return f"{counted(number, noun.removesuffix('s'))} {rest}".rstrip()
 
 
 def _code(done: list[Cleaned]) -> int:
@@ -351,7 +352,7 @@ def metrics(started: float, done: list[Cleaned]) -> list[Metric]:
         samples = tuple(({"destination": one.dest}, value(one)) for one in done)
         return Metric(PREFIX + name, help, samples)
 
-    def counted(field: str) -> Any:
+    def values(field: str) -> Any:
         return lambda one: one.counts[field]
 
     return [
@@ -371,21 +372,21 @@ def metrics(started: float, done: list[Cleaned]) -> list[Metric]:
                 for outcome in OUTCOMES
             ),
         ),
-        gauge("jobs_unfinished", "Decided jobs that nobody finishes.", counted("jobs_unfinished")),
-        gauge("jobs_left", "Jobs that may be alive, or are not ours.", counted("jobs_left")),
+        gauge("jobs_unfinished", "Decided jobs that nobody finishes.", values("jobs_unfinished")),
+        gauge("jobs_left", "Jobs that may be alive, or are not ours.", values("jobs_left")),
         gauge(
             "uploads_aborted",
             "Uploads of jobs that are over, aborted by the last run.",
-            counted("uploads_aborted"),
+            values("uploads_aborted"),
         ),
         gauge(
             "uploads_left",
             "Uploads of jobs that are over, too young or without an age.",
-            counted("uploads_left"),
+            values("uploads_left"),
         ),
-        gauge("objects_deleted", "Control objects that were deleted.", counted("objects_deleted")),
-        gauge("records_deleted", "Closed records that were deleted.", counted("records_deleted")),
-        gauge("errors", "What could not be done.", counted("errors_count")),
+        gauge("objects_deleted", "Control objects that were deleted.", values("objects_deleted")),
+        gauge("records_deleted", "Closed records that were deleted.", values("records_deleted")),
+        gauge("errors", "What could not be done.", values("errors_count")),
     ]
 
 

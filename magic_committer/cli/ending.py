@@ -8,20 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from magic_committer._quantities import name_some
 from magic_committer._runtime import ProgressFunction, Runtime
 from magic_committer.cli.calls import Calls
-from magic_committer.cli.quantities import age_words, counted, duration, pending_words
+from magic_committer.cli.quantities import age_words, counted, pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
 from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.prepare import ACCEPT_EACH
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import Prospect
 from magic_committer.errors import (
     CommitRefused,
     JobError,
     JobNotFound,
-    JobTooYoung,
-    name_some,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job, prospect_of, started_of
@@ -70,12 +70,12 @@ class Ending:
             JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
         """
         dest, job_id = calls.dest, calls.job_id
-        default = settled == LEFTOVER_AFTER_SECONDS
-        calls.adopting = ("--adopt", *(() if default else ("--dead-after", duration(settled))))
+        calls.settled = None if settled == LEFTOVER_AFTER_SECONDS else settled
+        calls.is_hadoops = True
         ending = cls(shell, shell.runtime(dest.bucket, progress), calls, settled)
         ending.seen = records.read(ending.runtime, JobPaths(dest, job_id).record)
         if ending.seen is not None:
-            calls.adopting = ()
+            calls.is_hadoops = False
             return ending
         if not adopt and (found := ending.look()).kind == "hadoop":
             raise JobError(
@@ -83,8 +83,10 @@ class Ending:
                 f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
                 f" {age_words(found.age)} ago",
                 job_id=job_id,
-                hint=f"Look at it first: {calls('show')}. If its JVM is dead, add --adopt:"
-                f" {calls(calls.verb)}",
+                remedies=(
+                    calls.remedy("show", "look at it first"),
+                    calls.remedy(calls.verb, "if its JVM is dead, add --adopt"),
+                ),
             )
         try:
             ending.adoption = adopt_job(
@@ -92,10 +94,6 @@ class Ending:
             )
         except JobNotFound as error:
             raise not_found(ending.runtime, dest, job_id) from error
-        except JobTooYoung as error:
-            calls.adopting = ("--adopt", "--dead-after", "0")
-            error.hint = f"Wait; or, if you know that it cannot: {calls(calls.verb)}"
-            raise
         return ending
 
     @property
@@ -164,7 +162,7 @@ class Ending:
             raise JobError(
                 f"job {job_id!r} has committed: _SUCCESS names it, so there is nothing to abort",
                 job_id=job_id,
-                hint=f"Take away what it left: {self.calls('commit')}",
+                remedies=(self.calls.remedy("commit", "take away what it left"),),
             )
         stays = self._stays(leave_visible)
         found = self.look()
@@ -213,7 +211,9 @@ class Ending:
                     f"job {job_id!r} can be committed by its driver only: which attempts count was"
                     " told to it in messages, and what lies on the store may be cut short",
                     job_id=job_id,
-                    hint="If its driver is dead, abort the job and run it again",
+                    remedies=(
+                        self.calls.remedy("abort", "if its driver is dead, abort and run it again"),
+                    ),
                 )
             found = committer_of(self.runtime, dest, seen, None).look_at_commit(wanted, accept)
         if found.problems:
@@ -221,13 +221,17 @@ class Ending:
                 f"job {job_id!r} cannot be committed: {name_some(found.problems, PROBLEMS_MAX)}",
                 job_id=job_id,
                 problems=found.problems,
+                hint=ACCEPT_EACH,
+                remedies=(self.calls.remedy("abort", "abort it"),),
             )
         if not found.tasks and wanted is None:
             raise JobError(
                 f"job {job_id!r} has no committed task",
                 job_id=job_id,
-                hint="If it is right that it has none:"
-                f" {self.calls('commit', '--expect', '0')}; else {self.calls('abort')}",
+                remedies=(
+                    self.calls.remedy("abort", "abort it"),
+                    self.calls.remedy("commit", "if it is right that it has none", expect=0),
+                ),
             )
         return found
 
@@ -236,7 +240,7 @@ class Ending:
         dest, job_id = self.calls.dest, self.calls.job_id
         if self.adoption is not None:
             adopt_job(self.runtime, dest, job_id, dead_after=self.settled)
-            self.adoption, self.calls.adopting = None, ()
+            self.adoption, self.calls.is_hadoops = None, False
             self.seen = records.read(self.runtime, JobPaths(dest, job_id).record)
         if self.seen is None:
             raise not_found(self.runtime, dest, job_id)

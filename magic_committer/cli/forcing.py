@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from magic_committer._quantities import name_some
 from magic_committer.cli import exits
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import not_found
 from magic_committer.cli.quantities import counted
 from magic_committer.cli.shell import Shell
-from magic_committer.errors import JobNotFound, JobTooYoung, name_some
+from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.force import UNREADABLE, force_abort
 from magic_committer.maintenance.giving_up import GivenUp
@@ -27,7 +28,7 @@ def give_up(
     shell: Shell, path: Destination, job_id: str, dead_after: float, *, dry_run: bool, yes: bool
 ) -> int:
     """Look, ask, and give the job up; the exit code."""
-    with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
+    with shell.progress() as progress, Calls(shell, path, job_id, "abort"):
         runtime = shell.runtime(path.bucket, progress)
         try:
             look = force_abort(runtime, path, job_id, dead_after=dead_after, dry_run=True)
@@ -39,14 +40,7 @@ def give_up(
         if yes:  # who is asked reads it in the question
             shell.note(f"magic-committer: {question}")
         shell.confirm(question, yes=yes)
-        try:
-            return _told(shell, force_abort(runtime, path, job_id, dead_after=dead_after))
-        except JobTooYoung as error:
-            error.hint = (
-                "Wait; or, if you know that its driver is dead:"
-                f" {calls('abort', '--force', '--dead-after', '0')}"
-            )
-            raise
+        return _told(shell, force_abort(runtime, path, job_id, dead_after=dead_after))
 
 
 def _question(look: GivenUp) -> str:

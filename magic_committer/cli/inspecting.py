@@ -12,7 +12,7 @@ import click
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import Column, Output, note
-from magic_committer.cli.quantities import bytes_words, time_words
+from magic_committer.cli.quantities import bytes_words, counted, time_words
 from magic_committer.cli.shell import Shell, command
 from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
@@ -184,23 +184,19 @@ def _measure(content: File) -> str:
     """How much it holds, in a few words."""
     match content:
         case Pending():
-            return f"{_count(len(content.etags), 'part')}, {bytes_words(content.length)}"
+            return f"{counted(len(content.etags), 'part')}, {bytes_words(content.length)}"
         case PendingSet():
-            files = _count(len(content.commits), "file")
+            files = counted(len(content.commits), "file")
             seal = ", sealed" if content.sealed else ""
             return f"{files}, {bytes_words(sum(c.length for c in content.commits))}{seal}"
         case Plan():
-            return f"{_count(len(content.sets), 'set')}, {_count(content.files, 'file')}"
+            return f"{counted(len(content.sets), 'set')}, {counted(content.files, 'file')}"
         case SuccessData():
             return f"by {content.committer or 'a committer without a name'}"
         case JobRecord():
             return f"of job {content.id}, {content.state}"
         case Sign():
             return f"of job {content.job}"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _pending(one: Pending) -> dict[str, Any]:
@@ -256,7 +252,7 @@ def _print_pendingset(output: Output, file: str, one: PendingSet) -> None:
     _print_rows(
         output, "pending", lines, PENDING_COLUMNS, PENDING_FIELDS,
         [_pending(commit) for commit in one.commits], summary,
-        f"{_count(len(one.commits), 'file')}, {_bytes(size)}",
+        f"{counted(len(one.commits), 'file')}, {_bytes(size)}",
     )  # fmt: skip
 
 
@@ -288,7 +284,8 @@ def _print_plan(output: Output, file: str, plan: Plan) -> None:
     ]
     _print_rows(
         output, "set", lines, SET_COLUMNS, SET_FIELDS, [plain(one) for one in plan.sets], summary,
-        f"{_count(len(plan.sets), 'set')}, {_count(plan.files, 'file')}, {_bytes(plan.data_bytes)}",
+        f"{counted(len(plan.sets), 'set')}, {counted(plan.files, 'file')},"
+        f" {_bytes(plan.data_bytes)}",
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """``job list|show|commit|abort|recover``: the jobs under a destination, and how they end.
 
-What ends a job asks first, and says in the question what it will do, in exact numbers. An error
-names the way out as a command that can be pasted, not as a Python call.
+What ends a job asks first, and says in the question what it will do, in exact numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from magic_committer.cli.quantities import (
 )
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.commit.outcome import ended_by_record
-from magic_committer.errors import JobNotFound, JobTooYoung
+from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.job_details import ShownFile, show_job
@@ -200,7 +199,7 @@ def commit(
         elif ending.outcome == "committed":
             files, question = None, f"Finish job {job_id}, which is {ending.state}?"
         else:
-            raise ended_by_record(ending.record())
+            raise ended_by_record(path.url, ending.record())
         if dry_run:
             ending.tell(question, files)
             return exits.OK
@@ -254,7 +253,7 @@ def abort(
         ending = Ending.find(shell, progress, calls, adopt, settled)
         reverting = ending.state == State.COMMITTING and revert
         if ending.outcome == "committed" and not reverting:
-            raise ended_by_record(ending.record())
+            raise ended_by_record(path.url, ending.record())
         question = ending.question(leave_visible)
         if dry_run:
             ending.tell(question)
@@ -333,15 +332,10 @@ def _recover(
     dry_run: bool,
 ) -> Recovery:
     calls = ending.calls
-    try:
-        return recover_job(
-            ending.runtime, calls.dest, calls.job_id,
-            dead_after=dead_after, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
-        )  # fmt: skip
-    except JobTooYoung as error:
-        dead = calls("recover", "--dead-after", "0")
-        error.hint = f"Wait; or, if you know that its driver is dead: {dead}"
-        raise
+    return recover_job(
+        ending.runtime, calls.dest, calls.job_id,
+        dead_after=dead_after, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
+    )  # fmt: skip
 
 
 # What it came to ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import click
 from magic_committer import _wiring
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
-from magic_committer.cli.quantities import bytes_words
+from magic_committer.cli.quantities import bytes_words, counted
 from magic_committer.cli.shell import Shell, command
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop.paths import Destination
@@ -150,7 +150,7 @@ def _would(change: Change, rule: Rule) -> str:
 
 
 def _after(days: int | None) -> str:
-    return f"{days} day{'' if days == 1 else 's'} after they began"
+    return f"{'?' if days is None else counted(days, 'day')} after they began"
 
 
 def _words(rule: Rule, dest: Destination) -> str:

@@ -1,18 +1,28 @@
-"""Durations, ages, bytes and money: as they are typed, and as people read them. Pure."""
+"""Durations and money: as they are typed, and as people read them; ages, sizes and counts are the
+library's. Pure."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 
+from magic_committer._quantities import age_words, bytes_words, counted, duration
 from magic_committer.errors import OptionError
+
+__all__ = [
+    "age_words",
+    "bytes_words",
+    "counted",
+    "duration",
+    "money_words",
+    "parse_duration",
+    "pending_words",
+    "time_words",
+]
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:min|[smhdw]))+")
 _STEP = re.compile(r"(\d+(?:\.\d+)?)(min|[smhdw])")
-
-_SIZES = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
-_AGES = (("d", 86_400), ("h", 3600), ("min", 60))
 
 
 def parse_duration(text: str) -> float:
@@ -27,37 +37,6 @@ def parse_duration(text: str) -> float:
     if not _DURATION.fullmatch(words):
         raise OptionError(f"{text!r} is no duration: write 36h, 90m, 45s, 2d or 1d12h")
     return sum(float(number) * _UNITS[unit] for number, unit in _STEP.findall(words))
-
-
-def duration(seconds: float) -> str:
-    """What `parse_duration` reads as so many seconds: ``"90s"``."""
-    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s" if seconds else "0"
-
-
-def age_words(seconds: float | None) -> str:
-    """``"3.2 h"``; "?" where a store does not tell."""
-    if seconds is None:
-        return "?"
-    for unit, size in _AGES:
-        if seconds >= size:
-            number = seconds / size
-            return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def bytes_words(size: int | None) -> str:
-    """``"12.5 MiB"``; "?" where it is not known."""
-    if size is None:
-        return "?"
-    for unit, of in _SIZES:
-        if size >= of:
-            return f"{size / of:.1f} {unit}"
-    return f"{size} B"
-
-
-def counted(number: int, thing: str) -> str:
-    """``"1 file"``, ``"2 files"``, for a thing whose plural takes an s."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def pending_words(tasks: int, files: int, size: int) -> str:

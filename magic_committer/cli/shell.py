@@ -23,9 +23,11 @@ from magic_committer.cli import exits
 from magic_committer.cli.output import FORMATS, Format, Output, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
+from magic_committer.cli.wording import commands, told
 from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
+from magic_committer.remedy import reword_notes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -157,14 +159,19 @@ def command(
                 # Our own log only: the SDK's has signatures and session tokens in it.
                 logging.basicConfig(level=logging.WARNING)
                 logging.getLogger("magic_committer").setLevel(logging.DEBUG)
+            s3 = S3Options()
             try:
-                shell = Shell(S3Options(**way), Output(how), quiet, debug)
+                s3 = S3Options(**way)
+                shell = Shell(s3, Output(how), quiet, debug)
                 code = function(shell, **given)
             except MagicError as error:
                 if debug:
                     traceback.print_exc()
-                note(f"magic-committer: {error}")
+                note(f"magic-committer: {told(error, s3)}")
                 code = exits.code_of(error)
+            except BaseException as interrupt:
+                reword_notes(interrupt, commands(s3))
+                raise
             sys.stdout.flush()
             if code:
                 raise click.exceptions.Exit(code)

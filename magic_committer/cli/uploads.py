@@ -35,6 +35,7 @@ from magic_committer.maintenance.uploads import (
     sized,
 )
 from magic_committer.options import Options
+from magic_committer.remedy import Remedy, as_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -290,7 +291,7 @@ def abort_uploads(
     for line in plan.advice:
         shell.note(line)
     if plan.advice:
-        shell.note("To recover a job: magic-committer job recover PATH JOB")
+        shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
     too_many = max_aborts is not None and plan.uploads > max_aborts
     if too_many:
         note(

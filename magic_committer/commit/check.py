@@ -13,27 +13,29 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 
+from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
+from magic_committer.commit.outcome import end
 from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
 from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
 from magic_committer.errors import (
     IncompleteJob,
     NotSupported,
     PathError,
-    name_some,
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
+from magic_committer.remedy import Remedy
 
 PROBLEMS_MAX = 100
 """How many problems are named. There may be millions of the same kind."""
 
 
 def expected(
-    job_id: str,
+    job: StartedJob,
     tasks: Sequence[str],
     expect: int | Iterable[str] | None,
     *,
@@ -58,19 +60,18 @@ def expected(
         if tasks:
             return
         raise IncompleteJob(
-            f"job {job_id!r}: no task is committed: there is nothing to publish",
-            job_id=job_id,
+            f"job {job.id!r}: no task is committed: there is nothing to publish",
+            job_id=job.id,
             hint="Nothing was decided. Commit the tasks first: `with job.task(...) as task:`, or"
-            " task.commit(); pass results as a list, for a generator is empty at the second call;"
-            " or abort the job. If it is right that there is no task:"
-            f" job.commit({'[], ' if by_results else ''}expect=0)",
+            " task.commit(); pass results as a list, for a generator is empty at the second call",
+            remedies=(end(job.dest, job.id, "abort the job"), no_task(job, by_results)),
         )
     if isinstance(expect, int):
         if len(tasks) == expect:
             return
         missing: list[str] = []
         surplus: list[str] = []
-        found = f"{len(tasks)} tasks committed, {expect} expected"
+        found = f"{counted(len(tasks), 'task')} committed, {expect} expected"
     else:
         wanted = set(expect)
         missing = sorted(wanted - set(tasks))
@@ -80,12 +81,19 @@ def expected(
         parts = [("missing", missing), ("not expected", surplus)]
         found = "; ".join(f"{word}: {name_some(names)}" for word, names in parts if names)
     raise IncompleteJob(
-        f"job {job_id!r}: {found}",
-        job_id=job_id,
+        f"job {job.id!r}: {found}",
+        job_id=job.id,
         missing=missing,
         surplus=surplus,
-        hint="Nothing was decided: run the missing tasks and commit again, or abort the job",
+        hint="Nothing was decided: run the missing tasks, and commit again",
+        remedies=(end(job.dest, job.id, "abort the job"),),
     )
+
+
+def no_task(job: StartedJob, by_results: bool = False) -> Remedy:
+    """Commit a job that has no task."""
+    options: dict[str, object] = {"results": (), "expect": 0} if by_results else {"expect": 0}
+    return Remedy("commit", job.dest, job.id, "if it is right that there is no task", options)
 
 
 class Checked:

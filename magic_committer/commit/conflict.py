@@ -47,6 +47,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
 from magic_committer.commit.load import stored_uploads
+from magic_committer.commit.outcome import dead
 from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.success_marker import marker_ref
@@ -412,6 +413,6 @@ def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob
     return ConflictingJob(
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",
         job_id=job.id,
-        hint="Try again when it has ended; if you know that it is dead, end it:"
-        f" magic_committer.recover({job.dest!r}, {record.id!r}, dead_after=0)",
+        hint="Try again when it has ended",
+        remedies=dead(job.dest, record.id),
     )

@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
+from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.check import Checked, check_uploads, expected, spooled
@@ -85,7 +86,6 @@ from magic_committer.errors import (
     NotFound,
     OutcomeUnknown,
     StoreError,
-    name_some,
 )
 from magic_committer.hadoop import statistics as stats
 from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
@@ -219,7 +219,7 @@ class JobCommit:
             problems += [f"{key}: says nowhere whose it is" for key in loaded.nobodys]
             if not problems:
                 if expect is not None:  # a look may find that there is nothing
-                    expected(self.job.id, [one.task for one in chosen], expect)
+                    expected(self.job, [one.task for one in chosen], expect)
                 problems = self._check(chosen, spool).problems
         return Prospect(
             tasks=tuple(one.task for one in chosen),
@@ -246,7 +246,7 @@ class JobCommit:
             seen = self._own_record()
             if seen is None:
                 self._without_record()
-                raise ended(self.job.id, State.ABSENT, "committed")
+                raise ended(self.job.dest, self.job.id, State.ABSENT, "committed")
             if seen.record.state is State.RUNNING:
                 try:
                     stays = self._refuse_if_published(leave_visible)
@@ -282,7 +282,7 @@ class JobCommit:
             return self._execute_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
             return self._report("committed", State.CLOSED, record.decider)
-        raise ended_by_record(record)
+        raise ended_by_record(self.job.dest, record)
 
     def _without_record(self) -> JobReport:
         """The record is gone: only the marker may tell the outcome (I10)."""
@@ -301,7 +301,7 @@ class JobCommit:
     ) -> JobReport:
         if wanted is not None:
             tasks = [result.task for result in wanted]
-            expected(self.job.id, tasks, expect, by_results=True)
+            expected(self.job, tasks, expect, by_results=True)
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
         accepted, problems = self._choose(loaded.sets), loaded.problems
@@ -309,7 +309,7 @@ class JobCommit:
             return self._unless_decided(seen, whose_they_are_is_lost(self.job, loaded.nobodys))
         if wanted is None and (accepted or not problems or expect is not None):
             try:
-                expected(self.job.id, [one.task for one in accepted], expect)
+                expected(self.job, [one.task for one in accepted], expect)
             except IncompleteJob as error:
                 return self._unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
@@ -497,7 +497,7 @@ class JobCommit:
         """
         if not work.plan.files:
             gone = len(work.plan.deletes)
-            replaced = f": {gone} files that were there are deleted" if gone else ""
+            replaced = f", and deleted what was there: {counted(gone, 'file')}" if gone else ""
             self.warnings.append(f"the job published no file{replaced}")
         try:
             with interrupted(committed(self.job), self._report("committed", seen.record.state)):
@@ -544,7 +544,7 @@ class JobCommit:
             return self._after_completed(now, work)
         if state is State.CLOSED and now.record.outcome == "committed":
             return state, Swept()
-        raise ended_by_record(now.record)
+        raise ended_by_record(self.job.dest, now.record)
 
     def _distrusts(self, source: Source) -> bool:
         """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
@@ -696,7 +696,7 @@ class JobCommit:
             first = next(iter(failures.values()))
             raise incomplete(
                 self.job,
-                f"{len(failures)} files that it replaces could not be deleted yet:"
+                f"{counted(len(failures), 'file')} that it replaces could not be deleted yet:"
                 f" {name_some(sorted(failures))}",
                 first,
                 outstanding=tuple(sorted(failures)),
@@ -742,7 +742,7 @@ class JobCommit:
             for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(source), strict=False):
                 continue
         except FormatError as error:
-            self.warnings.append(f"_SUCCESS names {len(self.filenames)} files: {error}")
+            self.warnings.append(f"_SUCCESS names {counted(len(self.filenames), 'file')}: {error}")
 
     def _success_data(self, seen: records.Seen, plan: Plan) -> SuccessData:
         self.statistics.add(stats.JOBS_COMPLETED)
@@ -763,7 +763,7 @@ class JobCommit:
         if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
             return self._report(record.outcome, State.CLOSED, record.decider)
         if record.state not in (State.ABORTING, State.REVERTED):
-            raise ended_by_record(record)
+            raise ended_by_record(self.job.dest, record)
         what = "aborted" if record.state is State.ABORTING else "reverted"
         # The uploads of a reverted job may have been completed before.
         swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")

@@ -6,24 +6,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from magic_committer._quantities import counted_are, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.success_marker import read_marker
 from magic_committer.errors import (
-    KEYS_NAMED_MAX,
     CommitIncomplete,
     JobNotRunning,
     MagicError,
     OutcomeUnknown,
-    name_some,
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.record import OUTCOMES, JobRecord, JobReport, StartedJob, State
+from magic_committer.remedy import DEAD_AFTER, Remedy, add_note
 
 HINTS = {
     "committed": "Its data is, or will be, visible: do not run it again",
     "aborted": "Nothing of it is visible: start a new job",
     "reverted": "Nothing of it is visible: start a new job",
-    "": "Ask again later what its record says: magic_committer.inspect(its destination)",
+    "": "",
 }
 """For each outcome: what to do with the job."""
 ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
@@ -35,8 +35,13 @@ def outcome_of(record: JobRecord) -> str:
     return record.outcome or OUTCOMES.get(record.state, "")
 
 
-def ended(job_id: str, state: str, outcome: str, by: str = "") -> JobNotRunning:
+def ended(dest: str, job_id: str, state: str, outcome: str, by: str = "") -> JobNotRunning:
     """The error for a caller that wants something else from a decided job."""
+    remedies: tuple[Remedy, ...] = ()
+    if not outcome:
+        remedies = (Remedy("inspect", dest, why="ask again later what its record says"),)
+    elif state == State.COMMITTING:
+        remedies = (finish(dest, job_id), undo(dest, job_id))
     was = f"was {outcome}" if state in (State.ABSENT, State.CLOSED) and outcome else f"is {state}"
     return JobNotRunning(
         f"job {job_id!r} {was}{by}",
@@ -44,16 +49,17 @@ def ended(job_id: str, state: str, outcome: str, by: str = "") -> JobNotRunning:
         state=state,
         outcome=outcome,
         hint=HINTS[outcome],
+        remedies=remedies,
     )
 
 
-def ended_by_record(record: JobRecord) -> JobNotRunning:
+def ended_by_record(dest: str, record: JobRecord) -> JobNotRunning:
     """The same, from the stored record."""
     who = record.decider
     by = f" (decided by {who.role} on {who.host}, pid {who.pid})" if who else ""
-    error = ended(record.id, record.state, outcome_of(record), by)
+    error = ended(dest, record.id, record.state, outcome_of(record), by)
     if record.adopted and error.outcome == "aborted":
-        error.hint = ABORTED_HADOOPS
+        error.advice = ABORTED_HADOOPS
     return error
 
 
@@ -72,32 +78,72 @@ def unknown(job: StartedJob) -> OutcomeUnknown:
     )
 
 
-def accepted(keys: tuple[str, ...]) -> str:
-    """Keys as an argument of a call that can be pasted; for many keys, the error's attribute."""
-    return repr(list(keys)) if len(keys) <= KEYS_NAMED_MAX else "error.unresolved"
+# What may be done ---------------------------------------------------------------------------------
 
 
-def way_out_of_unresolved(error: CommitIncomplete, *, again: str, accept: str, undo: str) -> str:
-    """What to do about the files that are not published and cannot be.
+def finish(dest: str, job_id: str, why: str = "finish it") -> Remedy:
+    """Go on with what was decided."""
+    return Remedy("recover", dest, job_id, why)
 
-    Args:
-        error: the error that names the files.
-        again: a call or command that recovers the job once more, to be pasted.
-        accept: the same, taking the present objects as they are.
-        undo: a call or command that undoes the job.
-    """
+
+def undo(dest: str, job_id: str) -> Remedy:
+    """Take a decided job back."""
+    return Remedy("abort", dest, job_id, "undo it", {"revert": True})
+
+
+def end(dest: str, job_id: str, why: str = "end it") -> Remedy:
+    """Abort a job that runs, or be told that it is committed."""
+    return Remedy("abort", dest, job_id, why)
+
+
+def dead(dest: str, job_id: str, **options: object) -> tuple[Remedy, ...]:
+    """Remedies for a job that may be alive, if the operator knows that its driver is dead."""
+    options = {DEAD_AFTER: 0, **options}
+    return (Remedy("recover", dest, job_id, "if you know that its driver is dead", options),)
+
+
+def undo_again(dest: str, job_id: str) -> tuple[Remedy, ...]:
+    """Remedies for a job that is not completely undone yet."""
+    never = "if that never ends, see what giving it up would leave"
+    return (
+        Remedy("recover", dest, job_id, "do it again"),
+        Remedy("force_abort", dest, job_id, never, {"dry_run": True}),
+    )
+
+
+def look_again(dest: str, job_id: str) -> Remedy:
+    """Look at a job that another process has changed meanwhile."""
+    return Remedy("show", dest, job_id, "look at it, and do this again")
+
+
+def _unresolved(
+    dest: str, job_id: str, unresolved: tuple[str, ...], refused: tuple[str, ...]
+) -> tuple[str, tuple[Remedy, ...]]:
+    """Advice and remedies for files that are not published and cannot be."""
     whys = []
-    if len(error.unresolved) > len(error.refused):
+    remedies = [
+        Remedy(
+            "recover", dest, job_id, "take what is there for right", {"accept": unresolved},
+            "unresolved",
+        ),
+        Remedy("abort", dest, job_id, "undo the job", {"revert": True}),
+    ]  # fmt: skip
+    if len(unresolved) > len(refused):
         whys.append(
             "Somebody aborted these uploads, or the files were visible and then overwritten:"
             " the store cannot tell"
         )
-    if error.refused:
+    if refused:
         whys.append(
-            "The store will not complete an upload that is open: if you can mend the cause,"
-            f" recover again: {again}. A file that is taken as it is is never published"
+            "The store will not complete an upload that is open. A file that is taken as it is is"
+            " never published"
         )
-    return f"{'. '.join(whys)}. Take what is there for right: {accept}; or undo the job: {undo}"
+        again = "if you can mend the cause, recover again"
+        remedies.insert(0, Remedy("recover", dest, job_id, again))
+    return ". ".join(whys), tuple(remedies)
+
+
+# Decided, and not wholly done ---------------------------------------------------------------------
 
 
 def not_all_visible(
@@ -121,34 +167,39 @@ def not_all_visible(
     kinds = (
         (
             lost,
-            "are lost (their uploads cannot be completed any more, and nothing is at their keys;"
+            "lost (their uploads cannot be completed any more, and nothing is at their keys;"
             " docs/stores.md tells of servers that can be repaired)",
         ),
-        (unresolved, "are unresolved (their uploads are gone, and what is there is not theirs)"),
+        (unresolved, "unresolved (their uploads are gone, and what is there is not theirs)"),
         (
             refused,
-            "are refused by the store, which gave the same answer twice (their uploads are open)",
+            "refused by the store, which gave the same answer twice (their uploads are open)",
         ),
     )
-    what = [f"{len(keys)} files {why}: {name_some(keys)}" for keys, why in kinds if keys]
+    what = [
+        f"{counted_are(len(keys), 'file')} {why}: {name_some(keys)}" for keys, why in kinds if keys
+    ]
     if unfinished:
-        what.append(f"{len(unfinished)} files are not completed yet: {name_some(unfinished)}")
-    error = incomplete(
+        what.append(
+            f"{counted_are(len(unfinished), 'file')} not completed yet: {name_some(unfinished)}"
+        )
+    return incomplete(
         job,
         "not all of it is visible: " + ("; ".join(what) or "a pendingset could not be read"),
         cause,
-        (*lost, *unresolved, *refused),
-        tuple(unfinished),
+        unresolved=(*lost, *unresolved, *refused),
+        refused=tuple(refused),
+        unfinished=tuple(unfinished),
     )
-    error.refused = tuple(refused)
-    return error
 
 
 def incomplete(
     job: StartedJob,
     what: str,
     cause: MagicError,
+    *,
     unresolved: tuple[str, ...] = (),
+    refused: tuple[str, ...] = (),
     unfinished: tuple[str, ...] = (),
     outstanding: tuple[str, ...] = (),
 ) -> CommitIncomplete:
@@ -161,18 +212,25 @@ def incomplete(
         unresolved, unfinished: keys, as in `CommitIncomplete`.
         outstanding: for a ``completed`` job: what it still has to delete or to write.
     """
-    call = f"magic_committer.recover({job.dest!r}, {job.id!r}"
-    hint = f"Never abort it. Finish it, from any machine, as often as it takes: {call})"
-    if outstanding:
-        hint += f"; or take these keys as they are: {call}, accept={accepted(outstanding)})"
+    hint = "Never abort it"
+    remedies: tuple[Remedy, ...] = (
+        finish(job.dest, job.id, "finish it, from any machine, as often as it takes"),
+    )
+    if unresolved:
+        hint, remedies = _unresolved(job.dest, job.id, unresolved, refused)
+    elif outstanding:
+        accept, why = {"accept": outstanding}, "take these keys as they are"
+        remedies += (Remedy("recover", job.dest, job.id, why, accept, "outstanding"),)
     return CommitIncomplete(
         f"job {job.id!r} is committed, but {what} ({cause.message})",
         job_id=job.id,
         unresolved=unresolved,
+        refused=refused,
         unfinished=unfinished,
         outstanding=outstanding,
         state=(State.COMPLETED if outstanding else State.COMMITTING).value,
         hint=hint,
+        remedies=remedies,
     )
 
 
@@ -180,7 +238,7 @@ def incomplete(
 
 
 @contextmanager
-def interrupted(told: str, report: JobReport | None = None) -> Iterator[None]:
+def interrupted(told: tuple[str, Remedy], report: JobReport | None = None) -> Iterator[None]:
     """If Ctrl-C interrupts the block, add a note that says what is known of the job, and its
     report. If code inside the block has added one, that is closer to the truth: then add
     nothing."""
@@ -191,7 +249,7 @@ def interrupted(told: str, report: JobReport | None = None) -> Iterator[None]:
     except BaseException as error:
         if not hasattr(error, _TOLD):
             setattr(error, _TOLD, True)
-            error.add_note(told)
+            add_note(error, *told)
             if report is not None:
                 error.report = report  # type: ignore[attr-defined]
         raise
@@ -200,33 +258,35 @@ def interrupted(told: str, report: JobReport | None = None) -> Iterator[None]:
 _TOLD = "_magic_committer_told"
 
 
-def undecided(job: StartedJob) -> str:
+def undecided(job: StartedJob) -> tuple[str, Remedy]:
     """For a commit that was interrupted before the decision."""
     return (
-        f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible."
-        f" Commit it again, or end it: magic_committer.abort({job.dest!r}, {job.id!r})"
+        f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible",
+        end(job.dest, job.id, "commit it again, or end it"),
     )
 
 
-def deciding(job: StartedJob) -> str:
+def deciding(job: StartedJob) -> tuple[str, Remedy]:
     """For a commit that was interrupted while the decision was being written."""
     return (
         f"whether job {job.id!r} is committed cannot be told: its decision was being written when"
-        f" it was interrupted. Ask: magic_committer.attach({job.dest!r}, {job.id!r}).state"
+        " it was interrupted",
+        Remedy("show", job.dest, job.id, "ask"),
     )
 
 
-def committed(job: StartedJob) -> str:
+def committed(job: StartedJob) -> tuple[str, Remedy]:
     """For a commit that was interrupted after the decision."""
     return (
         f"job {job.id!r} is committed, and was interrupted before all of it was done. Never abort"
-        f" it. Finish it, from any machine: magic_committer.recover({job.dest!r}, {job.id!r})"
+        " it",
+        finish(job.dest, job.id, "finish it, from any machine"),
     )
 
 
-def half_aborted(job: StartedJob) -> str:
+def half_aborted(job: StartedJob) -> tuple[str, Remedy]:
     """For an abort that was interrupted."""
     return (
-        f"the abort of job {job.id!r} was interrupted. This goes on, or says that it is committed:"
-        f" magic_committer.abort({job.dest!r}, {job.id!r})"
+        f"the abort of job {job.id!r} was interrupted",
+        end(job.dest, job.id, "this goes on, or says that it is committed"),
     )

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.errors import (
@@ -227,14 +228,14 @@ class AttemptSet:
             f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
             " an earlier abort, or as a file of it failed: it can never be committed",
             job_id=self._job.id,
-            hint="Run the task again under another attempt name",
+            hint=ANOTHER_ATTEMPT,
         )
 
     def _other_files(self) -> TaskFailed:
         return TaskFailed(
             f"attempt {self._attempt!r} was committed before, with other files",
             job_id=self._job.id,
-            hint="Give each attempt of a task a name of its own; the job's sweep takes these files",
+            hint=OWN_NAME,
         )
 
 

@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from magic_committer._arguments import check_result
+from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled
 from magic_committer.commit.conflict import Replaced, refuse_existing_data, replaced
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
-from magic_committer.errors import CommitRefused, IncompleteJob, OptionError, name_some
+from magic_committer.commit.outcome import end
+from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
 from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.remedy import Remedy
+
+ACCEPT_EACH = (
+    "Nothing was decided. Commit it at the command line, with --accept and each key that is right"
+    " as it is"
+)
+"""What to do about an adopted job with something wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +61,8 @@ def wanted_results(
             raise OptionError(f"the result of task {result.task!r} is of another job")
         if not result.key and (result.files or result.bytes):
             raise OptionError(
-                f"the result of task {result.task!r} tells of {result.files} files, but its key"
-                " is empty: it does not name the pendingset that holds them",
+                f"the result of task {result.task!r} tells of {counted(result.files, 'file')}, but"
+                " its key is empty: it does not name the pendingset that holds them",
                 hint="Pass what task.commit() returned, as it is, or run the task again",
             )
         if result.task in tasks:
@@ -88,8 +96,8 @@ def load_sets(
         result = told[one.ref.key]
         if (one.files, one.bytes) != (result.files, result.bytes):
             loaded.problems.append(
-                f"{one.ref.key}: holds {one.files} files and {one.bytes} bytes, its task said"
-                f" {result.files} and {result.bytes}"
+                f"{one.ref.key}: holds {counted(one.files, 'file')} and"
+                f" {counted(one.bytes, 'byte')}, its task said {result.files} and {result.bytes}"
             )
     return loaded
 
@@ -180,10 +188,12 @@ def whose_they_are_is_lost(job: StartedJob, keys: list[str]) -> IncompleteJob:
         f"job {job.id!r}: in its directory there are pendingsets that say nowhere whose"
         f" they are: {name_some(keys)}",
         job_id=job.id,
-        hint="Nothing was decided. They may be this job's own, if their metadata got lost:"
-        f" magic-committer doctor {quote(job.dest)} says whether the store or a proxy"
-        " loses it. Otherwise somebody else wrote them: delete them and commit again; or abort"
-        " the job",
+        hint="Nothing was decided. They may be this job's own, if their metadata got lost."
+        " Otherwise somebody else wrote them: delete them and commit again",
+        remedies=(
+            Remedy("doctor", job.dest, why="ask whether the store or a proxy loses metadata"),
+            end(job.dest, job.id, "abort the job"),
+        ),
     )
 
 
@@ -194,9 +204,8 @@ def refusal(job: StartedJob, problems: list[str]) -> CommitRefused:
         f"job {job.id!r} was not committed: {shown}{more}",
         job_id=job.id,
         problems=problems,
-        hint="Nothing was decided: abort it, or take the keys as they are:"
-        f" magic-committer job commit {quote(job.dest)} {quote(job.id)}"
-        " --accept KEY"
+        hint=ACCEPT_EACH
         if job.adopted
         else "The job is aborted, nothing of it is visible: run it again as a new job",
+        remedies=(end(job.dest, job.id, "abort it"),) if job.adopted else (),
     )

@@ -38,9 +38,10 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import PAGE_KEYS_MAX, same_etag, sent_once, uploads
 
 Want = Literal[
@@ -189,7 +190,7 @@ def need(
             _learn(identity, {name: found})
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
-            raise _refused(runtime, name, found.note)
+            raise _refused(runtime, paths.dest, name, found.note)
     return UNCONDITIONAL if off else known(identity), late
 
 
@@ -276,7 +277,7 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
     return "" if found.value or found.note == _BESIDE else found.note
 
 
-def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
+def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> ConditionsNotSupported:
     if name == "conditional_put":
         return records.undecidable(runtime, "If-None-Match", how)
     if name == "swap":
@@ -285,8 +286,8 @@ def _refused(runtime: Runtime, name: Want, how: str) -> ConditionsNotSupported:
         return ConditionsNotSupported(
             f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job's"
             " files could not be told from others'",
-            hint="Nothing was started. Let the proxy pass x-amz-meta- headers on as they are;"
-            " magic-committer doctor PATH asks again",
+            hint="Nothing was started. Let the proxy pass x-amz-meta- headers on as they are",
+            remedies=(Remedy("doctor", dest.url, why="ask again"),),
         )
     lost = [in_both(mode) for mode in get_args(Mode) if mode in FAILING]
     left = [in_both(mode) for mode in get_args(Mode) if mode not in FAILING]

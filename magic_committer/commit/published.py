@@ -24,18 +24,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+from magic_committer._quantities import KEYS_NAMED_MAX, counted_are, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import each_listed
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
 from magic_committer.errors import (
-    KEYS_NAMED_MAX,
     AlreadyVisible,
     FormatError,
     InvalidRequest,
     NotFound,
-    name_some,
 )
 from magic_committer.hadoop.formats import (
     PENDINGSET_BYTES_MAX,
@@ -47,6 +46,7 @@ from magic_committer.hadoop.formats import (
 from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import ObjectInfo
 
 
@@ -81,7 +81,8 @@ class Published:
     def words(self) -> str:
         """For example ``"6 of 9 files are visible already"``. Pure."""
         maybe = f" (of {self.doubtful} more nobody can tell)" if self.doubtful else ""
-        return f"{self.visible} of {self.files} files are visible already{maybe}"
+        of = counted_are(self.files, "file")
+        return f"{self.visible} of {of} visible already{maybe}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,7 @@ def refuse_if_published(
     if not found.any:
         return ""
     if leave_visible:
-        return f"{found.words()}, and stay"
-    call = f"({job.dest!r}, {job.id!r}"
+        return f"{found.words()}, and {'stays' if found.files == 1 else 'stay'}"
     raise AlreadyVisible(
         f"job {job.id!r} cannot simply be aborted: {found.words()}, made so by its JVM before it"
         f" died. They would stay, and nobody could finish the job: {name_some(found.keys)}",
@@ -125,8 +125,16 @@ def refuse_if_published(
         visible=found.visible,
         doubtful=found.doubtful,
         keys=found.keys,
-        hint=f"Finish it: magic_committer.attach{call}).commit(); or abort the rest all the same:"
-        f" magic_committer.abort{call}, leave_visible=True)",
+        remedies=(
+            Remedy("commit", job.dest, job.id, "finish it"),
+            Remedy(
+                "abort",
+                job.dest,
+                job.id,
+                "leave these files there, and abort the rest",
+                {"leave_visible": True},
+            ),
+        ),
     )
 
 

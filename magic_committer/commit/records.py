@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from magic_committer._hints import ID_USED_ONCE
 from magic_committer._runtime import Runtime
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -39,6 +40,7 @@ from magic_committer.errors import (
 from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
 from magic_committer.hadoop.paths import RECORD, Destination, JobPaths
 from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Written, same_etag
 
 SWAP_TRIES_MAX = 6
@@ -271,7 +273,7 @@ def _exists(now: Seen) -> JobExists:
     return JobExists(
         f"job {now.record.id!r} exists already, it is {now.record.state}",
         job_id=now.record.id,
-        hint="A job id is used once: give another, or none and one is drawn",
+        hint=ID_USED_ONCE,
     )
 
 
@@ -292,9 +294,9 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
     return Swapped(True, _stored(leaves.key, record, written))
 
 
-def _ask_again(runtime: Runtime, key: str, job_id: str) -> str:
+def _ask_again(runtime: Runtime, key: str, job_id: str) -> tuple[Remedy, ...]:
     dest = f"s3://{runtime.store.bucket}/{key[: key.rindex(MAGIC_JOB_PREFIX)]}"
-    return f"Ask again later: magic_committer.attach({dest!r}, {job_id!r}).state"
+    return (Remedy("show", dest, job_id, "ask again later"),)
 
 
 def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
@@ -302,7 +304,7 @@ def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
         f"whether job {record.id!r} is {record.state} cannot be told: the store gives no clear"
         " answer",
         job_id=record.id,
-        hint=_ask_again(runtime, key, record.id),
+        remedies=_ask_again(runtime, key, record.id),
     )
 
 
@@ -314,7 +316,7 @@ def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen
             f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
             f" be read: {error.message}",
             job_id=job_id,
-            hint=_ask_again(runtime, key, job_id),
+            remedies=_ask_again(runtime, key, job_id),
         ) from why
 
 

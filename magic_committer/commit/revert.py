@@ -22,6 +22,7 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source
+from magic_committer.commit.outcome import undo_again
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.upload_state import (
     Removal,
@@ -80,7 +81,7 @@ def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
     return AbortIncomplete(
         f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
         job_id=job.id,
-        hint=f"Do it again: magic_committer.attach({job.dest!r}, {job.id!r}).abort()",
+        remedies=undo_again(job.dest, job.id),
     )
 
 

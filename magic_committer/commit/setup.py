@@ -15,6 +15,7 @@ import os
 import socket
 from dataclasses import fields, replace
 
+from magic_committer._hints import ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -23,7 +24,7 @@ from magic_committer.commit.conflict import (
     refuse_existing_data,
     refuse_other_jobs,
 )
-from magic_committer.commit.outcome import ended, outcome_of
+from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.commit.sweep import nothing_spared, sweep
 from magic_committer.errors import (
     JobExists,
@@ -34,12 +35,8 @@ from magic_committer.errors import (
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
+from magic_committer.remedy import add_note
 from magic_committer.stores.base import KEY_BYTES_MAX
-
-JOB_ID_USED = (
-    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
-    " the job that it started before, takes exist_ok=True"
-)
 
 logger = logging.getLogger("magic_committer")
 
@@ -161,9 +158,9 @@ def join_job(
         )
     _refuse_other_terms(seen.record, terms, dest)
     if seen.record.state is not State.RUNNING:
-        decided = ended(job_id, seen.record.state, outcome_of(seen.record))
+        decided = ended(dest.url, job_id, seen.record.state, outcome_of(seen.record))
         if decided.outcome != "committed":
-            decided.hint = f"{decided.hint}, under another job_id: an id is used once"
+            decided.advice += ", under another job_id: an id is used once"
         raise decided
     job = replace(StartedJob.attached(seen.record, dest.url, seen.etag), said_mode=said_mode)
     if terms.conditional_writes == "on":
@@ -223,7 +220,7 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
             raise JobExists(
                 f"the directory of job {paths.job_id!r} is not empty: {page.objects[0].key}",
                 job_id=paths.job_id,
-                hint=JOB_ID_USED,
+                hint=ID_USED_ONCE,
             )
         return
 
@@ -260,10 +257,8 @@ def _take_back(
 ) -> None:
     """Remove a record whose PUT was interrupted, if it is there; otherwise say what to do if it
     comes."""
-    why.add_note(
-        f"job {job.id!r} may have been started all the same; if so, end it:"
-        f" magic_committer.abort({job.dest!r}, {job.id!r})"
-    )
+    told = f"job {job.id!r} may have been started all the same"
+    add_note(why, told, end(job.dest, job.id, "if so, end it"))
     try:
         seen = records.read(runtime, paths.record)
     except MagicError as error:
@@ -290,9 +285,8 @@ def _withdraw(
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)
     except MagicError as error:
-        warnings.append(
-            f"{error.message}. End the job: magic_committer.abort({job.dest!r}, {job.id!r})"
-        )
+        told = f"taking back the record of job {job.id!r}: {error.message}"
+        add_note(why, told, end(job.dest, job.id, "end the job"))
     for warning in warnings:
         why.add_note(f"taking back the record of job {job.id!r}: {warning}")
 

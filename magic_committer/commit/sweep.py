@@ -28,6 +28,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 
+from magic_committer._quantities import counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
@@ -381,7 +382,8 @@ class _Sweep:
             if failed:
                 key, reason = next(iter(failed.items()))
                 self.swept.failed(
-                    f"{len(failed)} control objects could not be deleted, e.g. {key}: {reason}"
+                    f"{counted(len(failed), 'control object')} could not be deleted,"
+                    f" e.g. {key}: {reason}"
                 )
                 return
 
@@ -413,14 +415,15 @@ class _Sweep:
 
 def _told(files: Counter[str], what: str) -> list[str]:
     """A sentence for each of the first tasks, and one for all others."""
-    counted = [(task, number) for task, number in sorted(files.items()) if number]
+    tasks = [(task, number) for task, number in sorted(files.items()) if number]
     told = [
-        f"task {task!r} " + what.format(files="1 file" if number == 1 else f"{number} files")
-        for task, number in counted[:TASKS_NAMED_MAX]
+        f"task {task!r} " + what.format(files=counted(number, "file"))
+        for task, number in tasks[:TASKS_NAMED_MAX]
     ]
-    if rest := counted[TASKS_NAMED_MAX:]:
+    if rest := tasks[TASKS_NAMED_MAX:]:
         number = sum(number for _, number in rest)
-        told.append(f"{len(rest)} more tasks, each: " + what.format(files=f"{number} files in all"))
+        in_all = f"{counted(number, 'file')} in all"
+        told.append(f"{counted(len(rest), 'more task')}, each: " + what.format(files=in_all))
     return told
 
 

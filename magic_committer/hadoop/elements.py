@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import PurePath
 
+from magic_committer._hints import RELATIVE_NAME, S3_URL
 from magic_committer.errors import PathError, WrongType
 
 # Names (org.apache.hadoop.fs.s3a.commit.CommitConstants, Hadoop 3.5.0)
@@ -41,17 +42,17 @@ def url_text(url: object) -> str:
     if isinstance(url, str):
         return url
     if not isinstance(url, PathLike):
-        raise WrongType(f"a URL is text, not {type(url).__name__}", hint="Write 's3://bucket/path'")
+        raise WrongType(f"a URL is text, not {type(url).__name__}", hint=S3_URL)
     got = f"a {type(url).__name__}"
     text = url.as_posix() if isinstance(url, PurePath) else str(url)
     if "@" in text:  # the part before it may be a secret
-        raise WrongType(f"a URL is text, not {got}", hint="Write 's3://bucket/path'")
+        raise WrongType(f"a URL is text, not {got}", hint=S3_URL)
     right = _SLASHES_EATEN.sub(r"\1://", text)
     if not isinstance(url, PurePath):
         raise WrongType(f"a URL is text, not {got}", hint=f"Pass {right!r}")
     raise WrongType(
         f"a URL is text, not {got}: {text!r}: it makes one slash of two",
-        hint=f"Pass {right!r}" if right != text else "Write 's3://bucket/path'",
+        hint=f"Pass {right!r}" if right != text else S3_URL,
     )
 
 
@@ -69,7 +70,7 @@ def name_text(name: object) -> str:
         )
     raise WrongType(
         f"a file's name is text, not {type(name).__name__}",
-        hint="Write it relative to the destination: 'a/b.csv'",
+        hint=RELATIVE_NAME,
     )
 
 

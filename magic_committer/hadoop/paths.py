@@ -37,6 +37,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
 from magic_committer.errors import PathError
 from magic_committer.hadoop.elements import (
     BASE,
@@ -101,13 +102,13 @@ def parse_url(url: str) -> Location:
     match = _URL.match(url_text(url))
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
-        raise PathError(f"not an S3 URL: {scheme}", hint="Write s3://bucket/path")
+        raise PathError(f"not an S3 URL: {scheme}", hint=S3_URL)
     bucket, key = match[2], match[3]
     if not _BUCKET.match(bucket):
         # The URL is not repeated: the part before an "@" may be a secret.
         raise PathError(
             "the URL names no bucket that S3 could have",
-            hint="Write s3://bucket/path; credentials and hosts belong into the configuration",
+            hint=f"{S3_URL}; credentials and hosts belong into the configuration",
         )
     check_characters(key)
     return Location(bucket, key)
@@ -155,16 +156,14 @@ def check_name(name: str, *, uuid: str = "") -> None:
         PathError: the message says which rule the name breaks, and why.
     """
     if not isinstance(name, str) or not name:
-        raise PathError("a file needs a name", hint="Write it relative to the destination: a/b.csv")
+        raise PathError("a file needs a name", hint=RELATIVE_NAME)
     if name.startswith("/") or _URL.match(name):
-        raise PathError(
-            f"{shown(name)} is not relative", hint="Write it relative to the destination: a/b.csv"
-        )
+        raise PathError(f"{shown(name)} is not relative", hint=RELATIVE_NAME)
     for element in split_key(name):
         if is_control_element(element):
             raise PathError(
                 f"{shown(name)} has the element {element!r}, a committer's own directory",
-                hint="What lies in there is swept when a job ends: choose another name",
+                hint=swept_there("name"),
             )
     if name.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
         raise PathError(
@@ -181,7 +180,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
     if uuid and owner not in (None, uuid):
         raise PathError(
             f"{shown(name)} carries the token of the job {owner}",
-            hint="The clean-up of that job would abort this upload: take the token out",
+            hint=TOKEN_OUT,
         )
 
 
@@ -219,9 +218,7 @@ def unique_name(name: str, uuid: str) -> str:
     if owners == {uuid}:
         return name
     if owners:
-        raise PathError(
-            f"{shown(name)} carries the token of another job", hint="Take the token out"
-        )
+        raise PathError(f"{shown(name)} carries the token of another job", hint=TOKEN_OUT)
     stem_start = len(last) - len(last.lstrip("."))
     dot = last.find(".", stem_start)
     end = len(last) if dot < 0 else dot
@@ -271,7 +268,7 @@ class Destination:
             if is_control_element(element):
                 raise PathError(
                     f"{shown(self.prefix)} lies in a committer's own directory {element!r}",
-                    hint="What lies in there is swept when a job ends: choose another destination",
+                    hint=swept_there("destination"),
                 )
         size = len(self.prefix.encode())
         if size > KEY_BYTES_MAX - CONTROL_BYTES_MIN:

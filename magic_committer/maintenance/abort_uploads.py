@@ -24,6 +24,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from magic_committer._quantities import age_words, counted_are
 from magic_committer._runtime import Progress
 from magic_committer.commit import records
 from magic_committer.commit.ready import upload_name
@@ -39,7 +40,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
 from magic_committer.maintenance.prices import US_EAST_1, Prices
 from magic_committer.maintenance.recover import abort_job
-from magic_committer.maintenance.reports import age_of, words
+from magic_committer.maintenance.reports import age_of
 from magic_committer.maintenance.uploads import (
     ABORTED,
     Filters,
@@ -211,8 +212,8 @@ class Clearing:
             plan.left["over"] += len(job.chosen)
             if job.chosen:
                 why = (
-                    f"{job.seen - len(job.chosen)} of its {job.seen} uploads are not meant, and it"
-                    " is aborted as a whole or not at all"
+                    f"{job.seen - len(job.chosen)} of its {counted_are(job.seen, 'upload')} not"
+                    " meant, and it is aborted as a whole or not at all"
                     if whole
                     else "it lies above the path, and is aborted as a whole or not at all"
                 )
@@ -280,7 +281,7 @@ class Clearing:
                 return _Ended(why=f"its job is {seen.record.state}")
             age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
             if seen.record.state is State.RUNNING and age < self._survey.dead_after:
-                return _Ended(why=f"its job lives: it changed {words(age)} ago")
+                return _Ended(why=f"its job lives: it changed {age_words(age)} ago")
             report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
             swept = report.state in (State.CLOSED, State.ABSENT)
             if not swept:
@@ -317,7 +318,7 @@ class Clearing:
             return self._not_listed(found, upload, by)
         limit = self._rules.older_than
         if limit and (age is None or age < limit):
-            return Cleared(found, "left", f"it is younger than {words(limit)} by now")
+            return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
         if found.owner_class == "hadoop" and self._was_adopted(found):
             return Cleared(found, "left", "its job has been adopted meanwhile")
         removed = self._remover.remove(upload)

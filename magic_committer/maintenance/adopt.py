@@ -29,8 +29,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from magic_committer._hints import ENDED_OR_NEVER
+from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
+from magic_committer.commit.outcome import end
 from magic_committer.commit.published import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter, Prospect
 from magic_committer.errors import (
@@ -39,13 +42,12 @@ from magic_committer.errors import (
     JobNotFound,
     JobTooYoung,
     OutcomeUnknown,
-    name_some,
 )
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, measure, with_token
-from magic_committer.maintenance.reports import words
 from magic_committer.options import Options
 from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
+from magic_committer.remedy import DEAD_AFTER, Remedy
 from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
@@ -92,7 +94,7 @@ class Adoption:
         """What happens to older application attempts, in a sentence; "" if there are none. Pure."""
         if not self.passed_over:
             return ""
-        tasks = f"{self.passed_over_tasks} task{'' if self.passed_over_tasks == 1 else 's'}"
+        tasks = counted(self.passed_over_tasks, "task")
         where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
         return f"its older application attempts had committed {tasks}, which are aborted: {where}"
 
@@ -123,9 +125,11 @@ def adopt_job(
     try:
         records.create(runtime, JobPaths(dest, job_id).record, record)
     except JobExists as error:
-        raise _ours(job_id, error.message) from error
+        raise _ours(dest, job_id, error.message) from error
     except OutcomeUnknown as error:
-        error.hint = "Adopt it again: if its record is there by then, it is adopted"
+        again = "adopt it again; if its record is there by then, it is adopted"
+        limit = {DEAD_AFTER: dead_after}
+        error.advice, error.remedies = "", (Remedy("adopt", dest.url, job_id, again, limit),)
         raise
     logger.info("job %s: adopted, %s%s", job_id, dest.url, adoption.pendingsets)
     if adoption.passed_over:
@@ -172,7 +176,7 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
         raise JobNotFound(
             f"there is no job {job_id!r} under {dest.url}, neither ours nor Hadoop's",
             job_id=job_id,
-            hint="It may have ended, either way, or never been: look at the destination",
+            hint=ENDED_OR_NEVER,
         )
     if measured.failure is not None:
         raise measured.failure
@@ -183,16 +187,20 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
             f"job {job_id!r} cannot be adopted: {ours} carries the token of a job of this library",
             job_id=job_id,
             hint="What lies there is what that job left: adopted, the late write of one of its"
-            " tasks would be published. cleanup takes it away",
+            " tasks would be published",
+            remedies=(Remedy("cleanup", dest.url, why="take it away"),),
         )
     if listing.age < dead_after:
         raise JobTooYoung(
-            f"job {job_id!r} changed {words(listing.age)} ago, less than {words(dead_after)}:"
-            " what its JVM sent last may still land",
+            f"job {job_id!r} changed {age_words(listing.age)} ago, less than"
+            f" {age_words(dead_after)}: what its JVM sent last may still land",
             job_id=job_id,
             age=listing.age,
             limit=dead_after,
-            hint="Wait; or, if you know that it cannot, adopt it with dead_after=0",
+            hint="Wait",
+            remedies=(
+                Remedy("adopt", dest.url, job_id, "if you know that it cannot", {DEAD_AFTER: 0}),
+            ),
         )
     home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
     chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
@@ -213,11 +221,20 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
 def _refuse_ours(runtime: Runtime, paths: JobPaths) -> None:
     seen = records.read(runtime, paths.record)
     if seen is not None:
-        raise _ours(paths.job_id, f"job {paths.job_id!r} has a record, it is {seen.record.state}")
+        message = f"job {paths.job_id!r} has a record, it is {seen.record.state}"
+        raise _ours(paths.dest, paths.job_id, message)
 
 
-def _ours(job_id: str, message: str) -> JobExists:
-    return JobExists(message, job_id=job_id, hint="It needs no adoption: commit, abort or recover")
+def _ours(dest: Destination, job_id: str, message: str) -> JobExists:
+    return JobExists(
+        message,
+        job_id=job_id,
+        hint="It needs no adoption any more",
+        remedies=(
+            Remedy("commit", dest.url, job_id, "commit it"),
+            end(dest.url, job_id, "abort it"),
+        ),
+    )
 
 
 def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:

@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, renamed, s3_of
+from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
@@ -214,7 +215,7 @@ def abort(
         raise JobNotFound(
             f"there is no job {job_id!r} under {destination.url}",
             job_id=job_id,
-            hint="It may have ended, either way, or never been: look at the destination",
+            hint=ENDED_OR_NEVER,
         )
     return abort_job(
         runtime, destination, seen,

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.deletes import delete_if_same
@@ -54,7 +55,7 @@ from magic_committer.hadoop.paths import (
 from magic_committer.maintenance.attribution import Places, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
 from magic_committer.maintenance.recover import recover_job
-from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of, words
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
@@ -200,7 +201,7 @@ class Cleaning:
             or records.remove(self._runtime, seen)
             or delete_if_same(self._runtime, seen.key, seen.etag)
         ):
-            self._note("records", f"job {seen.record.id}: its closed record, {words(age)} old")
+            self._note("records", f"job {seen.record.id}: its closed record, {age_words(age)} old")
 
     # Litter ---------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.outcome import outcome_of
+from magic_committer.commit.outcome import look_again, outcome_of
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
@@ -44,6 +44,7 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
+from magic_committer.remedy import Remedy
 from magic_committer.stores.base import ObjectInfo
 
 UNREADABLE = "unreadable"
@@ -68,8 +69,8 @@ def force_abort(
         raise JobNotFound(
             f"there is no record of job {job_id!r} under {dest.url}",
             job_id=job_id,
-            hint="There is nothing to give up. What it left, if anything,"
-            f" magic_committer.cleanup({dest.url!r}) takes",
+            hint="There is nothing to give up",
+            remedies=(Remedy("cleanup", dest.url, why="take away what it left, if anything"),),
         ) from None
     giving = GivingUp(runtime, dest, job_id, key, dry_run)
     if stored.size > RECORD_BYTES_MAX:
@@ -108,7 +109,7 @@ def _readable(
                 f"job {giving.job_id!r} is {now.record.state}, and was {found} when it was looked"
                 f" at: it was not given up{why and f' ({why})'}",
                 job_id=giving.job_id,
-                hint="Look at it, and do it again",
+                remedies=(look_again(dest.url, giving.job_id),),
             )
         seen = now
     record = seen.record

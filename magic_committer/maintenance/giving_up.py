@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 
+from magic_committer._quantities import age_words, counted
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import LOADING_SETS_MAX
+from magic_committer.commit.outcome import look_again
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import (
@@ -46,9 +48,10 @@ from magic_committer.hadoop.paths import (
     uuid_in_name,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
-from magic_committer.maintenance.reports import NAMED_MAX, words
+from magic_committer.maintenance.reports import NAMED_MAX
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobReport, StartedJob
+from magic_committer.remedy import DEAD_AFTER, Remedy
 from magic_committer.stores.base import ObjectInfo, same_etag
 
 IN_FLIGHT = 32
@@ -175,13 +178,21 @@ class GivingUp:
         if age >= dead_after or self.dry_run:
             return
         raise JobTooYoung(
-            f"job {self.job_id!r} changed {words(age)} ago, less than {words(dead_after)}, and may"
-            f" be alive: {why}",
+            f"job {self.job_id!r} changed {age_words(age)} ago, less than {age_words(dead_after)},"
+            f" and may be alive: {why}",
             job_id=self.job_id,
             age=age,
             limit=dead_after,
-            hint="Wait; or, if you know that its driver is dead, give it up with dead_after=0:"
-            f" magic_committer.force_abort({self.dest.url!r}, {self.job_id!r}, dead_after=0)",
+            hint="Wait",
+            remedies=(
+                Remedy(
+                    "force_abort",
+                    self.dest.url,
+                    self.job_id,
+                    "if you know that its driver is dead, give it up",
+                    {DEAD_AFTER: 0},
+                ),
+            ),
         )
 
     # Whose is it? ---------------------------------------------------------------------------------
@@ -281,7 +292,7 @@ class GivingUp:
         mine = [UploadName.of(upload) for upload in uploads if self._is_ours(upload)]
         if len(mine) < len(uploads):
             foreign = len(uploads) - len(mine)
-            self.unread.append(f"{key}: names {foreign} uploads that are not the job's")
+            self.unread.append(f"{key}: names {counted(foreign, 'upload')} of others")
         return mine
 
     def _is_ours(self, upload: ReadyUpload) -> bool:
@@ -400,7 +411,7 @@ class GivingUp:
         raise JobError(
             f"the record of job {self.job_id!r} was changed by another process meanwhile",
             job_id=self.job_id,
-            hint="Look at the job, and do it again",
+            remedies=(look_again(self.dest.url, self.job_id),),
         )
 
     def remove_record(self, claimed: str) -> None:

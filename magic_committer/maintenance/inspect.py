@@ -14,6 +14,7 @@ from itertools import chain
 
 import orjson
 
+from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.load import (
@@ -55,7 +56,7 @@ from magic_committer.hadoop.paths import (
     Destination,
     JobPaths,
 )
-from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind, age_of, words
+from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind, age_of
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -420,8 +421,8 @@ def _with_record(
             if progress.unknown:
                 found = replace(
                     found,
-                    problem=f"of {progress.unknown} files nobody can tell now whether they are"
-                    f" visible, e.g. {progress.why}",
+                    problem=f"of {counted(progress.unknown, 'file')} nobody can tell now whether"
+                    f" they are visible, e.g. {progress.why}",
                 )
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
@@ -464,8 +465,8 @@ def would_do(
     match record.state:
         case State.RUNNING if age < dead_after:
             return (
-                f"nothing yet: it may be alive, it changed {words(age)} ago; after"
-                f" {words(dead_after)} abort it"
+                f"nothing yet: it may be alive, it changed {age_words(age)} ago; after"
+                f" {age_words(dead_after)} abort it"
             )
         case State.RUNNING if record.adopted:
             return "abort it, unless its JVM made files visible: then a person decides"
@@ -492,9 +493,11 @@ def _would_complete(progress: Progress | None) -> str:
     left = progress.files - progress.visible - progress.missing
     if progress.missing:
         return (
-            f"complete {left} files of {progress.files}, then stop: {progress.missing} are"
-            " unresolved, their uploads are gone and the objects there are not theirs"
+            f"complete {counted(left, 'file')} of {progress.files:,}, then stop:"
+            f" {counted_are(progress.missing, 'file')} unresolved, for the upload is gone, and the"
+            " object there is another"
         )
     return (
-        f"complete {left} files of {progress.files}, mark the destination, sweep and close the job"
+        f"complete {counted(left, 'file')} of {progress.files:,}, mark the destination, sweep and"
+        " close the job"
     )

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from magic_committer._quantities import counted
 from magic_committer._runtime import Clock, Runtime
 from magic_committer._wiring import BucketSettings
 from magic_committer.commit import records
@@ -259,7 +260,7 @@ def too_short(days: int, longest: float) -> str:
         days: the rule's days.
         longest: as `longest_live` gives.
     """
-    after = f"{days} day{'' if days == 1 else 's'}"
+    after = counted(days, "day")
     if days * DAY_SECONDS < longest:
         return (
             f"a live job here has run for {longest / DAY_SECONDS:.1f} days; after {after} its"

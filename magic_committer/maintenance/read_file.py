@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
+from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
@@ -58,7 +59,7 @@ class Sign:
         if (version := read.take("version", int)) != SIGN_VERSION:
             raise FormatError(
                 source, "version", f"is {version}, this library knows {SIGN_VERSION}",
-                hint="Upgrade magic-committer",
+                hint=UPGRADE,
             )  # fmt: skip
         sign = cls(
             read.take("job", str), read.take("role", str), read.take("host", str),

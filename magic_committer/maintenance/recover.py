@@ -11,19 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.outcome import (
-    accepted,
-    committed_by_marker,
-    outcome_of,
-    way_out_of_unresolved,
-)
+from magic_committer.commit.outcome import committed_by_marker, dead, outcome_of
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AlreadyVisible,
-    CommitIncomplete,
     DestinationExists,
     JobNotRunning,
     JobTooYoung,
@@ -33,7 +28,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, Progress, progress_of, would_do
-from magic_committer.maintenance.reports import Recovery, words
+from magic_committer.maintenance.reports import Recovery
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
 from magic_committer.upload import BlockSource
@@ -81,7 +76,7 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            _refuse_young(runtime, dest, seen, dead_after)
+            _refuse_young(runtime, dest, seen, dead_after, leave_visible)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = committer_of(runtime, dest, seen, options)
@@ -90,8 +85,6 @@ def recover_job(
         except (JobNotRunning, OutcomeUnknown) as error:
             last = error  # another process moved it on: look again
             continue
-        except CommitIncomplete as error:
-            raise _with_the_way_out(error, dest, job_id) from error.__cause__
         return replace(recovery, state=report.state, outcome=report.outcome, report=report)
     assert last is not None
     raise last
@@ -135,19 +128,24 @@ def _follow(
 
 
 def _refuse_young(
-    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float
+    runtime: Runtime,
+    dest: Destination,
+    seen: records.Seen,
+    dead_after: float,
+    leave_visible: bool,
 ) -> None:
     age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
     if age >= dead_after:
         return
+    stays = {"leave_visible": True} if leave_visible else {}
     raise JobTooYoung(
-        f"job {seen.record.id!r} is running, and changed {words(age)} ago: it may be alive, for"
-        f" less than {words(dead_after)} have passed",
+        f"job {seen.record.id!r} is running, and changed {age_words(age)} ago: it may be alive, for"
+        f" less than {age_words(dead_after)} have passed",
         job_id=seen.record.id,
         age=age,
         limit=dead_after,
-        hint="Wait; or, if you know that its driver is dead,"
-        f" magic_committer.abort({dest.url!r}, {seen.record.id!r})",
+        hint="Wait",
+        remedies=dead(dest.url, seen.record.id, **stays),
     )
 
 
@@ -195,18 +193,3 @@ def _absent(
         else "nothing: there is no record of it; it may have ended, either way, or never been",
         dry_run=dry_run,
     )
-
-
-def _with_the_way_out(error: CommitIncomplete, dest: Destination, job_id: str) -> CommitIncomplete:
-    """The same error, with the calls for an operator."""
-    call = f"magic_committer.recover({dest.url!r}, {job_id!r}"
-    if not error.outstanding:
-        error.hint = f"Recover it again later: {call})"
-    if error.unresolved:
-        error.hint = way_out_of_unresolved(
-            error,
-            again=f"{call})",
-            accept=f"{call}, accept={accepted(error.unresolved)})",
-            undo=f"magic_committer.abort({dest.url!r}, {job_id!r}, revert=True)",
-        )
-    return error

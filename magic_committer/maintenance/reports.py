@@ -27,7 +27,6 @@ __all__ = [
     "Recovery",
     "age_of",
     "seconds",
-    "words",
 ]
 
 DEAD_AFTER_SECONDS = 24 * 3600.0
@@ -57,14 +56,6 @@ def seconds(name: str, value: Age) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise OptionError(f"{name} is a timedelta or seconds from 0 on, not {value!r}")
     return float(number)
-
-
-def words(age: float) -> str:
-    """Give an age for people: ``"3 h"``."""
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if age >= 2 * size:
-            return f"{age / size:.0f} {unit}"
-    return f"{age:.0f} s"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
+from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.neighbours import directory_of
@@ -34,12 +35,7 @@ from magic_committer.hadoop.elements import MAGIC
 from magic_committer.hadoop.paths import RECORD, Destination, parse_url, uuid_in_name
 from magic_committer.maintenance.attribution import Index, Named, Places
 from magic_committer.maintenance.prices import US_EAST_1, Prices
-from magic_committer.maintenance.reports import (
-    DEAD_AFTER_SECONDS,
-    LEFTOVER_AFTER_SECONDS,
-    age_of,
-    words,
-)
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.stores.base import UploadInfo
@@ -190,7 +186,7 @@ def deed(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
     if age is None:
         return "leave", "leave it: its age is not known"
     if age < rules.older_than:
-        return "leave", f"leave it until it is {words(rules.older_than)} old"
+        return "leave", f"leave it until it is {age_words(rules.older_than)} old"
     return does, why
 
 
@@ -410,8 +406,8 @@ class Survey:
             return replace(of_job, note="its job is aborted, and not swept yet")
         age = self._job_age(seen)
         if age < self.dead_after:
-            return replace(of_job, owner_class="live", note=f"its job changed {words(age)} ago")
-        return replace(of_job, note=f"its job is dead: it changed {words(age)} ago")
+            return replace(of_job, owner_class="live", note=f"its job changed {age_words(age)} ago")
+        return replace(of_job, note=f"its job is dead: it changed {age_words(age)} ago")
 
     def _of_hadoop(self, named: Named) -> _Verdict:
         """The verdict on an upload that a control object without a token names."""
@@ -451,7 +447,7 @@ class Survey:
                 age = self._index.age(below) if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
-                note = f"it may be of {what}, which changed {words(age)} ago{read}"
+                note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
                 yield _Verdict("foreign", near=age < self.dead_after or not whole, note=note)
 
     def _job_age(self, seen: records.Seen) -> float:

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import orjson
 
+from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.hadoop.json import INT64_MAX
 from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination, is_hidden
@@ -240,7 +241,7 @@ def _check_version(version: Any, source: str) -> None:
     if version not in PLAN_VERSIONS:
         raise FormatError(
             source, "version", f"is {version}, this library knows {PLAN_VERSION}",
-            hint="Upgrade magic-committer",
+            hint=UPGRADE,
         )  # fmt: skip
 
 

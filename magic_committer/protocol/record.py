@@ -32,6 +32,7 @@ from typing import Any, get_args
 
 import orjson
 
+from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import (
@@ -255,7 +256,7 @@ class JobRecord:
         if version != RECORD_VERSION:
             raise FormatError(
                 source, "version", f"is {version}, this library knows {RECORD_VERSION}",
-                hint="Upgrade magic-committer",
+                hint=UPGRADE,
             )  # fmt: skip
         record = cls(
             id=read.take("id", str),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 
+from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, WrongType
 
 E = TypeVar("E", bound=StrEnum)
@@ -73,7 +74,7 @@ class Reader:
         if value not in allowed:
             raise FormatError(
                 self._source, self._prefix + name, f"is {value!r}, none of {', '.join(allowed)}",
-                hint="Upgrade magic-committer if a newer version wrote it",
+                hint=UPGRADE,
             )  # fmt: skip
         return value
 
@@ -90,7 +91,7 @@ class Reader:
         for name in self._values:
             raise FormatError(
                 self._source, self._prefix + name, "is unknown to this version",
-                hint="Upgrade magic-committer",
+                hint=UPGRADE,
             )  # fmt: skip
 
 

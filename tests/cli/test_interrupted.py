@@ -33,4 +33,4 @@ def test_an_interrupted_commit_tells_whether_it_is_decided(
     decided = verb == "complete_upload"
     assert ("was not decided" in said) is not decided
     call = "recover" if decided else "abort"
-    assert f"magic_committer.{call}('s3://bucket/t/', {job.id!r})" in said
+    assert f"`magic-committer job {call} s3://bucket/t/ {job.id}`" in said

@@ -305,7 +305,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 def test_quantities_read_well() -> None:
     """Ages, sizes and money, and what is not known."""
     assert [age_words(x) for x in (None, 0, 59, 90, 7200, 36_000, 200_000, 2e6)] == [
-        "?", "0 s", "59 s", "1.5 min", "2.0 h", "10 h", "2.3 d", "23 d",
+        "?", "0 s", "59 s", "90 s", "2 h", "10 h", "2.3 d", "23 d",
     ]  # fmt: skip
     assert [bytes_words(x) for x in (None, 0, 1023, 1024, 3 * 1024**4)] == [
         "?", "0 B", "1023 B", "1.0 KiB", "3.0 TiB",

@@ -196,7 +196,7 @@ _ATTEMPTS = (
         (("if still_open:\n    raise FileStillOpen(\n"
           "        f'attempt {self.attempt!r}: not closed: {name_some(still_open)}',\n"
           "        job_id=self.job.id,\n"
-          "        hint='Close each file, best by `with task.open(...) as f`',\n    )", "pass"),),
+          "        hint=CLOSE_FIRST,\n    )", "pass"),),
         "I2: a task commits without a file that it has not closed",
     ),
     Hand(

@@ -16,7 +16,7 @@ from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import FOLDERS, GoneError, Mutant, files, text
 
-WORDS = Hand("some", "maintenance/reports.py", "words", (("age >= 2 * size", "True"),), "nothing")
+WORDS = Hand("some", "_quantities.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing")
 
 
 def verdict(mutant: Mutant, by: str, broken: str = "") -> Verdict:
@@ -36,15 +36,15 @@ def test_a_hand_made_mutant_still_has_its_place(hand: Hand) -> None:
 def test_a_mutant_whose_text_is_gone_is_told() -> None:
     """Of a hand-made mutant whose old text the code does not hold, the name and the text are
     told."""
-    gone = Hand("some", WORDS.path, "words", (("age >= 3 * size", "True"),), "nothing")
-    with pytest.raises(GoneError, match=r"hand:some: .* words holds 0 times: age"):
+    gone = Hand("some", WORDS.path, WORDS.place, (("seconds >= 3 * size", "True"),), "nothing")
+    with pytest.raises(GoneError, match=r"hand:some: .* age_words holds 0 times: seconds"):
         gone.mutant()
 
 
 def test_a_mutant_whose_text_is_there_twice_is_told() -> None:
     """A text that is there more often than the mutant says is not changed by chance."""
-    twice = Hand("some", WORDS.path, "words", (("age", "0"),), "nothing")
-    with pytest.raises(GoneError, match="holds 3 times"):
+    twice = Hand("some", WORDS.path, WORDS.place, (("seconds", "0"),), "nothing")
+    with pytest.raises(GoneError, match="holds 4 times"):
         twice.mutant()
 
 
@@ -124,7 +124,7 @@ def test_a_survivor_fails_with_its_change(capsys: pytest.CaptureFixture[str]) ->
     assert told([mutant], [verdict(mutant, "")], gone=()) == 1
     printed = capsys.readouterr().out
     assert "survived, and not explained: hand:some" in printed
-    assert "-        if age >= 2 * size:\n+        if True:" in printed
+    assert "-        if seconds >= 2 * size:\n+        if True:" in printed
 
 
 def test_an_explained_survivor_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
     `_SUCCESS` is written; once the operator has renamed it back, the next one commits the job."""
     job = killed_in_complete(gateway)
     for _ in range(2):
-        with pytest.raises(mc.CommitIncomplete, match=r"1 files are lost .*: t/b\.csv") as caught:
+        with pytest.raises(mc.CommitIncomplete, match=r"1 file is lost .*: t/b\.csv") as caught:
             mc.recover(DEST, job.id)
         assert caught.value.unresolved == ("t/b.csv",)
         assert "t/_SUCCESS" not in gateway.keys()
@@ -219,7 +219,7 @@ def test_an_upload_without_its_parts_is_named_as_lost(gateway: Gateway) -> None:
     """Not as unfinished for ever: nobody can complete it. A dry run says it, too."""
     job = emptied_in_complete(gateway)
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
-    with pytest.raises(mc.CommitIncomplete, match=r"1 files are lost .*: t/b\.csv"):
+    with pytest.raises(mc.CommitIncomplete, match=r"1 file is lost .*: t/b\.csv"):
         mc.recover(DEST, job.id)
 
 

@@ -316,6 +316,6 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
     hadoops = leave_job(s3, "3.5.0")
     marker(s3, clock, hadoops)
     assert not mc.adopt(DEST, "hadoops", dead_after=0).committed
-    with pytest.raises(mc.AlreadyVisible, match="files are visible already"):
+    with pytest.raises(mc.AlreadyVisible, match="visible already"):
         mc.abort(DEST, "hadoops")
     assert mc.attach(DEST, "hadoops").state == "running"

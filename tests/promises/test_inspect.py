@@ -72,7 +72,7 @@ def test_inspect_of_a_decided_job_goes_by_its_plan(machine: Machine) -> None:
     assert (found.tasks, found.files, found.bytes, found.visible, found.missing) == (2, 2, 3, 1, 0)
     assert found.role == "driver"
     assert found.pid > 0
-    assert "complete 1 files of 2" in found.would
+    assert "complete 1 file of 2" in found.would
 
 
 def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:

@@ -44,7 +44,7 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
             f.write(b"1")
         with pytest.raises(TaskFailed) as caught:
             writing.job.task("1")
-        assert WrongProcess.hint in str(caught.value)
+        assert WrongProcess.advice in str(caught.value)
     assert visible(s3) == {"t/a.csv": b"1"}
 
 

@@ -57,8 +57,8 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
         job.commit()
     s3.before = None
     told = str(raised.value)
-    assert "1 files are lost (their uploads cannot be completed" in told
-    assert "1 files are not completed yet" in told
+    assert "1 file is lost (their uploads cannot be completed" in told
+    assert "1 file is not completed yet" in told
     assert (raised.value.unresolved, raised.value.unfinished) == ((gone.key,), (slow,))
     with pytest.raises(mc.CommitIncomplete) as raised:
         job.commit()

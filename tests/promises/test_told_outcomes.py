@@ -304,7 +304,7 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
         job.commit(results)
     with pytest.raises(mc.OptionError, match="list"):
         job.commit(results)
-    with pytest.raises(mc.IncompleteJob, match=r"job.commit\(\[\], expect=0\)"):
+    with pytest.raises(mc.IncompleteJob, match=r"commit\(results=\[\], expect=0\)"):
         job.commit(iter(()))
     assert set(visible(s3)) == {"t/old.csv"}
     assert job.commit(done).files == 1
@@ -397,7 +397,7 @@ def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore
     job = mc.start(DEST, mode="replace")
     report = job.commit(expect=0)
     assert (report.outcome, report.files) == ("committed", 0)
-    assert report.warnings == ("the job published no file: 1 files that were there are deleted",)
+    assert report.warnings == ("the job published no file, and deleted what was there: 1 file",)
     assert visible(s3) == {}
 
 

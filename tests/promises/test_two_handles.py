@@ -138,7 +138,7 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
     first, second = one_file(job), other_handle(job)
     second.abort()
     assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match=r"aborted by another process.*another attempt name"):
+    with pytest.raises(mc.TaskFailed, match=r"aborted by another process.*as another attempt"):
         first.commit()
     with pytest.raises(mc.TaskFailed, match="aborted"):
         one_file(job).commit()  # the same name again, with files of its own

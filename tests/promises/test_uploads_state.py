@@ -292,7 +292,7 @@ def test_a_revert_is_not_told_while_an_upload_can_be_completed() -> None:
         job = decided(s3)
         with pytest.raises(mc.AbortIncomplete, match="still open") as raised:
             mc.abort(DEST, job.id, revert=True)
-        assert "abort()" in raised.value.hint
+        assert "magic_committer.recover(" in raised.value.hint
         assert mc.attach(DEST, job.id).state == "reverting"
         upload = s3.open_uploads("t/a.csv")[0].upload_id
         s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))

@@ -125,7 +125,7 @@ def test_a_file_that_a_killed_server_keeps_back_is_lost_until_it_is_repaired(
     monkeypatch.undo()
     way = versitygw.options(store.identity.removesuffix("/bucket"))
     for _ in range(2):
-        with pytest.raises(mc.CommitIncomplete, match="1 files are lost") as caught:
+        with pytest.raises(mc.CommitIncomplete, match="1 file is lost") as caught:
             mc.recover("s3://bucket/t", job.id, s3=way)
         assert caught.value.unresolved == ("t/b.csv",)
     (left,) = folder.glob(".sgwtmp/multipart/*/*.inprogress")

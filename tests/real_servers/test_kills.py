@@ -189,9 +189,9 @@ def test_a_commit_that_died_in_complete_is_not_told_as_committed(
         with pytest.raises(KeyboardInterrupt):
             job.commit(results)
     half_completed(server, bucket, "t/dt=0/")
-    with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
+    with pytest.raises(mc.CommitIncomplete, match="1 file is lost"):
         job.commit(results)
-    with pytest.raises(mc.CommitIncomplete, match="1 files are lost"):
+    with pytest.raises(mc.CommitIncomplete, match="1 file is lost"):
         mc.recover(place.dest, job.id, dead_after=0, s3=place.s3)
 
 

@@ -32,7 +32,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.protocol.record import ObjectRef
+from magic_committer.protocol.record import ObjectRef, StartedJob
 from magic_committer.stores.base import same_etag
 from tests.simulation.drawing import Focus
 from tests.simulation.rule import Replacement, Rule
@@ -103,9 +103,9 @@ def _deletes_as_it_can() -> list[Replacement]:
 
 
 def _never_asked() -> list[Replacement]:
-    def unless_none(job_id: str, tasks: Any, expect: Any) -> None:
+    def unless_none(job: StartedJob, tasks: Any, expect: Any) -> None:
         if expect is not None:
-            expected(job_id, tasks, expect)
+            expected(job, tasks, expect)
 
     return [(job_commit, "expected", unless_none)]
 

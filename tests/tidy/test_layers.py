@@ -10,7 +10,8 @@ import pytest
 from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 
 LAYERS = (
-    ("report",),  # below the errors, which carry it
+    ("_quantities", "_hints"),  # words that several say
+    ("report", "remedy"),  # below the errors, which carry them
     ("errors", "version", "_patience"),
     # ports: what is asked of the world
     ("stores stores.base", "_pool"),

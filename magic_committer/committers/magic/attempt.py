@@ -28,7 +28,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
+from magic_committer._quantities import name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
@@ -45,7 +47,6 @@ from magic_committer.errors import (
     StoreError,
     TaskFailed,
     WrongProcess,
-    name_some,
 )
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.formats import Pending
@@ -147,7 +148,7 @@ class Attempt:
                 f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
                 f" this is process {os.getpid()}: {doing} here would do nothing for the job",
                 job_id=self.job.id,
-                hint=WrongProcess.hint,
+                hint=WrongProcess.advice,
             )
 
     def share(self) -> None:
@@ -356,7 +357,7 @@ class Attempt:
             f"attempt {self.attempt!r}: files that were closed are gone from its tree: another"
             " process aborted it",
             job_id=self.job.id,
-            hint="Run the task again as another attempt",
+            hint=ANOTHER_ATTEMPT,
         )
 
     def _refuse_lost_files(self) -> None:
@@ -366,14 +367,14 @@ class Attempt:
             raise FileStillOpen(
                 f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
                 job_id=self.job.id,
-                hint="Close each file, best by `with task.open(...) as f`",
+                hint=CLOSE_FIRST,
             )
         lost = [f.name for f in self._files.values() if f.stream.state is FileState.FAILED]
         if lost:
             raise TaskFailed(
                 f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
                 job_id=self.job.id,
-                hint="Run the task again as another attempt",
+                hint=ANOTHER_ATTEMPT,
             )
 
     # Abort ----------------------------------------------------------------------------------------

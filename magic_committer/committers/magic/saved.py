@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._runtime import Runtime
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AttemptSet, names
@@ -72,7 +73,7 @@ class SavedFiles:
                     f"attempt {self._attempt!r} cannot go to another process any more: the first"
                     f" close of {self._stray!r} failed, and may be saved all the same",
                     job_id=self._job.id,
-                    hint="Commit it in this process, or run the task again as another attempt",
+                    hint=f"Commit it in this process. {ANOTHER_ATTEMPT}",
                 )
             self.shared = True
 
@@ -121,8 +122,7 @@ class SavedFiles:
             f"attempt {self._attempt!r} was committed before {pending.destination_key!r} was"
             " closed: the file is not part of it, and is never published",
             job_id=self._job.id,
-            hint="Close every file of an attempt before the attempt is committed; write this"
-            " file again as another attempt, of a task of its own",
+            hint=CLOSE_FIRST,
         )
 
     def give_up(self, pending: Pending, error: BaseException) -> None:

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
+from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
@@ -126,7 +127,7 @@ class AttemptTree:
             raise TaskFailed(
                 f"attempt {self._attempt!r}: {error.message}",
                 job_id=self._job.id,
-                hint="Run the task again as another attempt",
+                hint=ANOTHER_ATTEMPT,
             ) from error
         if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not (
             upload.token.startswith(f"{self._job.uuid}.{self._attempt}.")
@@ -134,7 +135,7 @@ class AttemptTree:
             raise TaskFailed(
                 f"attempt {self._attempt!r}: {key} is not of this attempt of job {self._job.id!r}",
                 job_id=self._job.id,
-                hint="Start another attempt with a name of its own",
+                hint=OWN_NAME,
             )
         self._own += [key, key.removesuffix(PENDING_SUFFIX)]
         return replace(pending, filename=self._paths.uri(key))

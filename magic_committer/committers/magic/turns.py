@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer.errors import TaskFailed
 from magic_committer.protocol.rules import Phase
 
@@ -56,7 +57,7 @@ class Turns:
                     raise TaskFailed(
                         f"attempt {self._attempt!r} is aborted, it cannot be committed",
                         job_id=self._job_id,
-                        hint="Run the task again as another attempt: job.task(...)",
+                        hint=ANOTHER_ATTEMPT,
                     )
             yield
         finally:
@@ -94,8 +95,7 @@ class Turns:
         raise TaskFailed(
             f"attempt {self._attempt!r} is {what}, it takes no more files",
             job_id=self._job_id,
-            hint="Close each file before the attempt is committed; write what came too late in"
-            " another attempt of a task of its own: job.task(...)",
+            hint=CLOSE_FIRST,
         )
 
     def _busy(self, doing: str) -> TaskFailed:

@@ -1,0 +1,38 @@
+"""Hints that more than one module gives: one kind, one wording, one place."""
+
+from __future__ import annotations
+
+# Of a job and its attempts ------------------------------------------------------------------------
+
+ID_USED_ONCE = (
+    "A job id is used once: give another, or none and one is drawn; a start that is made again, for"
+    " the job that it started before, takes exist_ok=True"
+)
+ENDED_OR_NEVER = "It may have ended, either way, or never been: look at the destination"
+"""Of a job without a record."""
+ANOTHER_ATTEMPT = "Run the task again as another attempt: job.task(...)"
+"""Of an attempt that will never be committed."""
+CLOSE_FIRST = (
+    "Close each file, best by `with task.open(...) as f`, before the attempt is committed; write"
+    " what came too late as another attempt, of a task of its own: job.task(...)"
+)
+"""Of a file that was open, or was opened, when its attempt was committed."""
+OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
+"""Of an attempt whose name another one has used."""
+
+# Of what was read ---------------------------------------------------------------------------------
+
+UPGRADE = "Upgrade magic-committer, if a newer version wrote it"
+SAME_VERSION = "Use the same version of magic-committer in all processes of a job"
+
+# Of paths -----------------------------------------------------------------------------------------
+
+S3_URL = "Write 's3://bucket/path'"
+RELATIVE_NAME = "Write it relative to the destination: 'a/b.csv'"
+TOKEN_OUT = "The clean-up of that job would abort this upload: take the token out"
+"""Of a name with the token of another job."""
+
+
+def swept_there(what: str) -> str:
+    """Of a path in a committer's own directory; ``what`` is to be chosen."""
+    return f"What lies in there is swept when a job ends: choose another {what}"

@@ -1,0 +1,98 @@
+"""What an error says at the command line can be pasted there: the same remedies, as commands."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from magic_committer.cli import exits
+from magic_committer.cli.wording import told
+from magic_committer.errors import CommitIncomplete, JobTooYoung
+from magic_committer.options import S3Options
+from magic_committer.remedy import Remedy, as_command, in_python
+from tests.cli.conftest import Command
+from tests.promises.hands import DEST
+from tests.promises.machine import Machine
+from tests.promises.situations import MANY, SITUATIONS, Situation, contents
+from tests.promises.test_remedies import EACH, raised
+
+ASKING = {"abort", "commit", "recover"}
+"""Commands of jobs that ask before they act."""
+
+
+@pytest.mark.parametrize(("situation", "number"), EACH)
+def test_each_command_that_an_error_names_does_what_it_says(
+    machine: Machine, command: Command, situation: Situation, number: int
+) -> None:
+    """Each remedy, worded as a command, is taken by the parser with all its words, and the store is
+    what the remedy promises."""
+    error = raised(situation, machine)
+    remedy = error.remedies[number]
+    text = as_command(remedy)
+    if "keys more" in text:
+        return  # the test below
+    if remedy.call == "start" or "results" in remedy.options:
+        assert text == in_python(remedy)
+        return
+    before = contents(machine.s3)
+    name, *words = shlex.split(text)
+    yes = ["--yes"] if words[1] in ASKING else []
+    ran = command(*words, *yes)
+    assert name == "magic-committer"
+    assert ran.code not in (exits.USAGE, exits.BAD_ARGUMENT, exits.FAILED), ran.err
+    ends = situation.as_commands or situation.ends
+    ends[number](machine.s3, before)
+
+
+def test_a_command_names_so_many_keys_and_says_how_many_more(machine: Machine) -> None:
+    """A list of keys that is too long for a line ends in their number."""
+    error = raised(SITUATIONS["many lost"], machine)
+    accept = as_command(error.remedies[0])
+    assert accept.count("--accept") == 20
+    assert accept.endswith(f" (and {len(MANY) - 20} keys more, see --format json)")
+
+
+def test_a_remedy_is_quoted_for_a_shell() -> None:
+    """Names with blanks and quotes come through a shell as they are."""
+    remedy = Remedy("recover", "s3://b/my table/", "it's", options={"accept": ("my table/a b",)})
+    assert shlex.split(as_command(remedy))[1:] == [
+        "job", "recover", "s3://b/my table/", "it's", "--accept", "my table/a b",
+    ]  # fmt: skip
+
+
+def test_an_error_is_told_with_commands_and_the_way_to_the_store() -> None:
+    """No Python call is left, and the global options are repeated; credentials never are."""
+    error = JobTooYoung(
+        "young", hint="Wait", remedies=[Remedy("recover", "s3://b/t/", "1", "if it is dead")]
+    )
+    way = S3Options(profile="ops", endpoint_url="http://store:9000")
+    assert told(error, way) == (
+        "young. Wait. If it is dead: `magic-committer job recover s3://b/t/ 1 --profile ops"
+        " --endpoint-url http://store:9000`"
+    )
+    assert "secret" not in told(error, S3Options(endpoint_url="http://me:secret@store:9000"))
+
+
+def test_programs_read_the_remedies_of_an_unfinished_job(
+    machine: Machine, command: Command
+) -> None:
+    """``job.unfinished`` has them as data, each with the command that it stands for."""
+    error = raised(SITUATIONS["lost"], machine)
+    assert isinstance(error, CommitIncomplete)
+    printed = command("job", "recover", DEST, error.job_id, "--yes", "--format", "json").json()
+    assert [one["call"] for one in printed["remedies"]] == ["recover", "abort"]
+    accept, undo = printed["remedies"]
+    assert accept["options"] == {"accept": ["t/2.csv"]}
+    assert (undo["dest"], undo["job_id"]) == (f"{DEST}/", error.job_id)
+    assert command(*shlex.split(undo["command"])[1:], "--yes").code == exits.OK
+
+
+def test_a_command_that_fails_beside_jobs_speaks_commands_too(
+    machine: Machine, command: Command
+) -> None:
+    """The error of any command is worded so, not only of those that end a job."""
+    machine.s3.put_object("t/__magic_job-x/job.json", b"{")
+    ran = command("job", "abort", f"{DEST}", "x", "--force", "--yes")
+    assert ran.code == exits.BAD_STATE
+    assert "magic_committer." not in ran.err

@@ -1,0 +1,346 @@
+"""Situations in which an error has remedies, and what each remedy must come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import magic_committer as mc
+from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.hadoops import HadoopJob, complete, leave_job
+from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.machine import HOUR, Machine
+
+Step = Callable[[], object]
+End = Callable[[MemoryStore, object], None]
+"""Holds the store, and what was there before the remedy, against what the remedy must come to."""
+
+BOTH = ("t/1.csv", "t/2.csv")
+MANY = tuple(f"t/{number:02}.csv" for number in range(25))
+"""More keys than a line names."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """How an error comes about.
+
+    Attributes:
+        make: does all but the last step, and returns that: it raises.
+        ends: what each of the error's remedies comes to, in order.
+        stays_broken: what makes the store fail is not mended before the remedy.
+        later: seconds that pass before the remedy.
+        as_commands: the ends of the commands, where they are others.
+    """
+
+    make: Callable[[Machine], Step]
+    ends: tuple[End, ...]
+    stays_broken: bool = False
+    later: float = 0.0
+    as_commands: tuple[End, ...] = ()
+
+
+# Ends ---------------------------------------------------------------------------------------------
+
+
+def contents(s3: MemoryStore) -> object:
+    """All there is."""
+    return {key: s3.body(key) for key in s3.keys()}, s3.open_uploads()
+
+
+def shows(*keys: str) -> End:
+    """The job is over, and these files are visible."""
+
+    def end(s3: MemoryStore, before: object) -> None:
+        assert tuple(sorted(visible(s3))) == keys
+        assert not s3.open_uploads()
+        assert all(key.endswith("/job.json") for key in control(s3))
+        assert all(found.state == "closed" for found in mc.inspect(DEST))
+
+    return end
+
+
+def unchanged(s3: MemoryStore, before: object) -> None:
+    """It was a question."""
+    assert contents(s3) == before
+
+
+def running(s3: MemoryStore, before: object) -> None:
+    """There is a record of a running job that was not there."""
+    assert contents(s3) != before
+    assert [found.state for found in mc.inspect(DEST)] == ["running"]
+
+
+def tidy(s3: MemoryStore, before: object) -> None:
+    """No control object is left, and no upload."""
+    assert contents(s3) != before
+    assert not control(s3)
+    assert not s3.open_uploads()
+
+
+def aborted(s3: MemoryStore, before: object) -> None:
+    """The job is aborted; what could not be read of it may be open still."""
+    assert contents(s3) != before
+    assert not visible(s3)
+    assert [found.outcome for found in mc.inspect(DEST)] == ["aborted"]
+
+
+def as_before(s3: MemoryStore, before: object) -> None:
+    """The store fails as before: it came to nothing new."""
+    assert not any("_SUCCESS" in key for key in s3.keys())
+
+
+NONE = shows()
+
+
+# Situations ---------------------------------------------------------------------------------------
+
+
+def failing(
+    machine: Machine, verb: str, ends_with: str, error: Exception, then: Step
+) -> Callable[[], object]:
+    """The step, on a store that fails such requests."""
+
+    def step() -> object:
+        def before(request: Request) -> None:
+            if request.verb == verb and request.key.endswith(ends_with):
+                raise error
+
+        machine.s3.before = before
+        return then()
+
+    return step
+
+
+def young(machine: Machine) -> Step:
+    """A running job of which something changed lately."""
+    job = machine.job("running")
+    return lambda: mc.recover(DEST, job.id)
+
+
+def rival(machine: Machine) -> Step:
+    """Another job lives, or looks so."""
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"1.csv": b"1"})
+    machine.later(HOUR)
+    return lambda: mc.start(DEST, mode="replace")
+
+
+def lost(machine: Machine) -> Step:
+    """A decided job has lost an upload."""
+    job = machine.job("committing")
+    machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
+    return job.commit
+
+
+def many_lost(machine: Machine) -> Step:
+    """A decided job has lost more uploads than a line names."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {key[2:]: b"1" for key in MANY})
+
+    def step() -> object:
+        for key in MANY:
+            machine.s3.drop_upload(machine.s3.open_uploads(key)[0].upload_id)
+        return mc.recover(DEST, job.id)
+
+    denied = PermissionDenied("not now", status=403)
+    try:
+        failing(machine, "complete_upload", "", denied, job.commit)()
+    except mc.CommitIncomplete:
+        machine.s3.before = None
+    return step
+
+
+def refused(machine: Machine) -> Step:
+    """The store will not complete an upload that is open."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1", "2.csv": b"22"})
+    wrong = InvalidRequest("the checksum is wrong", status=400, code="BadDigest")
+    return failing(machine, "complete_upload", "2.csv", wrong, job.commit)
+
+
+def unfinished(machine: Machine) -> Step:
+    """The store stops to answer after the decision."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1", "2.csv": b"22"})
+    return failing(machine, "complete_upload", "2.csv", Unanswered("no answer"), job.commit)
+
+
+def outstanding(machine: Machine) -> Step:
+    """What the job replaces may not be deleted."""
+    machine.s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"1.csv": b"1"})
+    denied = PermissionDenied("not this key", status=403)
+    return failing(machine, "delete_one", "old.csv", denied, job.commit)
+
+
+def many_outstanding(machine: Machine) -> Step:
+    """More of what the job replaces may not be deleted than a line names."""
+    for key in MANY:
+        machine.s3.put_object(key, b"old")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"new": b"1"})
+    denied = PermissionDenied("not this key", status=403)
+    return failing(machine, "delete_one", ".csv", denied, job.commit)
+
+
+def abort_of_decided(machine: Machine) -> Step:
+    """A job that is committing is not aborted unasked."""
+    job = machine.job("committing")
+    return lambda: mc.abort(DEST, job.id)
+
+
+def half_undone(machine: Machine) -> Step:
+    """A job that is being undone is not undone yet."""
+    job = machine.job("committing")
+    denied = PermissionDenied("not this key", status=403)
+    then = lambda: mc.abort(DEST, job.id, revert=True)  # noqa: E731
+    return failing(machine, "delete_one", "1.csv", denied, then)
+
+
+def unclear(machine: Machine) -> Step:
+    """The decision gets no clear answer."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+    return failing(machine, "put", "job.json", Unanswered("no answer"), job.commit)
+
+
+def no_task(machine: Machine) -> Step:
+    """A job without any task is committed."""
+    return mc.start(DEST).commit
+
+
+def no_result(machine: Machine) -> Step:
+    """The list of results is empty."""
+    job = mc.start(DEST, accept="results")
+    return lambda: job.commit([])
+
+
+def task_missing(machine: Machine) -> Step:
+    """One task of two has committed."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+    return lambda: job.commit(expect=2)
+
+
+def nobodys_set(machine: Machine) -> Step:
+    """A pendingset says nowhere whose it is."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+    machine.s3.put_object(f"t/__magic_job-{job.id}/job-{job.id}/00/x.pendingset", b"{}")
+    return job.commit
+
+
+def magic_path(machine: Machine) -> Step:
+    """A magic path names a job that is not started."""
+    path = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
+    return lambda: mc.open_magic(path)
+
+
+def record_gone(machine: Machine) -> Step:
+    """Nobody can tell what became of the job."""
+    job = mc.Job.from_dict(mc.start(DEST).to_dict() | {"state": "absent"})
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    return lambda: job.task("1")
+
+
+def young_unreadable(machine: Machine) -> Step:
+    """A record that cannot be read tells nothing."""
+    job = machine.job("running")
+    machine.s3.put_object(f"t/__magic_job-{job.id}/job.json", b"{")
+    return lambda: mc.force_abort(DEST, job.id)
+
+
+def nothing_to_give_up(machine: Machine) -> Step:
+    """A job is given up that has no record, and has left something."""
+    job = machine.job("running")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    return lambda: mc.force_abort(DEST, job.id)
+
+
+# Hadoop's -----------------------------------------------------------------------------------------
+
+
+def hadoops(machine: Machine) -> HadoopJob:
+    """A job whose JVM is dead."""
+    return leave_job(machine.s3, "3.5.0")
+
+
+def young_hadoops(machine: Machine) -> Step:
+    """What its JVM sent last may still land."""
+    hadoops(machine)
+    return lambda: mc.adopt(DEST, "hadoops")
+
+
+def adopted_twice(machine: Machine) -> Step:
+    """It needs no adoption."""
+    hadoops(machine)
+    mc.adopt(DEST, "hadoops", dead_after=0)
+    return lambda: mc.adopt(DEST, "hadoops", dead_after=0)
+
+
+def adoption_unclear(machine: Machine) -> Step:
+    """The record's creation gets no clear answer."""
+    hadoops(machine)
+    machine.later(HOUR)
+    then = lambda: mc.adopt(DEST, "hadoops")  # noqa: E731
+    return failing(machine, "put", "hadoops/job.json", Unanswered("no answer"), then)
+
+
+def half_published(machine: Machine) -> Step:
+    """Its JVM made a file visible before it died."""
+    complete(machine.s3, hadoops(machine), 1)
+    mc.adopt(DEST, "hadoops", dead_after=0)
+    return lambda: mc.abort(DEST, "hadoops")
+
+
+def damaged(machine: Machine) -> Step:
+    """A set of an adopted job cannot be read."""
+    machine.s3.put_object(hadoops(machine).sets[0], b"{}")
+    mc.adopt(DEST, "hadoops", dead_after=0)
+    return mc.attach(DEST, "hadoops").commit
+
+
+def litter(machine: Machine) -> Step:
+    """What looks like a Hadoop job is what one of ours left."""
+    uuid = "0" * 32
+    machine.s3.put_object(f"t/__magic_job-{uuid}/x", metadata={JOB_METADATA: uuid})
+    machine.later(2 * HOUR)
+    return lambda: mc.adopt(DEST, uuid)
+
+
+HADOOPS = ("t/part-00000.txt", "t/part-00001.txt", "t/sub/part-00000-b.txt")
+
+SITUATIONS = {
+    "young": Situation(young, (NONE,)),
+    "rival": Situation(rival, (NONE,)),
+    "lost": Situation(lost, (shows("t/1.csv"), NONE)),
+    "many lost": Situation(many_lost, (NONE, NONE)),
+    "refused": Situation(refused, (shows(*BOTH), shows(*BOTH), NONE)),
+    "refused for good": Situation(refused, (as_before, shows("t/1.csv"), NONE), stays_broken=True),
+    "unfinished": Situation(unfinished, (shows(*BOTH),)),
+    "outstanding": Situation(outstanding, (shows("t/1.csv"), shows("t/1.csv"))),
+    "outstanding for good": Situation(
+        outstanding, (as_before, shows("t/1.csv", "t/old.csv")), stays_broken=True
+    ),
+    "many outstanding": Situation(many_outstanding, (shows("t/new"), shows("t/new"))),
+    "abort of a decided job": Situation(abort_of_decided, (shows(*BOTH), NONE)),
+    "half undone": Situation(half_undone, (NONE, unchanged)),
+    "unclear": Situation(unclear, (unchanged,)),
+    "no task": Situation(no_task, (NONE, NONE)),
+    "no result": Situation(no_result, (NONE, NONE)),
+    "a task is missing": Situation(task_missing, (NONE,)),
+    "nobody's set": Situation(nobodys_set, (unchanged, NONE)),
+    "magic path": Situation(magic_path, (running,)),
+    "record gone": Situation(record_gone, (unchanged,)),
+    "young and unreadable": Situation(young_unreadable, (tidy,)),
+    "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * HOUR),
+    "young Hadoop job": Situation(young_hadoops, (running,), as_commands=(shows(*HADOOPS),)),
+    "adopted twice": Situation(adopted_twice, (shows(*HADOOPS), NONE)),
+    "adoption unclear": Situation(adoption_unclear, (running,), as_commands=(shows(*HADOOPS),)),
+    "half published": Situation(half_published, (shows(*HADOOPS), shows(HADOOPS[0]))),
+    "damaged": Situation(damaged, (aborted,)),
+    "litter": Situation(litter, (tidy,)),
+}

@@ -1,0 +1,130 @@
+"""What an error says to do can be done: each remedy is run as it is worded."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from typing import get_args
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli.main import run
+from magic_committer.remedy import Call, in_python
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
+from tests.promises.hands import DEST, committed_task
+from tests.promises.machine import Machine
+from tests.promises.situations import SITUATIONS, Situation, contents, shows
+
+EACH = [
+    pytest.param(situation, number, id=f"{name}-{number}")
+    for name, situation in SITUATIONS.items()
+    for number in range(len(situation.ends))
+]
+
+
+def raised(situation: Situation, machine: Machine) -> mc.MagicError:
+    """The error of a situation, on the machine's store."""
+    step = situation.make(machine)
+    with pytest.raises(mc.MagicError) as caught:
+        step()
+    if not situation.stays_broken:
+        machine.s3.before = None
+    machine.later(situation.later)
+    return caught.value
+
+
+def pasted(text: str, error: BaseException) -> object:
+    """What somebody gets who pastes the text into Python, where the error is at hand."""
+    return eval(text, {"magic_committer": mc, "error": error})
+
+
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
+def test_an_error_is_one_line_with_each_remedy_in_it(
+    machine: Machine, situation: Situation
+) -> None:
+    """``str(error)`` is the message, the advice and the calls, in a line of a log."""
+    error = raised(situation, machine)
+    assert len(error.remedies) == len(situation.ends), error
+    assert "\n" not in str(error)
+    assert str(error) == f"{error.message}. {error.hint}"
+    for remedy in error.remedies:
+        assert f": {in_python(remedy)}" in error.hint
+
+
+@pytest.mark.parametrize(("situation", "number"), EACH)
+def test_each_call_that_an_error_names_does_what_it_says(
+    machine: Machine, situation: Situation, number: int
+) -> None:
+    """The text is pasted into Python, and the store is what the remedy promises."""
+    error = raised(situation, machine)
+    before = contents(machine.s3)
+    remedy = error.remedies[number]
+    text = in_python(remedy)
+    if remedy.call == "doctor":
+        run(text.split()[1:])
+    elif situation.stays_broken and not remedy.options:
+        with pytest.raises(type(error)):
+            pasted(text, error)
+    else:
+        pasted(text, error)
+    situation.ends[number](machine.s3, before)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=list(SITUATIONS))
+def test_remedies_cross_process_boundaries(machine: Machine, situation: Situation) -> None:
+    """A pickled error says the same, and has the same data."""
+    error = raised(situation, machine)
+    back = pickle.loads(pickle.dumps(error))
+    assert (str(back), back.remedies) == (str(error), error.remedies)
+
+
+def test_the_data_is_the_call(machine: Machine) -> None:
+    """A program that acts on an error needs no text: name and arguments are the function's."""
+    error = raised(SITUATIONS["lost"], machine)
+    assert isinstance(error, mc.CommitIncomplete)
+    accept, undo = error.remedies
+    assert accept.options == {"accept": error.unresolved}
+    getattr(mc, undo.call)(undo.dest, undo.job_id, **undo.options)
+    shows()(machine.s3, None)
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "end"),
+    [
+        ("list", "", shows()),  # before the decision
+        ("complete_upload", "t/1.csv", shows("t/1.csv")),  # after it
+    ],
+)
+def test_the_call_in_a_note_at_ctrl_c_can_be_pasted(
+    s3: MemoryStore, verb: str, key: str, end: object
+) -> None:
+    """An interrupted commit says what is known, and the call in it ends the job."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"1.csv": b"1"})
+
+    def before(request: Request) -> None:
+        if request.verb == verb and key in (request.key, ""):
+            raise KeyboardInterrupt
+
+    s3.before = before
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        job.commit()
+    s3.before = None
+    (note,) = interrupt.value.__notes__
+    (call,) = re.findall(r": (magic_committer\..*)$", note)
+    pasted(call, interrupt.value)
+    assert callable(end)
+    end(s3, None)
+
+
+def test_every_kind_of_remedy_is_among_the_situations() -> None:
+    """No call that an error can name is left unrun."""
+    called: set[str] = set()
+    for situation in SITUATIONS.values():
+        clock = PatientClock()
+        with memory_store(clock=clock) as s3:
+            called |= {one.call for one in raised(situation, Machine(s3, clock)).remedies}
+            s3.before = None
+    assert called == set(get_args(Call))
