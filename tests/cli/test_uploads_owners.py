@@ -26,7 +26,7 @@ from tests.promises.hands import At, failing
 DAY = 86_400.0
 GONE = "0" * 32
 T = "s3://bucket/t"
-LATER = ("--dead-after", "1h", "--yes")
+LATER = ("--older-than", "1h", "--yes")
 
 
 class Store(MemoryStore):
