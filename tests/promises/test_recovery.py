@@ -154,7 +154,7 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
     machine.s3.drop_upload(next(u.upload_id for u in machine.s3.open_uploads("t/2.csv")))
     (found,) = mc.inspect(DEST)
     assert (found.visible, found.missing) == (1, 1)
-    assert "1 are unresolved" in found.would
+    assert "1 file is unresolved" in found.would
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/2.csv",)
     assert mc.recover(DEST, job.id, dry_run=True, accept=["t/2.csv"]).unresolved == ()
     for _ in range(2):
