@@ -42,6 +42,7 @@ class ReportData:
         tally: of the open uploads; None if the store has no listing of them.
         last: None if there is no `_SUCCESS`.
         notes: what could not be found out.
+        unlooked: there are directories below ``dest`` whose jobs were not looked for.
     """
 
     dest: str
@@ -52,6 +53,7 @@ class ReportData:
     jobs: Sequence[FoundJob] = ()
     last: LastJob | None = None
     notes: Sequence[str] = field(default=())
+    unlooked: bool = False
 
 
 def page(data: ReportData) -> str:
@@ -71,7 +73,7 @@ def page(data: ReportData) -> str:
     body = tag(
         "body",
         _header(data),
-        tag("main", _overview(data), *_uploads(data.tally), _jobs(data.jobs), _last(data.last)),
+        tag("main", _overview(data), *_uploads(data.tally), _jobs(data), _last(data.last)),
         _footer(data),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
@@ -190,13 +192,20 @@ def _largest(tally: Tally) -> Iterable[Html]:
         yield tag("p", f"and {more:,} more: magic-committer uploads list", class_="quiet")
 
 
-def _jobs(jobs: Sequence[FoundJob]) -> Html:
+def _jobs(data: ReportData) -> Html:
+    jobs = data.jobs
     if not jobs:
-        empty = tag("p", "No job has a directory under this path.", class_="empty")
-        return _section("jobs", "Jobs", empty)
+        told = "No job has a directory directly under this path."
+        if data.unlooked:
+            told += (
+                " The directories below it were not looked at: magic-committer report --recursive"
+            )
+        return _section("jobs", "Jobs", tag("p", told, class_="empty"))
     rows = [
         [
-            _name(job.id),
+            _name(job.id)
+            if job.dest == data.dest
+            else join(_name(job.id), " in ", tag("span", job.dest, class_="code")),
             KINDS.get(job.kind, job.kind),
             job.state if job.kind == "ours" else "–",
             age_words(job.age),

@@ -9,7 +9,7 @@ import functools
 import logging
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -27,6 +27,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class Shell:
     def progress(self) -> AbstractContextManager[ProgressFunction]:
         """Bars for the library's ``progress=``, where there is a terminal."""
         return shown_progress(self.quiet)
+
+    def gather(self, rows: Callable[[ProgressFunction], Iterable[T]]) -> Iterable[T]:
+        """Rows that take a while to find: all of them, found while bars are shown, where the format
+        prints them at once; else as they are found, without bars."""
+        if self.output.format in ("table", "json"):
+            with self.progress() as progress:
+                return list(rows(progress))
+        return rows(no_progress)
 
     def note(self, line: str) -> None:
         """A line to stderr, unless ``--quiet``."""
