@@ -23,10 +23,11 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import Column, note
+from magic_committer.cli.output import note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.below import jobs_below
@@ -53,7 +54,7 @@ FIELDS = (
     "dest", "code", "seconds", "dry_run", *COUNTS,
     "recovered", "unfinished", "did", "errors",
 )  # fmt: skip
-COLUMNS = (Column("dest", "destination"), Column("told", "found and done"))
+COLUMNS = (Column("told", "found and done"), Column("dest", "destination"))
 
 
 @dataclass(frozen=True, slots=True)

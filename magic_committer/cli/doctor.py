@@ -13,9 +13,9 @@ import orjson
 from magic_committer import _wiring
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import age_words
 from magic_committer.cli.shell import DIRECTORY, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
@@ -29,15 +29,19 @@ FIELDS = ("about", "name", "answer", "detail", "on", "roles")
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=", ".join),
-    Column("use", "for"),
-    Column("where", "where, and what the store said"),
+    Column("roles", "needed by", words=", ".join, spare=1),
+    Column("use", "for", spare=2),
+    Column("where", "where, and what the store said", prose=True),
 )
-STORE_COLUMNS = (Column("words", "the store"), Column("answer"), Column("detail", "how it answers"))
+STORE_COLUMNS = (
+    Column("words", "the store"),
+    Column("answer"),
+    Column("detail", "how it answers", prose=True),
+)
 PROMISE_COLUMNS = (
     Column("name", "promise"),
     Column("answer", "holds"),
-    Column("detail", "in words"),
+    Column("detail", "in words", prose=True),
 )
 
 _STORE_WORDS = {

@@ -15,10 +15,11 @@ import click
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.output import Column, Output, note
+from magic_committer.cli.output import Output, note
 from magic_committer.cli.quantities import bytes_words, counted, time_words
 from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
 from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
@@ -53,20 +54,27 @@ PENDING_FIELDS = (
     "key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum", "bucket", "uri",
 )  # fmt: skip
 PENDING_COLUMNS = (
-    Column("key"),
     Column("bytes", words=bytes_words, right=True),
-    Column("parts", right=True),
-    Column("checksum"),
-    Column("task"),
-    Column("upload_id", "upload"),
+    Column("parts", right=True, spare=3),
+    Column("checksum", spare=2),
+    Column("task", spare=1),
+    Column("upload_id", "upload", spare=4),
+    Column("key"),
 )
 VALIDATION_COLUMNS = (
     Column("as", words=lambda kind: kind or "?"),
-    Column("words", "says"),
+    Column("valid", words=lambda valid: "yes" if valid else "no"),
+    Column("holds", spare=1),
+    Column("why", reason=True),
     Column("file"),
 )
 SET_FIELDS = ("name", "etag", "task", "attempt")
-SET_COLUMNS = tuple(Column(name) for name in ("task", "attempt", "name", "etag"))
+SET_COLUMNS = (
+    Column("task"),
+    Column("attempt", spare=1),
+    Column("etag", spare=2),
+    Column("name"),
+)
 
 
 @command(root, "inspect", "Print and check a committer's file.")
@@ -125,12 +133,17 @@ class Seen:
         return exits.OK if self.error is None else exits.BAD_STATE
 
     @property
+    def problem(self) -> str:
+        """Why it is not valid: the field and the reason."""
+        error = self.error
+        return "" if error is None else f"{error.field or 'document'}: {error.reason}"
+
+    @property
     def words(self) -> str:
         """Whether it is valid, in words."""
-        if self.content is not None:
-            return f"valid: a {self.kind}, {_measure(self.content)}"
-        assert self.error is not None
-        return f"not valid: {self.error.field or 'document'}: {self.error.reason}"
+        if self.content is None:
+            return f"not valid: {self.problem}"
+        return f"valid: a {self.kind}, {_measure(self.content)}"
 
     def row(self) -> dict[str, Any]:
         """For programs."""
@@ -173,7 +186,8 @@ def _tell_each(
                         if isinstance(seen, Seen):
                             counts[seen.error is None] += 1
                             progress(Progress("read", counts.total(), None, "files"))
-                            yield {**seen.row(), "words": seen.words}
+                            holds = _measure(seen.content) if seen.content is not None else ""
+                            yield {**seen.row(), "holds": holds, "why": seen.problem}
 
     shell.output.rows(
         "validation", VALIDATION_COLUMNS, shell.gather(told),

@@ -17,7 +17,6 @@ from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import (
     age_words,
     bytes_words,
@@ -27,6 +26,7 @@ from magic_committer.cli.quantities import (
 )
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.outcome import ended_by_record
 from magic_committer.errors import JobNotFound, JobTooYoung
 from magic_committer.hadoop.paths import Destination
@@ -40,20 +40,20 @@ job = group("job", "Jobs: look at them, finish them, undo them.")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (
-    Column("id", "job"),
-    Column("kind"),
+    Column("kind", spare=1),
     Column("state"),
     Column("age", words=age_words, right=True),
-    Column("files", right=True),
-    Column("bytes", words=bytes_words, right=True),
-    Column("would", "recovery would"),
+    Column("files", right=True, spare=3),
+    Column("bytes", words=bytes_words, right=True, spare=2),
+    Column("would", "recovery", reason=True),
+    Column("id", "job"),
 )
 DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
 FILE_COLUMNS = (
-    Column("key"),
     Column("bytes", "size", words=bytes_words, right=True),
-    Column("task"),
+    Column("task", spare=1),
     Column("fate", "upload"),
+    Column("key"),
 )
 
 _dead_after = click.option(

@@ -9,9 +9,9 @@ import click
 
 from magic_committer import _wiring
 from magic_committer.cli.app import group
-from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import bytes_words
 from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
@@ -33,7 +33,7 @@ FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (
     Column("id", "rule"),
     Column("status"),
-    Column("words", "does"),
+    Column("words", "does", prose=True),
 )
 
 

@@ -14,9 +14,10 @@ import click
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
-from magic_committer.cli.output import Column, note
+from magic_committer.cli.output import note
 from magic_committer.cli.quantities import age_words, bytes_words, money_words
 from magic_committer.cli.shell import DURATION, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.cli.tally import Sum
 from magic_committer.errors import MagicError
 from magic_committer.maintenance.abort_uploads import Cleared, Clearing, Plan
@@ -43,15 +44,15 @@ uploads = group("uploads", "Open uploads under a path: whose they are, how old, 
 
 COLUMNS = (
     Column("class"),
-    Column("job"),
-    Column("age", words=age_words, right=True),
-    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True),
-    Column("bytes", words=bytes_words, right=True),
-    Column("dollars_per_month", "a month", words=money_words, right=True),
+    Column("job", spare=3),
+    Column("age", words=age_words, right=True, spare=1),
+    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True, spare=5),
+    Column("bytes", words=bytes_words, right=True, spare=2),
+    Column("dollars_per_month", "a month", words=money_words, right=True, spare=4),
+    Column("would", "abort", reason=True),
     Column("key"),
-    Column("would", "abort would"),
 )
-ABORT_COLUMNS = (Column("action"), *COLUMNS[:-1], Column("note"))
+ABORT_COLUMNS = (Column("action"), *COLUMNS[:-2], Column("note", reason=True), COLUMNS[-1])
 ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
 
 SORTS: dict[str, Callable[[FoundUpload], Any]] = {
