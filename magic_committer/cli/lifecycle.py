@@ -67,7 +67,7 @@ def show(shell: Shell, bucket: str) -> None:
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
 @click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def ensure_rule(
     shell: Shell, bucket: str, days: int, prefix: str, dry_run: bool, yes: bool
 ) -> None:

@@ -3,7 +3,7 @@ says. A look that finds nothing is an all-clear only for what it has seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -75,7 +75,9 @@ class Reach:
 
     @contextmanager
     def trying(self, url: str) -> Iterator[None]:
-        """Around the work on one path, or on one destination below it."""
+        """Around the work on one path, or on one destination below it. Its exit code is what is
+        added within, else that of its error, else `OK`."""
+        before = len(self._codes)
         try:
             yield
         except MagicError as error:
@@ -85,7 +87,8 @@ class Reach:
             self._codes.append(exits.code_of(error))
             self._failed.add(url)
         else:
-            self._codes.append(exits.OK)
+            if len(self._codes) == before:
+                self._codes.append(exits.OK)
 
     def destinations(
         self, path: Destination, progress: ProgressFunction = no_progress
@@ -120,6 +123,10 @@ class Reach:
         self.not_looked_at.append(path.url)
         self._notes.append(f"note: {unlooked(path)}")
         return True
+
+    def left_out(self, urls: Iterable[str]) -> None:
+        """These paths failed, or were not come to."""
+        self.not_looked_at += urls
 
     def tell(self) -> None:
         """Say, after the results, what was not looked at."""

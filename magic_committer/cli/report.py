@@ -19,7 +19,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.charts import seconds_words
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import note
+from magic_committer.cli.output import Output, note
 from magic_committer.cli.quantities import bytes_words, money_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.report_page import ReportData, needs_care, page
@@ -42,7 +42,7 @@ STDOUT = "-"
 
 
 @command(root, "report", "One page for people: uploads, cost, jobs.")
-@click.argument("path", type=DIRECTORY)
+@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--html", "html", metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -65,7 +65,7 @@ STDOUT = "-"
 @recursive
 def report(
     shell: Shell,
-    path: Destination,
+    paths: tuple[Destination, ...],
     html: str | None,
     limit: int,
     sizes: bool,
@@ -78,27 +78,52 @@ def report(
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
+    paths = tuple(dict.fromkeys(paths))
+    if html is not None and len(paths) > 1:
+        raise click.UsageError(
+            "a page is of one path: give one with --html, or the one above with --recursive"
+        )
     prices = read_prices(prices_file) if prices_file else US_EAST_1
-    reach = Reach(shell, many=False, objects_max=objects_max if deep else None)
+    reach = Reach(shell, many=len(paths) > 1, objects_max=objects_max if deep else None)
+    found: list[ReportData] = []
     with shell.progress() as progress:
-        dests = list(reach.destinations(path, progress))
-        runtime = shell.runtime(path.bucket, progress)
-        data = look(runtime, path, limit, prices if sizes else None, dead_after, dests)
-    data = replace(data, unlooked=not data.jobs and reach.found_nothing(path))
+        for path in paths:
+            with reach.trying(path.url):
+                dests = list(reach.destinations(path, progress))
+                runtime = shell.runtime(path.bucket, progress)
+                data = look(runtime, path, limit, prices if sizes else None, dead_after, dests)
+                found.append(replace(data, unlooked=not data.jobs and reach.found_nothing(path)))
+    if not found:
+        return reach.code
     if html == STDOUT:
-        sys.stdout.write(page(data))
+        sys.stdout.write(page(found[0]))
         return reach.code
     if html is not None:
         try:
-            replace_file(Path(html), page(data))
+            replace_file(Path(html), page(found[0]))
         except OSError as error:
             note(f"magic-committer: {html} could not be written: {error.strerror}")
             return exits.FAILED
-    shell.output.document("report", plain(data), lines(data))
+    _print(shell.output, found, many=len(paths) > 1)
     reach.tell()
     if html is not None:
         shell.note(f"The page is in {html}")
     return reach.code
+
+
+def _print(output: Output, found: list[ReportData], *, many: bool) -> None:
+    if not many:
+        output.document("report", plain(found[0]), lines(found[0]))
+    elif output.format != "table":
+        rows = [plain(data) for data in found]
+        output.rows(
+            "report", (), rows, fields=tuple(rows[0]), summary=lambda: {"reports": len(rows)}
+        )
+    else:
+        for number, data in enumerate(found):
+            if number:
+                output.text("")
+            output.document("report", {}, lines(data))
 
 
 # Looking ------------------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ class Filters:
         older_than: in seconds; an age that is not known is not older than anything but 0.
         job: an id or a UUID.
         key_glob: for the key below the path; ``*`` matches "/" too.
-        initiator: a glob. classes: empty: all.
+        initiator: a glob. classes, upload_ids: empty: all.
     """
 
     older_than: float | None = None
@@ -220,6 +220,7 @@ class Filters:
     key_glob: str | None = None
     initiator: str | None = None
     classes: frozenset[str] = frozenset()
+    upload_ids: frozenset[str] = frozenset()
 
     def fits(self, found: FoundUpload, scope: Scope) -> bool:
         """Whether an upload is meant. Pure."""
@@ -229,6 +230,7 @@ class Filters:
             and (self.key_glob is None or fnmatchcase(scope.relative(found.key), self.key_glob))
             and (self.initiator is None or fnmatchcase(found.initiator, self.initiator))
             and (not self.classes or found.owner_class in self.classes)
+            and (not self.upload_ids or found.upload_id in self.upload_ids)
         )
 
 

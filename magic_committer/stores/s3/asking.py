@@ -47,6 +47,7 @@ def ask(
     """Send a request until it is answered.
 
     Args:
+        bucket: "": the request is about the account.
         key: the key, or a listing's prefix.
         send: sends it once, by the SDK.
         conflict_final: as of `Attempts`.
@@ -60,9 +61,10 @@ def ask(
     """
     complete = verb == "complete_upload"
     seconds = seconds_max(options)
+    request = f"{verb} s3://{bucket}/{key}" if bucket else verb
     attempts = Attempts(
         verb,
-        f"{verb} s3://{bucket}/{key}",
+        request,
         clock,
         attempts_max=options.retry_attempts_max,
         seconds_max=seconds,
@@ -71,7 +73,7 @@ def ask(
     )
     if attempts.given_up:
         raise Unanswered(
-            f"{verb} s3://{bucket}/{key} was not sent: the store has not answered for"
+            f"{request} was not sent: the store has not answered for"
             f" {seconds:g} s, or the work was interrupted",
             operation=verb,
             bucket=bucket,
