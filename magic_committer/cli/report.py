@@ -17,12 +17,11 @@ import click
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.charts import seconds_words
 from magic_committer.cli.files import replace_file
 from magic_committer.cli.output import Output, note
 from magic_committer.cli.quantities import bytes_words, money_words, time_words
 from magic_committer.cli.reach import Reach, recursive
-from magic_committer.cli.report_page import ReportData, needs_care, page
+from magic_committer.cli.report_page import ReportData, needs_care, page, seconds_words
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
 from magic_committer.cli.timeline import LastJob, last_job
