@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,14 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import Column, note
+from magic_committer.cli.output import note
 from magic_committer.cli.prometheus import Metric, exposition
+from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning
 from magic_committer.maintenance.reports import CleanupReport
 from magic_committer.options import Options
@@ -52,7 +55,7 @@ FIELDS = (
     "dest", "code", "seconds", "dry_run", *COUNTS,
     "recovered", "unfinished", "did", "errors",
 )  # fmt: skip
-COLUMNS = (Column("dest", "destination"), Column("told", "found and done"))
+COLUMNS = (Column("told", "found and done"), Column("dest", "destination"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Cleaned:
     Attributes:
         code: an exit code. seconds: how long it took.
         report: what was done; None if it failed as a whole, by ``error``.
+        error: with a report: why the destinations below it are not all known.
     """
 
     dest: str
@@ -74,7 +78,8 @@ class Cleaned:
     @property
     def errors(self) -> tuple[str, ...]:
         """All that failed."""
-        return (self.error,) if self.report is None else self.report.errors
+        first = (self.error,) if self.error else ()
+        return first if self.report is None else (*first, *self.report.errors)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -90,7 +95,7 @@ class Cleaned:
             "uploads_left": report.uploads_left,
             "objects_deleted": report.objects_deleted,
             "records_deleted": report.records_deleted,
-            "errors_count": len(report.errors),
+            "errors_count": len(self.errors),
         }
 
     def row(self) -> dict[str, Any]:
@@ -147,6 +152,7 @@ class Cleaned:
     "--lock", metavar="FILE", help="Do nothing, and say so, while another run holds this file."
 )
 @click.option("--prometheus", metavar="FILE", help="Write metrics of this run there.")
+@recursive
 def cleanup(
     shell: Shell,
     paths: tuple[Destination, ...],
@@ -156,12 +162,15 @@ def cleanup(
     dry_run: bool,
     lock: str | None,
     prometheus: str | None,
+    deep: bool,
+    objects_max: int,
     **ages: float | None,
 ) -> int:
     """Take away what dead jobs left under each PATH, or under what a file names. For cron.
 
     Running jobs that are dead are aborted, decided ones finished, uploads and control objects of
-    jobs that are over taken away. What may be alive, and what is not of this library, stays.
+    jobs that are over taken away. What may be alive, and what is not of this library, stays. Jobs
+    of directories below PATH are looked at with --recursive only.
     """
     given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
     if forget_given:
@@ -170,21 +179,34 @@ def cleanup(
         given["finish"] = False
     if bool(paths) == bool(config):
         raise click.UsageError("give one or more paths, or --config FILE")
-    targets = read_config(config, given) if config else targets_of(paths, given)
+    targets = read_config(config, given, deep) if config else targets_of(paths, given, deep)
     with _alone(lock):
-        return _run(shell, targets, dry_run, prometheus)
+        return _run(shell, targets, dry_run, prometheus, objects_max)
 
 
-def _run(shell: Shell, targets: list[Target], dry_run: bool, prometheus: str | None) -> int:
+def _run(
+    shell: Shell,
+    targets: list[Target],
+    dry_run: bool,
+    prometheus: str | None,
+    objects_max: int,
+) -> int:
     started, began = CLOCK.now(), CLOCK.monotonic()
     done: list[Cleaned] = []
+    reach = Reach(shell, many=False)
 
     def rows() -> Iterator[dict[str, Any]]:
         with shell.progress() as progress:
-            for target in targets:
-                done.append(_clean(shell, target, dry_run, progress))
-                _tell(shell, done[-1])
-                yield done[-1].row()
+            for target, problem in _expanded(shell, targets, objects_max, progress):
+                cleaned = _clean(shell, target, dry_run, progress)
+                if problem:
+                    error = "; ".join(filter(None, (cleaned.error, problem)))
+                    cleaned = replace(cleaned, code=exits.BAD_STATE, error=error)
+                done.append(cleaned)
+                _tell(shell, cleaned)
+                if not (target.deep or any(cleaned.counts.values())):
+                    reach.found_nothing(target.dest)
+                yield cleaned.row()
 
     def summary() -> dict[str, Any]:
         return {
@@ -193,6 +215,7 @@ def _run(shell: Shell, targets: list[Target], dry_run: bool, prometheus: str | N
             "dry_run": dry_run,
             "code": _code(done),
             "destinations": len(done),
+            "not_looked_at": reach.not_looked_at,
             **{name: sum(one.counts[name] for one in done) for name in COUNTS},
         }
 
@@ -203,6 +226,7 @@ def _run(shell: Shell, targets: list[Target], dry_run: bool, prometheus: str | N
         return f"{dry}{where}: {_words(told)}"
 
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
+    reach.tell()
     code = _code(done)
     if prometheus is None:
         return code
@@ -215,6 +239,31 @@ def _run(shell: Shell, targets: list[Target], dry_run: bool, prometheus: str | N
         note(f"magic-committer: no metrics: {prometheus}: {error.strerror}")
         return code or exits.FAILED
     return code
+
+
+def _expanded(
+    shell: Shell, targets: list[Target], objects_max: int, progress: ProgressFunction
+) -> Iterator[tuple[Target, str]]:
+    """Each destination that is cleaned, once; with why not all below it are known. One that was
+    named itself keeps its own limits."""
+    named = {target.dest for target in targets}
+    for target in targets:
+        if not target.deep:
+            yield target, ""
+            continue
+        dests: list[Destination] = []
+        try:
+            runtime = shell.runtime(target.dest.bucket, progress)
+            below = jobs_below(runtime, target.dest, objects_max)
+            left = [*below.problems, *([stopped(target.dest, below)] if below.stopped_at else ())]
+            problem = "; ".join(left)
+            dests = [dest for dest in below.jobs if dest not in named]
+        except MagicError as error:
+            problem = str(error)
+        yield target, problem
+        for dest in dests:
+            named.add(dest)
+            yield replace(target, dest=dest), ""
 
 
 def _clean(shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction) -> Cleaned:
@@ -262,8 +311,7 @@ def _counted(number: int, words: str) -> str:
 
 def _code(done: list[Cleaned]) -> int:
     """All the same: that; else the one for "something is not as it should be"."""
-    codes = {one.code for one in done}
-    return codes.pop() if len(codes) == 1 else exits.BAD_STATE
+    return exits.together(one.code for one in done)
 
 
 # One run at a time --------------------------------------------------------------------------------

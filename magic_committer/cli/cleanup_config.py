@@ -8,6 +8,7 @@
     [[destinations]]
     path = "s3://bucket/table"
     forget_after = "7d"
+    recursive = true
 
 What the command line says wins, then what the destination says, then ``[defaults]``, then the
 library's own limits. A key that nobody knows is refused: a limit that is misspelt is no limit.
@@ -41,22 +42,29 @@ LIMITS = Limits(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A destination to be cleaned, and its limits."""
+    """A destination to be cleaned, and its limits.
+
+    Attributes:
+        deep: the destinations below it are cleaned too.
+    """
 
     dest: Destination
     limits: Limits
+    deep: bool = False
 
 
-def targets_of(paths: tuple[Destination, ...], given: Mapping[str, Any]) -> list[Target]:
+def targets_of(
+    paths: tuple[Destination, ...], given: Mapping[str, Any], deep: bool = False
+) -> list[Target]:
     """What a command line without a file asks for.
 
     Args:
-        given: limits, by the names of `Limits`.
+        given: limits, by the names of `Limits`. deep: the destinations below each path too.
     """
-    return [Target(dest, replace(LIMITS, **given)) for dest in dict.fromkeys(paths)]
+    return [Target(dest, replace(LIMITS, **given), deep) for dest in dict.fromkeys(paths)]
 
 
-def read_config(file: str, given: Mapping[str, Any]) -> list[Target]:
+def read_config(file: str, given: Mapping[str, Any], deep: bool = False) -> list[Target]:
     """What a file asks for, with what the command line says in its place.
 
     Raises:
@@ -64,7 +72,7 @@ def read_config(file: str, given: Mapping[str, Any]) -> list[Target]:
     """
     try:
         with open(file, "rb") as stream:
-            return _targets(tomllib.load(stream), given)
+            return _targets(tomllib.load(stream), given, deep)
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -97,16 +105,18 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "finish": _yes_or_no,
 }
 """Keys of the file, which are the names in `Limits`, and how each is read."""
+DEEP = "recursive"
+"""The key that is no limit."""
 _RENAMED = {"keep_closed": "forget_after"}
 """Keys of 0.1 that are still read."""
 
 
-def _targets(config: Mapping[str, Any], given: Mapping[str, Any]) -> list[Target]:
+def _targets(config: Mapping[str, Any], given: Mapping[str, Any], deep: bool) -> list[Target]:
     _only(config, ("defaults", "destinations"), "the file")
     defaults = config.get("defaults", {})
     if not isinstance(defaults, dict):
         raise _WrongValue("defaults is a table: [defaults]")
-    _only(defaults, tuple(_KEYS), "[defaults]")
+    _only(defaults, (*_KEYS, DEEP), "[defaults]")
     usual = _limits(defaults, "[defaults]")
     tables = config.get("destinations")
     if not isinstance(tables, list) or not tables:
@@ -116,12 +126,13 @@ def _targets(config: Mapping[str, Any], given: Mapping[str, Any]) -> list[Target
         where = f"destination {number}"
         if not isinstance(table, dict):
             raise _WrongValue(f"{where} is no table: [[destinations]]")
-        _only(table, ("path", *_KEYS), where)
+        _only(table, ("path", *_KEYS, DEEP), where)
         dest = _path(table, where)
         if dest in targets:
             raise _WrongValue(f"{where}: {dest.url} is there twice")
         limits = {**usual, **_limits(table, where), **given}
-        targets[dest] = Target(dest, replace(LIMITS, **limits))
+        also_below = deep or _deep(table, where, _deep(defaults, "[defaults]", False))
+        targets[dest] = Target(dest, replace(LIMITS, **limits), also_below)
     return list(targets.values())
 
 
@@ -139,6 +150,13 @@ def _path(table: Mapping[str, Any], where: str) -> Destination:
         return Destination.parse(path)
     except MagicError as error:
         raise _WrongValue(f"{where}, path: {error}") from error
+
+
+def _deep(table: Mapping[str, Any], where: str, default: bool) -> bool:
+    try:
+        return _yes_or_no(table.get(DEEP, default))
+    except _WrongValue as error:
+        raise _WrongValue(f"{where}, {DEEP}: {error}") from error
 
 
 def _limits(table: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -13,9 +13,11 @@ import orjson
 from magic_committer import _wiring
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.output import Column
+from magic_committer.cli.output import Output
 from magic_committer.cli.quantities import age_words
+from magic_committer.cli.reach import Reach
 from magic_committer.cli.shell import DIRECTORY, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
@@ -23,21 +25,25 @@ from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Track
 
-FIELDS = ("about", "name", "answer", "detail", "on", "roles")
+FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
 
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=", ".join),
-    Column("use", "for"),
-    Column("where", "where, and what the store said"),
+    Column("roles", "needed by", words=", ".join, spare=1),
+    Column("use", "for", spare=2),
+    Column("where", "where, and what the store said", prose=True),
 )
-STORE_COLUMNS = (Column("words", "the store"), Column("answer"), Column("detail", "how it answers"))
+STORE_COLUMNS = (
+    Column("words", "the store"),
+    Column("answer"),
+    Column("detail", "how it answers", prose=True),
+)
 PROMISE_COLUMNS = (
     Column("name", "promise"),
     Column("answer", "holds"),
-    Column("detail", "in words"),
+    Column("detail", "in words", prose=True),
 )
 
 _STORE_WORDS = {
@@ -57,7 +63,7 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
 
 
 @command(root, "doctor", "Try permissions and store; print IAM policies.")
-@click.argument("path", type=DIRECTORY)
+@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--policy", "policy_for", type=click.Choice(ROLES),
     help="Ask nothing: print the least IAM policy for this role.",
@@ -72,23 +78,40 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
 )  # fmt: skip
 @click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
 def doctor(
-    shell: Shell, path: Destination, policy_for: Role | None, track: Track, role: Role, paging: bool
-) -> int | None:
+    shell: Shell,
+    paths: tuple[Destination, ...],
+    policy_for: Role | None,
+    track: Track,
+    role: Role,
+    paging: bool,
+) -> int:
     """Try what a job may and can do under PATH, and say what is promised there.
 
     Some 80 requests in a job's directory of its own; nothing is left behind. Exit code 0: all that
     mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
     """
     if policy_for is not None:
-        return _print_policy(shell, path, policy_for, track)
-    runtime = shell.runtime(path.bucket)
-    settings = None
-    with suppress(NotSupported):
-        settings = _wiring.bucket_settings(path.bucket, shell.s3)
-    found = diagnose(runtime, path, settings, paging=paging)
-    _print(shell, found)
-    _tell(shell, found)
-    return _code(found, role)
+        if len(paths) > 1:
+            raise click.UsageError("a policy is for one path: give one with --policy")
+        return _print_policy(shell, paths[0], policy_for, track)
+    reach = Reach(shell, many=len(paths) > 1)
+    found: list[Diagnosis] = []
+    for path in dict.fromkeys(paths):
+        with reach.trying(path.url):
+            settings = None
+            with suppress(NotSupported):
+                settings = _wiring.bucket_settings(path.bucket, shell.s3)
+            one = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
+            found.append(one)
+            reach.add(_code(one, role))
+            if shell.output.format == "table":
+                if len(found) > 1:
+                    shell.output.text("")
+                _print(shell.output, one)
+            _tell(shell, one)
+    if shell.output.format != "table":
+        _print_checks(shell.output, found, many=len(paths) > 1)
+    return reach.code
 
 
 def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> int:
@@ -100,36 +123,42 @@ def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> 
     return exits.OK
 
 
-def _print(shell: Shell, found: Diagnosis) -> None:
-    permissions = [_permission(one) for one in found.permissions]
-    store = list(_store(found.can))
+def _print(output: Output, found: Diagnosis) -> None:
+    """For people: three tables."""
+    output.text(f"{found.dest} on {found.store}")
+    for columns, rows in zip(
+        (PERMISSION_COLUMNS, STORE_COLUMNS, PROMISE_COLUMNS), _checks(found), strict=True
+    ):
+        output.text("")
+        output.rows("check", columns, rows, fields=FIELDS)
+        if columns is STORE_COLUMNS and found.problem:
+            output.text(found.problem)
+
+
+def _print_checks(output: Output, found: list[Diagnosis], *, many: bool) -> None:
+    """For programs: a row for each check. With many paths the summary has one for each."""
+    told = [
+        {
+            "dest": one.dest,
+            "store": one.store,
+            "clock_ahead_seconds": one.clock_ahead,
+            "problem": one.problem,
+            "left": list(one.left),
+        }
+        for one in found
+    ]
+    rows = [{**row, "dest": one.dest} for one in found for kind in _checks(one) for row in kind]
+    summary = {"destinations": told} if many else told[0]
+    output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)
+
+
+def _checks(found: Diagnosis) -> tuple[list[dict[str, Any]], ...]:
+    """The rows on permissions, on the store, and on promises."""
     promises = [
         {"about": "promise", "name": v.subject, "answer": _WORKS[v.works], "detail": v.sentence}
         for v in found.verdicts
     ]
-    output = shell.output
-    if output.format != "table":
-        summary = {
-            "dest": found.dest,
-            "store": found.store,
-            "clock_ahead_seconds": found.clock_ahead,
-            "problem": found.problem,
-            "left": list(found.left),
-        }
-        output.rows(
-            "check", (), [*permissions, *store, *promises], fields=FIELDS, summary=lambda: summary
-        )
-        return
-    output.text(f"{found.dest} on {found.store}")
-    for columns, rows in (
-        (PERMISSION_COLUMNS, permissions),
-        (STORE_COLUMNS, store),
-        (PROMISE_COLUMNS, promises),
-    ):
-        output.text("")
-        output.rows("check", columns, rows, fields=FIELDS)
-        if rows is store and found.problem:
-            output.text(found.problem)
+    return [_permission(one) for one in found.permissions], list(_store(found.can)), promises
 
 
 def _permission(one: Asked) -> dict[str, Any]:

@@ -272,6 +272,10 @@ class Ending:
 
 def not_found(runtime: Runtime, dest: Destination, job_id: str) -> JobNotFound:
     """The error for an id that names nothing: with those that do."""
-    ids = list(job_ids(runtime, dest))
+    return no_such_job(f"under {dest.url}", job_id, list(job_ids(runtime, dest)))
+
+
+def no_such_job(where: str, job_id: str, ids: list[str]) -> JobNotFound:
+    """The same, with the ids that there are."""
     there = f"There are: {name_some(ids, IDS_NAMED_MAX)}" if ids else "There is none at all"
-    return JobNotFound(f"there is no job {job_id!r} under {dest.url}", job_id=job_id, hint=there)
+    return JobNotFound(f"there is no job {job_id!r} {where}", job_id=job_id, hint=there)

@@ -6,6 +6,8 @@ They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), whe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from magic_committer.errors import (
     BucketNotFound,
     FormatError,
@@ -77,3 +79,10 @@ def code_of(error: MagicError) -> int:
         if isinstance(error, kind):
             return code
     return BAD_STATE
+
+
+def together(codes: Iterable[int]) -> int:
+    """The exit code of several parts of a command: if all ended the same way, theirs; else
+    `BAD_STATE`. `OK` if there was none. Pure."""
+    different = set(codes) or {OK}
+    return different.pop() if len(different) == 1 else BAD_STATE

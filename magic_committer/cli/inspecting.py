@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.output import Column, Output, note
+from magic_committer.cli.output import Output, note
 from magic_committer.cli.quantities import bytes_words, counted, time_words
+from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
 from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
-from magic_committer.hadoop.paths import parse_url
+from magic_committer.hadoop.paths import Destination, parse_url
+from magic_committer.maintenance.below import Flat, is_committers
 from magic_committer.maintenance.read_file import (
     BYTES_MAX,
     FILE_KINDS,
@@ -47,64 +54,177 @@ PENDING_FIELDS = (
     "key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum", "bucket", "uri",
 )  # fmt: skip
 PENDING_COLUMNS = (
-    Column("key"),
     Column("bytes", words=bytes_words, right=True),
-    Column("parts", right=True),
-    Column("checksum"),
-    Column("task"),
-    Column("upload_id", "upload"),
+    Column("parts", right=True, spare=3),
+    Column("checksum", spare=2),
+    Column("task", spare=1),
+    Column("upload_id", "upload", spare=4),
+    Column("key"),
+)
+VALIDATION_COLUMNS = (
+    Column("as", words=lambda kind: kind or "?"),
+    Column("valid", words=lambda valid: "yes" if valid else "no"),
+    Column("holds", spare=1),
+    Column("why", reason=True),
+    Column("file"),
 )
 SET_FIELDS = ("name", "etag", "task", "attempt")
-SET_COLUMNS = tuple(Column(name) for name in ("task", "attempt", "name", "etag"))
+SET_COLUMNS = (
+    Column("task"),
+    Column("attempt", spare=1),
+    Column("etag", spare=2),
+    Column("name"),
+)
 
 
 @command(root, "inspect", "Print and check a committer's file.")
-@click.argument("file", metavar="FILE|URL|-")
+@click.argument("files", metavar="FILE|URL|-…", nargs=-1, required=True)
 @click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
 @click.option(
     "--as", "kind", type=click.Choice(FILE_KINDS),
     help="What it is, where neither name nor content tells.",
 )  # fmt: skip
-def inspect(shell: Shell, file: str, validate: bool, kind: FileKind | None) -> int | None:
+@recursive
+def inspect(
+    shell: Shell,
+    files: tuple[str, ...],
+    validate: bool,
+    kind: FileKind | None,
+    deep: bool,
+    objects_max: int,
+) -> int:
     """Print a .pending, .pendingset, _SUCCESS, plan-….json, job.json or alive.json.
 
     FILE is a local file, an s3:// URL, or - for stdin. A file that is not valid ends with exit code
-    46 and the field and reason; --validate prints just that.
+    46 and the field and reason; --validate prints just that. Of several files, and with --recursive
+    of all such files below a directory, each is told on one line.
     """
-    data = None
+    if deep or len(files) > 1:
+        return _tell_each(shell, files, kind, objects_max if deep else None)
+    (file,) = files
+    seen = _look(shell, file, kind)
+    if isinstance(seen, int):
+        return seen
+    if seen.error is not None and not validate:
+        raise seen.error
+    if seen.error is not None or validate:
+        hint = seen.error.hint if seen.error is not None else ""
+        words = f"{seen.words}. {hint}" if hint else seen.words
+        shell.output.document("validation", seen.row(), [(file, words)])
+        return seen.code
+    assert seen.kind is not None
+    assert seen.content is not None
+    _print(shell.output, file, seen.kind, seen.content)
+    return exits.OK
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A file that was read: what it is, and its content or why that is not valid."""
+
+    file: str
+    kind: FileKind | None
+    content: File | None
+    error: FormatError | None
+
+    @property
+    def code(self) -> int:
+        """The exit code for it."""
+        return exits.OK if self.error is None else exits.BAD_STATE
+
+    @property
+    def problem(self) -> str:
+        """Why it is not valid: the field and the reason."""
+        error = self.error
+        return "" if error is None else f"{error.field or 'document'}: {error.reason}"
+
+    @property
+    def words(self) -> str:
+        """Whether it is valid, in words."""
+        if self.content is None:
+            return f"not valid: {self.problem}"
+        return f"valid: a {self.kind}, {_measure(self.content)}"
+
+    def row(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "file": self.file,
+            "as": self.kind,
+            "valid": self.error is None,
+            "field": self.error.field if self.error is not None else "",
+            "reason": self.error.reason if self.error is not None else "",
+        }
+
+
+def _look(shell: Shell, file: str, kind: FileKind | None) -> Seen | int:
+    """Read one file; or the exit code, if it cannot be read."""
     try:
         kind = kind or kind_by_name(file)
         data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
         if isinstance(data, int):
             return data
         kind = kind or kind_by_content(data, file)
-        content = decode(kind, data, file)
+        return Seen(file, kind, decode(kind, data, file), None)
     except FormatError as error:
-        if not validate:
-            raise
-        return _invalid(shell.output, file, kind, error)
-    if validate:
-        value = {"file": file, "as": kind, "valid": True, "field": "", "reason": ""}
-        words = f"valid: a {kind}, {_measure(content)}"
-        shell.output.document("validation", value, [(file, words)])
-        return exits.OK
-    _print(shell.output, file, kind, content)
-    return exits.OK
+        return Seen(file, kind, None, error)
 
 
-def _invalid(output: Output, file: str, kind: FileKind | None, error: FormatError) -> int:
-    value = {
-        "file": file,
-        "as": kind,
-        "valid": False,
-        "field": error.field,
-        "reason": error.reason,
-    }
-    words = f"not valid: {error.field or 'document'}: {error.reason}"
-    output.document(
-        "validation", value, [(file, f"{words}. {error.hint}" if error.hint else words)]
-    )
-    return exits.BAD_STATE
+def _tell_each(
+    shell: Shell, files: tuple[str, ...], kind: FileKind | None, objects_max: int | None
+) -> int:
+    """A line for each of several files, or of those below directories."""
+    reach = Reach(shell, many=True)
+    counts: Counter[bool] = Counter()
+
+    def told(progress: ProgressFunction) -> Iterator[dict[str, Any]]:
+        for given in files:
+            with reach.trying(given):
+                for file in _below(shell, reach, given, objects_max, progress):
+                    with reach.trying(file):
+                        seen = _look(shell, file, kind)
+                        reach.add(seen if isinstance(seen, int) else seen.code)
+                        if isinstance(seen, Seen):
+                            counts[seen.error is None] += 1
+                            progress(Progress("read", counts.total(), None, "files"))
+                            holds = _measure(seen.content) if seen.content is not None else ""
+                            yield {**seen.row(), "holds": holds, "why": seen.problem}
+
+    shell.output.rows(
+        "validation", VALIDATION_COLUMNS, shell.gather(told),
+        fields=("file", "as", "valid", "field", "reason"),
+        summary=lambda: {"files": counts.total(), "not_valid": counts[False]},
+        closing=lambda: f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid",
+    )  # fmt: skip
+    return reach.code
+
+
+def _below(
+    shell: Shell,
+    reach: Reach,
+    given: str,
+    objects_max: int | None,
+    progress: ProgressFunction,
+) -> Iterator[str]:
+    """The files to be read: the one that was given; with ``--recursive`` those of a committer below
+    a directory, by their names."""
+    if objects_max is None or given == STDIN or kind_by_name(given) is not None:
+        yield given
+    elif "://" in given:
+        path = Destination.parse(given)
+        listed = Flat(shell.runtime(path.bucket, progress), path, objects_max)
+        for info in listed:
+            if is_committers(info) and kind_by_name(info.key) is not None:
+                yield f"s3://{path.bucket}/{info.key}"
+        if listed.stopped_at:
+            note(f"magic-committer: {stopped(path, listed)}")
+            reach.add(exits.BAD_STATE)
+    elif Path(given).is_dir():
+        for directory, _, names in os.walk(given):
+            for name in sorted(names):
+                if kind_by_name(name) is not None:
+                    yield os.path.join(directory, name)
+    else:
+        yield given
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -128,7 +248,9 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes | int:
         note(f"magic-committer: there is no file {file}")
         return exits.NOT_FOUND
     except IsADirectoryError as error:
-        raise OptionError(f"{file} is a directory; inspect takes one file") from error
+        raise OptionError(
+            f"{file} is a directory", hint="Name one file; or add --recursive for all in it"
+        ) from error
     except PermissionError:
         note(f"magic-committer: {file} may not be read")
         return exits.FORBIDDEN
@@ -143,7 +265,9 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes | int:
 def _read_object(shell: Shell, url: str, bytes_max: int) -> bytes:
     location = parse_url(url)
     if not location.key or location.key.endswith("/"):
-        raise OptionError(f"{url} is a directory; inspect takes one object")
+        raise OptionError(
+            f"{url} is a directory", hint="Name one object; or add --recursive for all below it"
+        )
     try:
         return shell.runtime(location.bucket).store.get(location.key, max_bytes=bytes_max).body
     except InvalidRequest as error:

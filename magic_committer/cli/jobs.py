@@ -5,17 +5,17 @@ What ends a job asks first, and says in the question what it will do, in exact n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
+from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
-from magic_committer.cli.ending import Ending, not_found
+from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import (
     age_words,
     bytes_words,
@@ -23,12 +23,14 @@ from magic_committer.cli.quantities import (
     pending_words,
     time_words,
 )
+from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.commit.outcome import ended_by_record
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.job_details import ShownFile, show_job
+from magic_committer.maintenance.job_details import ShownFile, ShownJob, show_job
 from magic_committer.maintenance.recover import abort_job, committer_of, recover_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -42,19 +44,20 @@ job = group("job", "Jobs: look at them, finish them, undo them.")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (
-    Column("id", "job"),
-    Column("kind"),
+    Column("kind", spare=1),
     Column("state"),
     Column("age", words=age_words, right=True),
-    Column("files", right=True),
-    Column("bytes", words=bytes_words, right=True),
-    Column("would", "recovery would"),
+    Column("files", right=True, spare=3),
+    Column("bytes", words=bytes_words, right=True, spare=2),
+    Column("would", "recovery", reason=True),
+    Column("id", "job"),
 )
+DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
 FILE_COLUMNS = (
-    Column("key"),
     Column("bytes", "size", words=bytes_words, right=True),
-    Column("task"),
+    Column("task", spare=1),
     Column("fate", "upload"),
+    Column("key"),
 )
 
 _dead_after = click.option(
@@ -62,6 +65,7 @@ _dead_after = click.option(
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
 _path = click.argument("path", type=DIRECTORY)
+_paths = click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 _job = click.argument("job_id", metavar="JOB")
 _accept = click.option(
     "--accept", multiple=True, metavar="KEY",
@@ -91,22 +95,49 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 
 
 @command(job, "list", "All jobs under a path.")
-@_path
+@_paths
+@recursive
 @_dead_after
-def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
-    """List the jobs that have a directory under PATH: ours and Hadoop's."""
-    counts: dict[str, int] = {}
+def list_jobs(
+    shell: Shell,
+    paths: tuple[Destination, ...],
+    deep: bool,
+    objects_max: int,
+    dead_after: float,
+) -> int:
+    """List the jobs that have a directory under PATH: ours and Hadoop's.
 
-    def rows() -> Any:
-        for found in inspect_all(shell.runtime(path.bucket), path, dead_after):
-            counts[found.kind] = counts.get(found.kind, 0) + 1
-            yield found.to_dict()
+    Those of directories below PATH are listed with --recursive only.
+    """
+    reach = Reach(shell, many=len(paths) > 1, objects_max=objects_max if deep else None)
+    counts: Counter[str] = Counter()
 
+    def found(progress: ProgressFunction) -> Iterator[FoundJob]:
+        for path in dict.fromkeys(paths):
+            before = counts.total()
+            with reach.trying(path.url):
+                dests = reach.destinations(path, progress)
+                for number, dest in enumerate(dests, 1):
+                    with reach.trying(dest.url):
+                        for one in inspect_all(shell.runtime(dest.bucket), dest, dead_after):
+                            counts[one.kind] += 1
+                            yield one
+                    progress(Progress("look at", number, len(dests), "destinations"))
+                if counts.total() == before:
+                    reach.found_nothing(path)
+
+    where = " or ".join(path.url for path in paths)
     shell.output.rows(
-        "job", COLUMNS, rows(), fields=FIELDS,
-        summary=lambda: {"jobs": sum(counts.values()), "by_kind": counts},
-        empty=f"No jobs under {path.url}",
+        "job", COLUMNS if len(paths) == 1 and not deep else DEEP_COLUMNS,
+        (one.to_dict() for one in shell.gather(found)), fields=FIELDS,
+        summary=lambda: {
+            "jobs": counts.total(), "by_kind": dict(counts),
+            "recursive": deep, "not_looked_at": reach.not_looked_at,
+        },
+        empty=f"No jobs under {where} or below" if deep else f"No jobs directly under {where}",
     )  # fmt: skip
+    reach.tell()
+    return reach.code
 
 
 @command(job, "show", "One job in full.")
@@ -116,19 +147,82 @@ def list_jobs(shell: Shell, path: Destination, dead_after: float) -> None:
     "--files", "files_max", type=click.IntRange(min=0), default=20, show_default=True, metavar="N",
     help="Files that are looked at, up to three requests each.",
 )  # fmt: skip
+@recursive
 @_dead_after
-def show(shell: Shell, path: Destination, job_id: str, files_max: int, dead_after: float) -> None:
-    """Show a job: its state, its plan, its files, and what a recovery would do."""
+def show(
+    shell: Shell,
+    path: Destination,
+    job_id: str,
+    files_max: int,
+    deep: bool,
+    objects_max: int,
+    dead_after: float,
+) -> int:
+    """Show a job: its state, its plan, its files, and what a recovery would do.
+
+    With --recursive each job of that id, in whatever directory below PATH it is.
+    """
+    if deep:
+        return _show_below(shell, path, job_id, files_max, objects_max, dead_after)
     runtime = shell.runtime(path.bucket)
     shown = show_job(runtime, path, job_id, dead_after, files_max)
     if shown is None:
-        raise not_found(runtime, path, job_id)
-    out = shell.output
-    out.document("job", shown.to_dict(), _lines_of(shown.found, shown.plan))
-    if out.format == "table" and shown.listed:
-        out.text("")
+        error = not_found(runtime, path, job_id)
+        reach = Reach(shell, many=False)
+        reach.found_nothing(path)
+        reach.tell()
+        raise error
+    shell.output.document("job", shown.to_dict(), _lines_of(shown.found, shown.plan))
+    _print_files(shell, shown)
+    return exits.OK
+
+
+def _show_below(
+    shell: Shell,
+    path: Destination,
+    job_id: str,
+    files_max: int,
+    objects_max: int,
+    dead_after: float,
+) -> int:
+    """Every job of an id below a path: one after the other for people, rows for programs."""
+    reach = Reach(shell, many=True, objects_max=objects_max)
+    ids: dict[str, None] = {}
+
+    def found(progress: ProgressFunction) -> Iterator[ShownJob]:
+        for dest, there in reach.destinations(path, progress).items():
+            ids.update(dict.fromkeys(there or ()))
+            if job_id not in (there or ()):
+                continue
+            with reach.trying(dest.url):
+                runtime = shell.runtime(dest.bucket)
+                shown = show_job(runtime, dest, job_id, dead_after, files_max)
+                if shown is not None:
+                    yield shown
+
+    shown = list(shell.gather(found))
+    if not shown and reach.code == exits.OK:
+        raise no_such_job(f"under {path.url} or below", job_id, list(ids))
+    if shell.output.format == "table":
+        for number, one in enumerate(shown):
+            shell.output.text("" if number else f"{counted(len(shown), 'job')} of that id")
+            shell.output.document("job", {}, _lines_of(one.found, one.plan))
+            _print_files(shell, one)
+    else:
+        shell.output.rows(
+            "job", (), (one.to_dict() for one in shown), fields=(*FIELDS, "plan", "listed"),
+            summary=lambda: {"jobs": len(shown), "not_looked_at": reach.not_looked_at},
+        )  # fmt: skip
+    return reach.code
+
+
+def _print_files(shell: Shell, shown: ShownJob) -> None:
+    """For people, the files of a job below what else is told of it."""
+    if shell.output.format == "table" and shown.listed:
+        shell.output.text("")
         rows = [file.to_dict() for file in shown.listed]
-        out.rows("file", FILE_COLUMNS, rows, fields=tuple(ShownFile.__dataclass_fields__))
+        fields = tuple(ShownFile.__dataclass_fields__)
+        shell.output.rows("file", FILE_COLUMNS, rows, fields=fields)
 
 
 def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:

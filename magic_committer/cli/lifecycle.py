@@ -9,9 +9,9 @@ import click
 
 from magic_committer import _wiring
 from magic_committer.cli.app import group
-from magic_committer.cli.output import Column
 from magic_committer.cli.quantities import bytes_words, counted
 from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
@@ -33,7 +33,7 @@ FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (
     Column("id", "rule"),
     Column("status"),
-    Column("words", "does"),
+    Column("words", "does", prose=True),
 )
 
 
@@ -67,7 +67,7 @@ def show(shell: Shell, bucket: str) -> None:
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
 @click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def ensure_rule(
     shell: Shell, bucket: str, days: int, prefix: str, dry_run: bool, yes: bool
 ) -> None:

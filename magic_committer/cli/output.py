@@ -1,6 +1,6 @@
 """What commands print: rows and documents, in four formats with one versioned schema.
 
-* ``table``: for people; on a terminal as wide as it is, else as wide as its content.
+* ``table``: for people (`magic_committer.cli.table`).
 * ``json``: one document, ``{"schema": 1, "type": "uploads", "rows": […], "summary": {…}}``.
 * ``jsonl``: a line for each row as it is found, ``{"schema": 1, "type": "upload", …}``, and one for
   the summary, ``"type": "uploads.summary"``.
@@ -20,41 +20,22 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TextIO, get_args
 
 import orjson
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from magic_committer.cli.table import Column, render
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
-WIDTH_MAX = 100_000
-"""Characters of a line of a table that is not printed to a terminal: nothing is cut."""
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        field: of the row. title: above the column; "" is the field's name.
-        words: how a value reads for people. right: numbers stand to the right.
-    """
-
-    field: str
-    title: str = ""
-    words: Callable[[Any], str] = str
-    right: bool = False
 
 
 def clean(text: object) -> str:
@@ -157,20 +138,12 @@ class Output:
             if empty:
                 self.text(empty)
             return
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        for column in columns:
-            table.add_column(
-                Text(column.title or column.field),
-                justify="right" if column.right else "left",
-                overflow="fold",
-            )
-        for row in rows:
-            table.add_row(*(Text(clean(c.words(row.get(c.field, "")))) for c in columns))
-        terminal = self.stream.isatty()
-        console = Console(
-            file=self.stream, width=None if terminal else WIDTH_MAX, highlight=False, markup=False
-        )
-        console.print(table)
+        for line in render(columns, rows, self._width(), clean):
+            self.stream.write(f"{line}\n")
+
+    def _width(self) -> int | None:
+        """Of the terminal that is written to; None: it is none."""
+        return shutil.get_terminal_size().columns if self.stream.isatty() else None
 
     def _line(self, value: Mapping[str, Any]) -> None:
         self.stream.write(clean_json(orjson.dumps(value, default=str).decode()) + "\n")

@@ -7,8 +7,8 @@ other commands; what cannot be found out is a note on the page, and the rest is 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import click
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.charts import seconds_words
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import note
+from magic_committer.cli.output import Output, note
 from magic_committer.cli.quantities import bytes_words, money_words, time_words
-from magic_committer.cli.report_page import ReportData, needs_care, page
+from magic_committer.cli.reach import Reach, recursive
+from magic_committer.cli.report_page import ReportData, needs_care, page, seconds_words
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
 from magic_committer.cli.timeline import LastJob, last_job
@@ -41,7 +41,7 @@ STDOUT = "-"
 
 
 @command(root, "report", "One page for people: uploads, cost, jobs.")
-@click.argument("path", type=DIRECTORY)
+@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--html", "html", metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
@@ -61,46 +61,87 @@ STDOUT = "-"
     "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
+@recursive
 def report(
     shell: Shell,
-    path: Destination,
+    paths: tuple[Destination, ...],
     html: str | None,
     limit: int,
     sizes: bool,
     prices_file: Path | None,
     dead_after: float,
-) -> int | None:
-    """Report what lies open under PATH: uploads by class and age, jobs, the last job's timeline."""
+    deep: bool,
+    objects_max: int,
+) -> int:
+    """Report what lies open under PATH: uploads by class and age, jobs, the last job's timeline.
+
+    Uploads are those of all directories below PATH; jobs only with --recursive.
+    """
+    paths = tuple(dict.fromkeys(paths))
+    if html is not None and len(paths) > 1:
+        raise click.UsageError(
+            "a page is of one path: give one with --html, or the one above with --recursive"
+        )
     prices = read_prices(prices_file) if prices_file else US_EAST_1
+    reach = Reach(shell, many=len(paths) > 1, objects_max=objects_max if deep else None)
+    found: list[ReportData] = []
     with shell.progress() as progress:
-        runtime = shell.runtime(path.bucket, progress)
-        data = look(runtime, path, limit, prices if sizes else None, dead_after)
+        for path in paths:
+            with reach.trying(path.url):
+                dests = list(reach.destinations(path, progress))
+                runtime = shell.runtime(path.bucket, progress)
+                data = look(runtime, path, limit, prices if sizes else None, dead_after, dests)
+                found.append(replace(data, unlooked=not data.jobs and reach.found_nothing(path)))
+    if not found:
+        return reach.code
     if html == STDOUT:
-        sys.stdout.write(page(data))
-        return None
+        sys.stdout.write(page(found[0]))
+        return reach.code
     if html is not None:
         try:
-            replace_file(Path(html), page(data))
+            replace_file(Path(html), page(found[0]))
         except OSError as error:
             note(f"magic-committer: {html} could not be written: {error.strerror}")
             return exits.FAILED
-    shell.output.document("report", plain(data), lines(data))
+    _print(shell.output, found, many=len(paths) > 1)
+    reach.tell()
     if html is not None:
         shell.note(f"The page is in {html}")
-    return None
+    return reach.code
+
+
+def _print(output: Output, found: list[ReportData], *, many: bool) -> None:
+    if not many:
+        output.document("report", plain(found[0]), lines(found[0]))
+    elif output.format != "table":
+        rows = [plain(data) for data in found]
+        output.rows(
+            "report", (), rows, fields=tuple(rows[0]), summary=lambda: {"reports": len(rows)}
+        )
+    else:
+        for number, data in enumerate(found):
+            if number:
+                output.text("")
+            output.document("report", {}, lines(data))
 
 
 # Looking ------------------------------------------------------------------------------------------
 
 
 def look(
-    runtime: Runtime, dest: Destination, limit: int, prices: Prices | None, dead_after: float
+    runtime: Runtime,
+    dest: Destination,
+    limit: int,
+    prices: Prices | None,
+    dead_after: float,
+    jobs_of: Sequence[Destination],
 ) -> ReportData:
     """Find out all that a report tells.
 
     Args:
         limit: of how many uploads the details are kept.
         prices: None: the sizes are not asked for.
+        jobs_of: the destinations whose jobs are told.
 
     Raises:
         StoreError: the jobs or the uploads could not be listed, or the store failed.
@@ -113,7 +154,7 @@ def look(
         tally = counted
     except NotSupported as error:
         notes.append(f"Open uploads cannot be told: {error}")
-    jobs = list(inspect_all(runtime, dest, dead_after))
+    jobs = [job for one in jobs_of for job in inspect_all(runtime, one, dead_after)]
     last: LastJob | None = None
     try:
         last = last_job(runtime, dest)
@@ -162,6 +203,7 @@ def plain(data: ReportData) -> dict[str, Any]:
         "jobs": [job.to_dict() for job in data.jobs],
         "last_job": None if data.last is None else asdict(data.last),
         "notes": list(data.notes),
+        "not_looked_at": [data.dest] if data.unlooked else [],
     }
 
 
@@ -191,10 +233,16 @@ def lines(data: ReportData) -> Iterator[tuple[str, str]]:
             yield f"  {one.title.lower()}", _sum_words(held) if held.uploads else ""
         yield "can be removed", _sum_words(data.tally.removable)
     waiting = sum(map(needs_care, data.jobs))
-    yield "jobs", f"{len(data.jobs):,}, {waiting:,} of them to be finished or removed"
+    found = f"{len(data.jobs):,}, {waiting:,} of them to be finished or removed"
+    yield (
+        "jobs",
+        "none directly here; directories below were not looked at" if data.unlooked else found,
+    )
     for job in data.jobs:
         if needs_care(job):
-            yield f"  {job.id}", f"{job.state if job.kind == 'ours' else job.kind}: {job.would}"
+            where = "" if job.dest == data.dest else f" of {job.dest}"
+            state = job.state if job.kind == "ours" else job.kind
+            yield f"  {job.id}", f"{state}{where}: {job.would}"
     yield "last job", _last_words(data.last)
     for told in data.notes:
         yield "note", told

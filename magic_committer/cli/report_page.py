@@ -1,35 +1,58 @@
 """The page that `magic-committer report` writes: one file, without scripts, that loads nothing.
 
-`page` is pure: the same data give the same bytes. What an attacker can choose (keys, ids, what a
-`_SUCCESS` says) is text, by `magic_committer.cli.markup`; and the page's own policy forbids it to
-load or run anything.
+`page` is pure: the same data give the same bytes. What it looks like is report.html.jinja and
+report.css; here is what they are given, and the geometry of the pictures. What an attacker can
+choose (keys, ids, what a `_SUCCESS` says) is text: the template escapes every value, and no control
+or format character of one is left; and the page's own policy forbids it to load or run anything.
+
+Places along a picture's width are percentages, so that it is as wide as its page while its text
+stays as large as the page's; heights are pixels. Each has a description that says the same in
+words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from magic_committer.cli import charts
-from magic_committer.cli.markup import Html, join, tag
+from magic_committer.cli.output import clean
 from magic_committer.cli.quantities import age_words, bytes_words, money_words, time_words
-from magic_committer.cli.tally import CLASSES, Sum, Tally
-from magic_committer.cli.timeline import LastJob
+from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
+from magic_committer.cli.timeline import LastJob, Span
 from magic_committer.maintenance.reports import FoundJob
-from magic_committer.maintenance.uploads import OwnerClass
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATE = "report.html.jinja"
 JOBS_MAX = 500
 """Jobs that a page lists."""
 KEY_CHARS_MAX = 160
-NAME_CHARS_MAX = 48
-ID_CHARS_MAX = 13
-"""Characters of a key, of a job's name and the like, and of an upload's id that are shown."""
+"""Characters of a key that are shown; of a longer one both ends."""
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
     " form-action 'none'"
 )
 """Content-Security-Policy: nothing is loaded, nothing runs."""
+KINDS = {
+    "ours": "this library's",
+    "hadoop": "Hadoop's",
+    "litter": "left behind",
+    "unreadable": "unreadable",
+}
+"""`FoundJob.kind` in words."""
+BARS_PX = 150
+"""Height of the tallest column."""
+TOP_PX = 40
+BOTTOM_PX = 26
+ROW_PX = 44
+"""Of a timeline: words above, bar below."""
+AXIS_PX = 24
+TICKS = 4
+"""A timeline's axis has so many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +65,7 @@ class ReportData:
         tally: of the open uploads; None if the store has no listing of them.
         last: None if there is no `_SUCCESS`.
         notes: what could not be found out.
+        unlooked: there are directories below ``dest`` whose jobs were not looked for.
     """
 
     dest: str
@@ -52,82 +76,99 @@ class ReportData:
     jobs: Sequence[FoundJob] = ()
     last: LastJob | None = None
     notes: Sequence[str] = field(default=())
+    unlooked: bool = False
 
 
 def page(data: ReportData) -> str:
     """The whole page."""
-    style = Html((files(__package__) / "report.css").read_text("utf-8"))
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{data.dest}: open uploads and jobs"),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", style),
-    )
-    body = tag(
-        "body",
-        _header(data),
-        tag("main", _overview(data), *_uploads(data.tally), _jobs(data.jobs), _last(data.last)),
-        _footer(data),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-# Parts of the page --------------------------------------------------------------------------------
-
-
-def _header(data: ReportData) -> Html:
-    return tag(
-        "header",
-        tag("p", "Open uploads and jobs under", class_="lead"),
-        tag("h1", data.dest),
-        tag(
-            "p",
-            "On ", tag("span", data.store, class_="code"), ", looked at ",
-            tag("time", time_words(data.made), datetime=time_words(data.made).replace(" ", "T")),
-            class_="quiet",
-        ),
-    )  # fmt: skip
-
-
-def _overview(data: ReportData) -> Html:
     tally = data.tally
-    waiting = sum(1 for job in data.jobs if needs_care(job))
-    figures = [("Jobs", f"{len(data.jobs):,}", _care(waiting))]
-    if tally is not None:
-        total, idle = tally.total, tally.removable
-        figures = [
-            ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} can be removed"),
-            ("Stored in them", _stored(total),
-             f"{_stored(idle)} can be removed"),
-            ("A month", _dollars(total),
-             f"{_dollars(idle)} can be saved"),
-            *figures,
-        ]  # fmt: skip
-    return tag(
-        "section",
-        tag("h2", "Overview", class_="unseen", id="overview"),
-        tag(
-            "dl",
-            *(
-                tag("div", tag("dt", name), tag("dd", value, tag("small", more)))
-                for name, value, more in figures
-            ),
-            class_="figures",
-        ),
-        *(tag("p", note, class_="note", role="note") for note in data.notes),
-        aria_labelledby="overview",
+    held = [] if tally is None else [(key, tally.by_class(key)) for key in CLASSES]
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            data=data,
+            policy=POLICY,
+            classes=CLASSES,
+            kinds=KINDS,
+            jobs_max=JOBS_MAX,
+            key_chars=KEY_CHARS_MAX,
+            figures=_figures(data),
+            held_classes=[(key, one) for key, one in held if one.uploads],
+            ages=_ages(tally) if tally is not None else None,
+            facts=_facts(data.last) if data.last is not None else (),
+        )
     )
 
 
-def _care(waiting: int) -> str:
-    if not waiting:
-        return "none is waiting for anybody"
-    return f"{waiting:,} {'wait' if waiting > 1 else 'waits'} to be finished or removed"
+@cache
+def _environment() -> Environment:
+    """The template's: every value is escaped and cleaned, and one that is missing is an error."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # late: only a page needs it
+    from markupsafe import Markup
+
+    def finalized(value: object) -> object:
+        return value if isinstance(value, Markup) else clean(value)
+
+    made = Environment(
+        autoescape=True,
+        finalize=finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        loader=FunctionLoader(lambda name: (files(__package__) / name).read_text("utf-8")),
+    )
+    made.filters |= {
+        "age": age_words,
+        "bytes": bytes_words,
+        "dollars": _dollars,
+        "money": money_words,
+        "needs_care": needs_care,
+        "number": lambda value: f"{value:,}",
+        "seconds": seconds_words,
+        "sentence": lambda text: text[:1].upper() + text[1:],
+        "spans": _spans,
+        "stored": _stored,
+        "time": time_words,
+    }
+    return made
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+def _figures(data: ReportData) -> list[tuple[str, str, str]]:
+    """The overview: title, value, and what is said below it."""
+    waiting = sum(map(needs_care, data.jobs))
+    verb = "wait" if waiting > 1 else "waits"
+    care = f"{waiting:,} {verb} to be finished or removed"
+    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else "none is waiting for anybody")
+    if data.tally is None:
+        return [jobs]
+    total, idle = data.tally.total, data.tally.removable
+    return [
+        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} can be removed"),
+        ("Stored in them", _stored(total), f"{_stored(idle)} can be removed"),
+        ("A month", _dollars(total), f"{_dollars(idle)} can be saved"),
+        jobs,
+    ]
+
+
+def _facts(last: LastJob) -> list[tuple[str, str]]:
+    """What the last job says of itself."""
+    told = [
+        ("Job", last.job_id),
+        ("Committer", f"{last.committer}, {'this library' if last.kind == 'ours' else 'Hadoop'}"),
+        ("Committed on", last.hostname),
+        ("Marked", time_words(last.written or 0)),
+        ("Tasks", "" if last.tasks is None else f"{last.tasks:,}"),
+        ("Files", "" if last.files is None else f"{last.files:,}"),
+        ("Bytes", "" if last.bytes is None else bytes_words(last.bytes)),
+    ]
+    if len(last.job_spans) == 1:
+        told += [(one.name, f"took {seconds_words(one.seconds)}") for one in last.job_spans]
+    return told
 
 
 def needs_care(job: FoundJob) -> bool:
@@ -136,224 +177,11 @@ def needs_care(job: FoundJob) -> bool:
     return bool(job.problem) or not job.would.startswith("nothing") or job.kind == "litter"
 
 
-def _uploads(tally: Tally | None) -> list[Html]:
-    if tally is None:
-        return []
-    if not tally.total.uploads:
-        empty = tag("p", "No upload is open under this path.", class_="empty")
-        return [_section("uploads", "Open uploads", empty)]
-    rows = []
-    for key, one in CLASSES.items():
-        held = tally.by_class(key)
-        if held.uploads:
-            rows.append(
-                [
-                    join(_owner(key), tag("small", one.meaning)), f"{held.uploads:,}",
-                    _stored(held), _dollars(held),
-                ]
-            )  # fmt: skip
-    classes = _table(
-        "Whose the uploads are",
-        ("Class", "#Uploads", "#Stored", "#A month"),
-        rows,
-        wide="classes",
-    )
-    return [
-        _section("uploads", "Open uploads", charts.ages(tally), classes),
-        _section("largest", "The largest uploads", *_largest(tally)),
-    ]
-
-
-def _largest(tally: Tally) -> Iterable[Html]:
-    shown = tally.largest()
-    rows = [
-        [
-            _name(one.key, KEY_CHARS_MAX),
-            bytes_words(one.bytes),
-            money_words(one.dollars_per_month),
-            age_words(one.age),
-            _owner(one.owner_class),
-            _name(one.job or "–"),
-            _sentence(one.would),
-            _name(one.upload_id, ID_CHARS_MAX),
-        ]
-        for one in shown
-    ]
-    yield _table(
-        "Largest first, then oldest",
-        UPLOAD_TITLES,
-        rows,
-        wide="keys",
-    )
-    more = tally.total.uploads - len(shown)
-    if more:
-        yield tag("p", f"and {more:,} more: magic-committer uploads list", class_="quiet")
-
-
-def _jobs(jobs: Sequence[FoundJob]) -> Html:
-    if not jobs:
-        empty = tag("p", "No job has a directory under this path.", class_="empty")
-        return _section("jobs", "Jobs", empty)
-    rows = [
-        [
-            _name(job.id),
-            KINDS.get(job.kind, job.kind),
-            job.state if job.kind == "ours" else "–",
-            age_words(job.age),
-            f"{job.files:,}",
-            bytes_words(job.bytes),
-            _would(job),
-        ]
-        for job in jobs[:JOBS_MAX]
-    ]
-    titles = ("Job", "Kind", "State", "#Age", "#Files", "#Bytes", "What a recovery would do")
-    table = _table("Jobs that have a directory here", titles, rows, wide="jobs")
-    more = len(jobs) - JOBS_MAX
-    rest = tag("p", f"and {more:,} more: magic-committer job list", class_="quiet")
-    return _section("jobs", "Jobs", table, rest if more > 0 else None)
-
-
-UPLOAD_TITLES = (
-    "Key", "#Stored", "#A month", "#Age", "Class", "Job", "What uploads abort does", "Upload id",
-)  # fmt: skip
-
-KINDS = {
-    "ours": "this library's",
-    "hadoop": "Hadoop's",
-    "litter": "left behind",
-    "unreadable": "unreadable",
-}
-"""`FoundJob.kind` in words."""
-
-
-def _would(job: FoundJob) -> Html:
-    sentence = tag("span", _sentence(job.would), class_="care" if needs_care(job) else None)
-    problem = tag("p", job.problem, class_="problem") if job.problem else None
-    return join(sentence, problem)
-
-
-def _last(last: LastJob | None) -> Html:
-    if last is None:
-        told: Iterable[Html | None] = [
-            tag("p", "There is no _SUCCESS: no job has marked this path.", class_="empty")
-        ]
-    elif last.kind == "unreadable":
-        told = [tag("p", f"_SUCCESS cannot be read: {last.problem}", class_="note", role="note")]
-    elif last.kind == "empty":
-        when = time_words(last.written or 0)
-        told = [
-            tag("p", f"An empty _SUCCESS, written {when}: it is the classic file committer's, which"
-                " tells nothing more.", class_="empty")
-        ]  # fmt: skip
-    else:
-        told = _told(last)
-    return _section("last", "The last job", *told)
-
-
-def _told(last: LastJob) -> Iterable[Html | None]:
-    facts = [
-        ("Job", last.job_id),
-        ("Committer", f"{last.committer}, {'this library' if last.kind == 'ours' else 'Hadoop'}"),
-        ("Committed on", last.hostname),
-        ("Marked", time_words(last.written or 0)),
-        ("Tasks", _number(last.tasks)),
-        ("Files", _number(last.files)),
-        ("Bytes", bytes_words(last.bytes) if last.bytes is not None else ""),
-    ]
-    if len(last.job_spans) == 1:
-        facts += [(one.name, f"took {charts.seconds_words(one.seconds)}") for one in last.job_spans]
-    yield tag(
-        "dl",
-        *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts if value),
-        class_="facts",
-    )
-    if not last.success:
-        yield tag("p", "It says that the job failed.", class_="note", role="note")
-    if len(last.job_spans) > 1:
-        yield tag("h3", "From start to marker")
-        yield charts.timeline("job", "From start to marker", last.job_spans)
-    if last.commit_spans:
-        yield tag("h3", "Stages of the commit")
-        yield charts.timeline("commit", "Stages of the commit", last.commit_spans)
-    if last.durations:
-        yield tag("h3", "What took how long")
-        rows = [
-            [
-                one.name,
-                f"{one.times:,}",
-                f"{one.failures:,}" if one.failures else "–",
-                charts.seconds_words(one.total / one.times / 1000),
-                charts.seconds_words(one.longest / 1000) if one.longest is not None else "?",
-                charts.seconds_words(one.total / 1000),
-            ]
-            for one in last.durations
-        ]
-        titles = ("Operation", "#Times", "#Failed", "#Mean", "#Longest", "#Sum")
-        yield _table("Durations; what ran side by side adds up", titles, rows, wide="durations")
-    if last.filenames:
-        yield tag(
-            "details",
-            tag("summary", f"The first {len(last.filenames):,} files that it names"),
-            tag("ul", *(tag("li", name, class_="code") for name in last.filenames)),
-        )
-
-
-def _footer(data: ReportData) -> Html:
-    return tag(
-        "footer",
-        tag("p", "Made by magic-committer. Nothing was changed. Ages are by the"
-            " store's clock; a job's times are by the clocks of the machines that ran it."),
-        tag("p", "What can be removed is what magic-committer uploads abort takes, without options."
-            f" Prices: {data.prices}."),
-    )  # fmt: skip
-
-
-# Small pieces -------------------------------------------------------------------------------------
-
-
-def _section(name: str, title: str, *content: object) -> Html:
-    return tag("section", tag("h2", title, id=name), *content, aria_labelledby=name)
-
-
-def _table(
-    caption: str, titles: Sequence[str], rows: Iterable[Sequence[object]], *, wide: str
-) -> Html:
-    """A table that scrolls by itself where the page is too narrow. A title that starts with "#" is
-    of numbers, which stand to the right. The first cell of a row is its heading."""
-    sides = ["num" if title.startswith("#") else None for title in titles]
-    head = [
-        tag("th", title.removeprefix("#"), scope="col", class_=side)
-        for title, side in zip(titles, sides, strict=True)
-    ]
-    body = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            *(tag("td", cell, class_=side) for cell, side in zip(row[1:], sides[1:], strict=True)),
-        )
-        for row in rows
-    ]
-    table = tag(
-        "table",
-        tag("caption", caption),
-        tag("thead", tag("tr", *head)),
-        tag("tbody", *body),
-        class_=wide,
-    )
-    return tag("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def _owner(key: OwnerClass) -> Html:
-    swatch = tag("span", class_=f"swatch {key}", aria_hidden="true")
-    return tag("span", swatch, CLASSES[key].title, class_="owner")
-
-
-def _name(text: str, most: int = NAME_CHARS_MAX) -> Html:
-    """A name of a store's; of a long one both ends, and all of it for who points at it."""
-    if len(text) <= most:
-        return tag("span", text, class_="code")
-    half = (most - 1) // 2
-    return tag("span", f"{text[:half]}…{text[-half:]}", class_="code", title=text)
+def seconds_words(seconds: float) -> str:
+    """A duration, also a short one: ``"12 ms"``, ``"3.2 s"``, ``"1.5 min"``."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else age_words(seconds)
 
 
 def _stored(held: Sum) -> str:
@@ -368,9 +196,79 @@ def _at_least(words: str, unknown: int, uploads: int) -> str:
     return words if not unknown else f"≥ {words}" if unknown < uploads else "?"
 
 
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+# Pictures -----------------------------------------------------------------------------------------
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+def _ages(tally: Tally) -> dict[str, Any]:
+    """Uploads by age, a column for each bucket, stacked by class."""
+    held = {name: tally.by_age(name) for name in AGES}
+    tallest = max(one.uploads for one in held.values()) or 1
+    step = 100 / len(held)
+    floor = TOP_PX + BARS_PX
+    columns = []
+    for index, (name, one) in enumerate(held.items()):
+        bars, top = [], float(floor)
+        for key, owner in CLASSES.items():
+            if count := tally.of(key, name).uploads:
+                height = max(count / tallest * BARS_PX, 2.0)
+                top -= height
+                title = f"{owner.title}, {name}: {count:,}"
+                bars.append(
+                    {"key": key, "y": f"{top:.1f}", "height": f"{height:.1f}", "title": title}
+                )
+        columns.append(
+            {
+                "name": name,
+                "held": one,
+                "left": _percent((index + 0.18) * step),
+                "middle": _percent((index + 0.5) * step),
+                "top": top,
+                "bars": bars,
+            }
+        )
+    return {
+        "columns": columns,
+        "floor": floor,
+        "height": floor + BOTTOM_PX,
+        "width": _percent(0.64 * step),
+        "told": "; ".join(f"{name}: {one.uploads:,}" for name, one in held.items() if one.uploads),
+    }
+
+
+def _spans(spans: Sequence[Span]) -> dict[str, Any]:
+    """What took from when to when, a row for each, on one axis that starts with the first."""
+    start = min(span.started for span in spans)
+    whole = max(max(span.ended, span.started) for span in spans) - start or 0.001
+    bottom = ROW_PX * len(spans)
+    rows = []
+    for row, span in enumerate(spans):
+        began, took = span.started - start, seconds_words(span.seconds)
+        rows.append(
+            {
+                "name": span.name,
+                "top": row * ROW_PX,
+                "took": f"{took}, from {f'+{seconds_words(began)}' if began else '0'}",
+                "left": _percent(began / whole * 100),
+                "width": _percent(span.seconds / whole * 100),
+            }
+        )
+    ticks = [
+        {
+            "at": _percent(tick / TICKS * 100),
+            "anchor": {0: "start", TICKS: "end"}.get(tick, "middle"),
+            "words": f"+{seconds_words(whole * tick / TICKS)}" if tick else "0",
+        }
+        for tick in range(TICKS + 1)
+    ]
+    told = "; ".join(
+        f"{span.name} took {seconds_words(span.seconds)}"
+        f" and began {seconds_words(span.started - start)} after the start"
+        for span in spans
+    )
+    return {
+        "rows": rows, "ticks": ticks, "told": told, "bottom": bottom, "height": bottom + AXIS_PX,
+    }  # fmt: skip
+
+
+def _percent(value: float) -> str:
+    return f"{value:.3f}%"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,7 +21,8 @@ import click
 from magic_committer import _wiring
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.output import FORMATS, Format, Output, note
+from magic_committer.cli.app import COMMON, common, given_so_far
+from magic_committer.cli.output import Format, Output, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.cli.wording import commands, told
@@ -30,6 +32,7 @@ from magic_committer.options import S3Options
 from magic_committer.remedy import reword_notes
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,21 @@ class Shell:
         """The components for a bucket."""
         return _wiring.runtime_for(bucket, self.s3, progress)
 
+    def buckets(self) -> list[str]:
+        """All buckets of the account."""
+        return _wiring.buckets(self.s3)
+
     def progress(self) -> AbstractContextManager[ProgressFunction]:
         """Bars for the library's ``progress=``, where there is a terminal."""
         return shown_progress(self.quiet)
+
+    def gather(self, rows: Callable[[ProgressFunction], Iterable[T]]) -> Iterable[T]:
+        """Rows that take a while to find: all of them, found while bars are shown, where the format
+        prints them at once; else as they are found, without bars."""
+        if self.output.format in ("table", "json"):
+            with self.progress() as progress:
+                return list(rows(progress))
+        return rows(no_progress)
 
     def note(self, line: str) -> None:
         """A line to stderr, unless ``--quiet``."""
@@ -93,32 +108,26 @@ class BadValue(click.BadParameter):
     exit_code = exits.BAD_ARGUMENT
 
 
-DIRECTORY = _Value("s3 path", Destination.parse)
-"""``s3://bucket/path`` or ``s3a://…``: a directory; ``dataset1`` never means ``dataset10``."""
+_BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
+"""A bucket's name as S3 takes it for new buckets, with or without a path."""
+
+
+def s3_url(text: str) -> str:
+    """A path as people type it: ``mybucket`` and ``mybucket/table`` are ``s3://mybucket/table``.
+    What could be no bucket is left as it is, for the error to show. Pure."""
+    return f"s3://{text}" if _BARE.match(text) else text
+
+
+DIRECTORY = _Value("s3 path", lambda text: Destination.parse(s3_url(text)))
+"""``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
+``dataset10``."""
+URL = _Value("s3 url", s3_url)
+"""The same, not read yet."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 
 
 # Commands -----------------------------------------------------------------------------------------
-
-
-def _common(function: F) -> F:
-    """The options that every command has."""
-    for option in reversed(
-        (
-            click.option(
-                "--format", "how", type=click.Choice(FORMATS), default="table", show_default=True,
-                help="For people, or for programs (docs/cli.md has the schema).",
-            ),
-            click.option("--profile", help="AWS profile.", metavar="NAME"),
-            click.option("--region", help="AWS region.", metavar="NAME"),
-            click.option("--endpoint-url", help="Of a store that is not AWS's.", metavar="URL"),
-            click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
-            click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
 
 
 class _Command(click.Command):
@@ -152,9 +161,11 @@ def command(
     def decorate(function: Callable[..., int | None]) -> click.Command:
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            how = cast(Format, given.pop("how"))
-            quiet, debug = given.pop("quiet"), given.pop("debug")
-            way = {name: given.pop(name) for name in ("profile", "region", "endpoint_url")}
+            context = click.get_current_context()
+            shared = given_so_far(context, {name: given.pop(name) for name in COMMON})
+            how = cast(Format, shared["how"] or "table")
+            quiet, debug = bool(shared["quiet"]), bool(shared["debug"])
+            way = {name: shared[name] for name in ("profile", "region", "endpoint_url")}
             if debug:
                 # Our own log only: the SDK's has signatures and session tokens in it.
                 logging.basicConfig(level=logging.WARNING)
@@ -177,6 +188,6 @@ def command(
                 raise click.exceptions.Exit(code)
 
         kind = type("_Command", (_Command,), {"renamed": renamed or {}})
-        return group.command(name, short_help=short, cls=kind)(_common(run))
+        return group.command(name, short_help=short, cls=kind)(common(run))
 
     return decorate

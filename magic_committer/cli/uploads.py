@@ -5,18 +5,22 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from magic_committer._quantities import name_some
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
-from magic_committer.cli.output import Column, note
+from magic_committer.cli.output import note
 from magic_committer.cli.quantities import age_words, bytes_words, money_words
-from magic_committer.cli.shell import DURATION, Shell, command
+from magic_committer.cli.reach import Reach
+from magic_committer.cli.shell import DURATION, URL, Shell, command
+from magic_committer.cli.table import Column
 from magic_committer.cli.tally import Sum
 from magic_committer.errors import MagicError
 from magic_committer.maintenance.abort_uploads import Cleared, Clearing, Plan
@@ -44,15 +48,15 @@ uploads = group("uploads", "Open uploads under a path: whose they are, how old, 
 
 COLUMNS = (
     Column("class"),
-    Column("job"),
-    Column("age", words=age_words, right=True),
-    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True),
-    Column("bytes", words=bytes_words, right=True),
-    Column("dollars_per_month", "a month", words=money_words, right=True),
+    Column("job", spare=3),
+    Column("age", words=age_words, right=True, spare=1),
+    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True, spare=5),
+    Column("bytes", words=bytes_words, right=True, spare=2),
+    Column("dollars_per_month", "a month", words=money_words, right=True, spare=4),
+    Column("would", "abort", reason=True),
     Column("key"),
-    Column("would", "abort would"),
 )
-ABORT_COLUMNS = (Column("action"), *COLUMNS[:-1], Column("note"))
+ABORT_COLUMNS = (Column("action"), *COLUMNS[:-2], Column("note", reason=True), COLUMNS[-1])
 ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
 
 SORTS: dict[str, Callable[[FoundUpload], Any]] = {
@@ -63,6 +67,10 @@ SORTS: dict[str, Callable[[FoundUpload], Any]] = {
 """Ways to sort a list: by name, or the greatest first."""
 
 PROBLEMS_SHOWN_MAX = 10
+PATHS_NAMED_MAX = 5
+"""Paths that the sentence below a list without uploads names."""
+PROBED_BUCKETS_MAX = 3
+"""Buckets of an account in which it is tried to begin an upload, to see whether it is listed."""
 
 
 # Options ------------------------------------------------------------------------------------------
@@ -102,31 +110,51 @@ class Wanted:
         return not why
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options ask for, whatever the path."""
+
+    raw: bool
+    filters: Filters
+    dead_after: float
+
+    def under(self, path: str) -> Wanted:
+        """The same under a path.
+
+        Raises:
+            PathError: as `Scope.parse`.
+        """
+        return Wanted(Scope.parse(path, raw=self.raw), self.filters, self.dead_after)
+
+
 def _selecting(function: F) -> F:
-    """The path, the filters, and what they mean, as one argument ``wanted``."""
+    """The filters, and what they mean, as one argument ``asked``."""
 
     @functools.wraps(function)
-    def with_wanted(shell: Shell, **given: Any) -> int | None:
-        scope = Scope.parse(given.pop("path"), raw=given.pop("raw_prefix"))
+    def with_asked(shell: Shell, **given: Any) -> int | None:
         filters = Filters(
             older_than=given.pop("older_than"),
             job=given.pop("job"),
             key_glob=given.pop("key_glob"),
             initiator=given.pop("initiator"),
             classes=frozenset(given.pop("owner_class")),
+            upload_ids=frozenset(given.pop("upload_ids")),
         )
-        wanted = Wanted(scope, filters, given.pop("dead_after"))
-        code: int | None = function(shell, wanted, **given)
+        asked = Asked(given.pop("raw_prefix"), filters, given.pop("dead_after"))
+        code: int | None = function(shell, asked, **given)
         return code
 
     for option in reversed(
         (
-            click.argument("path"),
             click.option(
                 "--older-than", type=DURATION, metavar="AGE",
                 help="Only those that began so long ago, by the store's clock: 36h, 7d.",
             ),
             click.option("--job", metavar="ID", help="Only those of this job, by id or UUID."),
+            click.option(
+                "--upload-id", "upload_ids", multiple=True, metavar="ID",
+                help="Only the upload of this id; may be repeated.",
+            ),
             click.option(
                 "--key-glob", metavar="GLOB",
                 help="Only keys that match, from PATH on: '*.csv'; * matches / too.",
@@ -147,8 +175,8 @@ def _selecting(function: F) -> F:
             ),
         )
     ):  # fmt: skip
-        with_wanted = option(with_wanted)
-    return with_wanted  # type: ignore[return-value]  # click's decorators
+        with_asked = option(with_asked)
+    return with_asked  # type: ignore[return-value]  # click's decorators
 
 
 def _sizing(function: F) -> F:
@@ -203,58 +231,144 @@ def _by_class(counts: Mapping[str, int]) -> str:
 
 
 @command(uploads, "list", "Each open upload: whose, how old, how large.")
+@click.argument("paths", type=URL, nargs=-1, metavar="[PATH]…")
 @_selecting
 @_sizing
 @click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
 def list_uploads(
-    shell: Shell, wanted: Wanted, no_sizes: bool, prices: Path | None, sort: str | None
+    shell: Shell,
+    asked: Asked,
+    paths: tuple[str, ...],
+    no_sizes: bool,
+    prices: Path | None,
+    sort: str | None,
 ) -> int:
     """List the open uploads under PATH: whose each is, its age, its bytes and what they cost.
 
-    Where none is listed, two are begun and aborted below PATH, to see whether the store shows them.
-    Exit code 46: it does not, so uploads may be open that nobody sees.
+    Without PATH, those of all buckets of the account. Where none is listed, two are begun and
+    aborted below PATH, to see whether the store shows them. Exit code 46: it does not, so uploads
+    may be open that nobody sees; or a path of several could not be listed.
     """
-    price_list = _prices(prices)
-    sums = Sums()
-    relay = _Relay()
+    looking = _Looking(
+        shell,
+        [asked.under(path) for path in dict.fromkeys(paths or map(_root_of, shell.buckets()))],
+        account=not paths,
+        prices=None if no_sizes else _prices(prices),
+    )
+    rows: Iterable[tuple[Wanted, FoundUpload]] = shell.gather(looking.found)
+    if sort is not None:
+        rows = sorted(rows, key=lambda row: SORTS[sort](row[1]))
+    one_bucket = len(looking.wanted) == 1 and not looking.account
+    shell.output.rows(
+        "upload", COLUMNS if one_bucket else (*COLUMNS[:-1], Column("url", "key")),
+        (_listed(wanted.scope.bucket, upload) for wanted, upload in rows),
+        fields=(*FIELDS, "bucket"), closing=looking.closing,
+        summary=lambda: {
+            **looking.sums.to_dict(),
+            "prices": _prices(prices).name,
+            "problems": looking.problems,
+            "paths": [wanted.scope.url for wanted in looking.wanted],
+            "not_looked_at": looking.reach.not_looked_at,
+        },
+    )  # fmt: skip
+    return looking.code()
 
-    def chosen(survey: Survey) -> Iterator[FoundUpload]:
+
+def _root_of(bucket: str) -> str:
+    return f"s3://{bucket}/"
+
+
+def _listed(bucket: str, found: FoundUpload) -> dict[str, Any]:
+    """A row of a list."""
+    return {**found.to_dict(), "bucket": bucket, "url": f"s3://{bucket}/{found.key}"}
+
+
+class _Looking:
+    """One list: of what is under a path, several paths, or all buckets of an account.
+
+    Attributes:
+        wanted: what is listed, a path each. account: these are the buckets of the account.
+        prices: None: sizes are not asked for.
+        problems: what could not be read of whose uploads are.
+    """
+
+    def __init__(
+        self, shell: Shell, wanted: list[Wanted], *, account: bool, prices: Prices | None
+    ) -> None:
+        self.wanted = wanted
+        self.account = account
+        self.sums = Sums()
+        self.problems: list[str] = []
+        self.reach = Reach(shell, many=account or len(wanted) > 1)
+        self._shell = shell
+        self._prices = prices
+        self._shown: dict[Wanted, bool] = {}
+
+    def found(self, progress: ProgressFunction) -> Iterator[tuple[Wanted, FoundUpload]]:
+        """The uploads that fit, path by path."""
+        for wanted in self.wanted:
+            with self.reach.trying(wanted.scope.url):
+                relay = _Relay()
+                # Where rows are printed as they are found, the bars are gone before the first.
+                own = self._shell.progress() if progress is no_progress else nullcontext(progress)
+                with own as relay.to:
+                    survey = wanted.survey(self._shell, relay)
+                relay.to = progress
+                self.problems += survey.problems
+                yield from ((wanted, one) for one in self._of(wanted, survey, relay))
+                self._shown[wanted] = survey.shows_more_than_keys
+        self.reach.left_out(wanted.scope.url for wanted in self.wanted if wanted not in self._shown)
+
+    def _of(
+        self, wanted: Wanted, survey: Survey, progress: ProgressFunction
+    ) -> Iterator[FoundUpload]:
         seen = 0
         for page in survey.pages():
             seen += len(page)
-            relay(Progress("look at", seen, max(seen, survey.listed), "uploads"))
+            progress(Progress("look at", seen, max(seen, survey.listed), "uploads"))
             fitting = [one for one in page if wanted.filters.fits(one, wanted.scope)]
-            if not no_sizes:
-                fitting = sized(survey.runtime, fitting, survey.in_flight, price_list)
+            if self._prices is not None:
+                fitting = sized(survey.runtime, fitting, survey.in_flight, self._prices)
             for one in fitting:
-                sums.add(one)
+                self.sums.add(one)
                 yield one
 
-    with shell.progress() as relay.to:
-        survey = wanted.survey(shell, relay)
-        rows: Iterable[FoundUpload] = chosen(survey)
-        if sort is not None:
-            rows = sorted(rows, key=SORTS[sort])
-        if _at_once(shell):
-            rows = list(rows)
+    def closing(self) -> str:
+        """The list in a sentence."""
+        if not self.sums.all.uploads:
+            where = name_some([wanted.scope.url for wanted in self._shown], PATHS_NAMED_MAX)
+            return f"No open uploads under {where or 'what could be listed'}"
+        counts = {name: one.uploads for name, one in self.sums.by_class.items()}
+        return f"{self.sums.words()}: {_by_class(counts)}"
 
-    def closing() -> str:
-        if not sums.all.uploads:
-            return f"No open uploads under {wanted.scope.url}"
-        counts = {name: one.uploads for name, one in sums.by_class.items()}
-        return f"{sums.words()}: {_by_class(counts)}"
+    def code(self) -> int:
+        """The exit code, once all is listed; a listing that cannot be believed is told."""
+        if self.account:
+            believed = self._store_shows_all()
+        else:
+            asked = [wanted.sees_all(self._shell, shown) for wanted, shown in self._shown.items()]
+            believed = all(asked)  # each is asked, and told
+        if not believed:
+            self.reach.add(exits.BAD_STATE)
+        return self.reach.code
 
-    relay.to = no_progress
-    shell.output.rows(
-        "upload", COLUMNS, (one.to_dict() for one in rows), fields=FIELDS, closing=closing,
-        summary=lambda: {
-            **sums.to_dict(), "prices": price_list.name, "problems": list(survey.problems),
-        },
-    )  # fmt: skip
-    return exits.OK if wanted.sees_all(shell, survey.shows_more_than_keys) else exits.BAD_STATE
+    def _store_shows_all(self) -> bool:
+        """Whether the account's store lists all open uploads: one bucket proves it for all, so only
+        one is written to, the first that lets us."""
+        if not self._shown or any(self._shown.values()):
+            return True
+        failure: MagicError | None = None
+        for wanted in list(self._shown)[:PROBED_BUCKETS_MAX]:
+            try:
+                return wanted.sees_all(self._shell, shown=False)
+            except MagicError as error:
+                failure = error
+        note(f"magic-committer: {failure}")
+        return False
 
 
 @command(uploads, "abort", "Abort those that nobody needs.")
+@click.argument("path", type=URL)
 @_selecting
 @_sizing
 @click.option("--foreign", is_flag=True, help="Foreign ones too; needs --older-than.")
@@ -271,7 +385,7 @@ def list_uploads(
 @click.option("--dry-run", is_flag=True, help="Change nothing, show what would be aborted.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def abort_uploads(
-    shell: Shell, wanted: Wanted, no_sizes: bool, prices: Path | None, foreign: bool,
+    shell: Shell, asked: Asked, path: str, no_sizes: bool, prices: Path | None, foreign: bool,
     beside_live_jobs: bool, hadoop: bool, max_aborts: int | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Abort the open uploads under PATH whose job is over or dead, and orphans of such jobs.
@@ -279,6 +393,7 @@ def abort_uploads(
     From an age of 1h on, unless --older-than says another. A dead job that still runs by its record
     is aborted as a whole. Others' uploads are left, and those of live jobs always.
     """
+    wanted = asked.under(path)
     rules = _rules(wanted.filters, foreign, beside_live_jobs, hadoop)
     price_list = _prices(prices)
     relay = _Relay()
@@ -382,15 +497,17 @@ def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[
 
 
 @command(uploads, "expect", "Succeed if exactly N are open.")
-@_selecting
+@click.argument("path", type=URL)
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
-def expect_uploads(shell: Shell, wanted: Wanted, expected: int) -> int:
+@_selecting
+def expect_uploads(shell: Shell, asked: Asked, path: str, expected: int) -> int:
     """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46.
 
     Also with 46 if the store does not list uploads by a part of their keys: then some may be open
     that nobody sees. Where the listing does not prove the contrary, two are begun and aborted below
     PATH to find out.
     """
+    wanted = asked.under(path)
     relay = _Relay()
     with shell.progress() as relay.to:
         filters = wanted.filters

@@ -84,4 +84,6 @@ def read_prices(path: Path) -> Prices:
     for name, price in found.items():
         if isinstance(price, bool) or not isinstance(price, int | float) or not price >= 0:
             raise OptionError(f"{path}: {name} = {price!r} is no price: write dollars, e.g. 0.023")
-    return Prices(str(path), {**US_EAST_1.per_gib_month, **found})
+    others = US_EAST_1.per_gib_month.keys() - found
+    name = f"{path}; of classes that it does not name: {US_EAST_1.name}" if others else str(path)
+    return Prices(name, {**US_EAST_1.per_gib_month, **found})

@@ -218,7 +218,7 @@ class Filters:
         job: an id or a UUID.
         key_glob: a glob for the key below the path; ``*`` matches "/" too.
         initiator: a glob.
-        classes: the classes; empty: all.
+        classes, upload_ids: the classes, and the uploads' ids; empty: all.
     """
 
     older_than: float | None = None
@@ -226,6 +226,7 @@ class Filters:
     key_glob: str | None = None
     initiator: str | None = None
     classes: frozenset[str] = frozenset()
+    upload_ids: frozenset[str] = frozenset()
 
     def fits(self, found: FoundUpload, scope: Scope) -> bool:
         """Whether an upload is meant. Pure."""
@@ -235,6 +236,7 @@ class Filters:
             and (self.key_glob is None or fnmatchcase(scope.relative(found.key), self.key_glob))
             and (self.initiator is None or fnmatchcase(found.initiator, self.initiator))
             and (not self.classes or found.owner_class in self.classes)
+            and (not self.upload_ids or found.upload_id in self.upload_ids)
         )
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from magic_committer.cli import exits, main
-from magic_committer.cli.app import root
+from magic_committer.cli.app import COMMON, root
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "cli-reference.md"
 WIDTH = 100
-SHARED = ("how", "profile", "region", "endpoint_url", "quiet", "debug", "help")
+SHARED = (*COMMON, "help")
 """Parameters that every command has: told once."""
 
 assert main.GROUPS  # importing them has added their commands to the root
@@ -55,7 +55,10 @@ def text() -> str:
         "`python -m tests.cli.reference`; [cli.md](cli.md) tells what they are for.",
     ]
     _, some, context = next(one for one in listed if "how" in {p.name for p in one[1].params})
-    parts += ["Options of every command:", f"```\n{_help(some, context, shared=True)}\n```"]
+    parts += [
+        "Options of every command, before its name or after it:",
+        f"```\n{_help(some, context, shared=True)}\n```",
+    ]
     rows = "\n".join(f"| {code} | {meaning} |" for code, meaning in exits.MEANINGS.items())
     parts += ["## Exit codes", f"| code | meaning |\n|---|---|\n{rows}"]
     for path, command, context in listed:

@@ -98,7 +98,7 @@ def test_all_is_well(command: Command, used: MemoryStore) -> None:
     before = content(used)
     ran = command("doctor", PATH)
     assert (ran.code, ran.err) == (0, "")
-    assert "append                              yes" in ran.out
+    assert "append                             yes" in ran.out
     assert " no " not in ran.out
     assert content(used) == before
 

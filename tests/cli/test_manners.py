@@ -272,7 +272,7 @@ def test_no_secret_is_printed(refusing: str, debug: tuple[str, ...], path: str, 
 def test_python_runs_the_command_by_the_packages_name(module: str) -> None:
     """Where the command is not on the path, ``python -m`` is the same: name, codes, output."""
     ran = subprocess.run(
-        [sys.executable, "-m", module, "job", "list", "nowhere"],
+        [sys.executable, "-m", module, "job", "list", "./nowhere"],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == exits.BAD_ARGUMENT

@@ -18,11 +18,17 @@ import pytest
 
 from magic_committer import start
 from magic_committer.cli import exits
-from magic_committer.cli.markup import VOID, Html, escape, tag
 from magic_committer.cli.output import clean
-from magic_committer.cli.report_page import KEY_CHARS_MAX, POLICY, ReportData, needs_care, page
+from magic_committer.cli.report_page import (
+    KEY_CHARS_MAX,
+    POLICY,
+    TEMPLATE,
+    ReportData,
+    needs_care,
+    page,
+)
 from magic_committer.cli.tally import AGES, CLASSES, Tally, bucket_of
-from magic_committer.cli.timeline import LastJob, told_by
+from magic_committer.cli.timeline import Duration, LastJob, Span, told_by
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.formats import encode_success, new_success
 from magic_committer.maintenance.inspect import would_do
@@ -41,6 +47,8 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 MARKERS = sorted(GOLDEN.glob("*/*/_SUCCESS.json"))
 EMPTY = ReportData("s3://bucket/table/", "store", sample_report.NOW, "list", Tally(5))
 
+VOID = frozenset({"br", "col", "hr", "img", "input", "link", "meta"})
+"""Elements without an end tag (HTML standard, "void elements")."""
 TEXT_CONTRAST_MIN = 4.5
 PICTURE_CONTRAST_MIN = 3.0
 """Of WCAG 2.2: success criteria 1.4.3 and 1.4.11, level AA."""
@@ -133,10 +141,30 @@ def test_no_invisible_character_is_on_the_page() -> None:
 
 
 def test_text_cannot_become_markup() -> None:
-    """Children and attributes are escaped unless they are markup already."""
-    assert tag("p", "<b>", title='"&') == '<p title="&quot;&amp;">&lt;b&gt;</p>'
-    assert tag("p", tag("b", "x"), None, "") == "<p><b>x</b></p>"
-    assert escape(Html("<b>")) == "<b>"
+    """Every text of the data that is told, each holding markup and quotes, stands in the page as
+    text or as an attribute's value; none of it becomes an element or an attribute."""
+    evil = "'\"><b onclick=x>&\x1b[2J"
+    upload = FoundUpload(evil, evil, "over", job=evil, would=evil, age=1.0, bytes=1)
+    tally = Tally(5)
+    tally.add(upload)
+    job = FoundJob(evil, evil, "ours", state=evil, would=evil, problem=evil)
+    span = Span(evil, 1.0, 2.0)
+    last = LastJob(
+        "ours", evil, evil, evil, success=False, written=1.0, job_spans=(span, span),
+        commit_spans=(span,), durations=(Duration(evil, evil, 1, 1, 1, 1),), filenames=(evil,),
+    )  # fmt: skip
+    data = ReportData(evil, evil, 1.0, evil, tally, [job], last, [evil])
+    parsed = Parsed(page(data))
+    assert not parsed.all("b")
+    assert not [given for _, given in parsed.tags if "onclick" in given]
+    assert sum(text.count(clean(evil)) for text in parsed.text) >= 15
+    assert "\x1b" not in "".join(parsed.text)
+
+
+def test_a_template_marks_nothing_as_safe() -> None:
+    """Nothing in it turns the escaping off, and it names no address."""
+    template = (files("magic_committer.cli") / TEMPLATE).read_text("utf-8")
+    assert not re.search(r"\|\s*safe|autoescape|Markup|https?:", template)
 
 
 # Readable -----------------------------------------------------------------------------------------
@@ -461,6 +489,18 @@ def test_sizes_need_not_be_asked_for(command: Command, used: MemoryStore) -> Non
     assert document["uploads"]["total"]["bytes_unknown"] == 2
     written = command("report", PATH, "--no-sizes", "--html", "-").out
     assert "?" in Parsed(written).text
+
+
+def test_prices_say_where_they_are_from(
+    command: Command, used: MemoryStore, tmp_path: Path
+) -> None:
+    """The dated list; or the file that was given, with that list for what it does not name."""
+    file = tmp_path / "prices.toml"
+    file.write_text("STANDARD = 0.02\n")
+    dated = command("report", PATH, "--format", "json").json()["prices"]
+    assert re.search(r"list prices, us-east-1, \w+ 20\d\d", dated)
+    page = command("report", PATH, "--prices", file, "--html", "-").out
+    assert f"Prices: {file}; of classes that it does not name: {dated}." in page
 
 
 def test_a_store_without_a_listing_is_told_of(command: Command, used: MemoryStore) -> None:

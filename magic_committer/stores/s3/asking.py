@@ -47,7 +47,8 @@ def ask(
     """Send a request until it is answered.
 
     Args:
-        options, clock, bucket, verb: the options, the clock, the bucket and the port's verb.
+        options, clock, verb: the options, the clock and the port's verb.
+        bucket: the bucket; "" if the request is about the account.
         key: the key, or the prefix of a listing.
         send: sends the request once, by the SDK.
         conflict_final: as in `Attempts`.
@@ -62,9 +63,10 @@ def ask(
     """
     complete = verb == "complete_upload"
     seconds = seconds_max(options)
+    request = f"{verb} s3://{bucket}/{key}" if bucket else verb
     attempts = Attempts(
         verb,
-        f"{verb} s3://{bucket}/{key}",
+        request,
         clock,
         attempts_max=options.retry_attempts_max,
         seconds_max=seconds,
@@ -73,7 +75,7 @@ def ask(
     )
     if attempts.given_up:
         raise Unanswered(
-            f"{verb} s3://{bucket}/{key} was not sent: the store has not answered for"
+            f"{request} was not sent: the store has not answered for"
             f" {seconds:g} s, or the work was interrupted",
             operation=verb,
             bucket=bucket,

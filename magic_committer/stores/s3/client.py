@@ -457,6 +457,40 @@ class S3Store:
         )
 
 
+# The account --------------------------------------------------------------------------------------
+
+
+def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[str]:
+    """The names of all buckets of the account, a request for each page. Repeatable.
+
+    Raises:
+        PermissionDenied: ``s3:ListAllMyBuckets`` is not allowed.
+        NotSupported: the store has no such listing; or it says that there is more, and not where.
+        StoreError: they could not be listed.
+    """
+    client = make_clients(options).quick
+    place: dict[str, str] = {}
+
+    def send() -> Reply:
+        reply: Reply = client.list_buckets(**place)
+        return reply
+
+    while True:
+        reply, attempts = ask(options, clock or SystemClock(), "", "list_buckets", "", send)
+        yield from (one["Name"] for one in reply.get("Buckets", ()))
+        token = reply.get("ContinuationToken")
+        if not token:
+            return
+        if token == place.get("ContinuationToken"):
+            raise NotSupported(
+                "list_buckets failed: the listing says that there is more, and not where",
+                operation="list_buckets",
+                status=200,
+                attempts=attempts,
+            )
+        place = {"ContinuationToken": token}
+
+
 # One store for each way to it --------------------------------------------------------------------
 
 _lock = threading.Lock()

@@ -101,7 +101,9 @@ IN_THE_WAY = frozenset(
 REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
 """A 403 that no policy can repair."""
 
-READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
+READS = frozenset(
+    ("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle", "list_buckets")
+)
 """Verbs that change nothing, with or without an answer."""
 HARMLESS_AGAIN = frozenset(("put_part", "abort_upload", "put_lifecycle"))
 """Verbs that write, and may be repeated without a look."""
@@ -119,6 +121,7 @@ ACTIONS = {
     "complete_upload": "s3:PutObject",
     "abort_upload": "s3:AbortMultipartUpload",
     "list_uploads": "s3:ListBucketMultipartUploads",
+    "list_buckets": "s3:ListAllMyBuckets",
     "get_lifecycle": "s3:GetLifecycleConfiguration",
     "put_lifecycle": "s3:PutLifecycleConfiguration",
 }
@@ -282,7 +285,8 @@ def translate(
     status, code = found.status, found.code
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
-    parts = [f"{operation} s3://{bucket}/{key} failed", *_said(error, found, code)]
+    where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
+    parts = [f"{operation}{where} failed", *_said(error, found, code)]
     if cls is BucketNotFound:
         parts.insert(0, f"there is no bucket {bucket!r}")
     trail = [f"request {found.request_id}"] if found.request_id else []

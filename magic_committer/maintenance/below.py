@@ -1,0 +1,146 @@
+"""Where jobs lie below a path: their destinations, found by one flat listing. Reads only.
+
+A job's directory lies directly under its destination, and a bucket may hold hundreds of
+destinations. A look at the bucket itself sees none of their jobs. Here all keys below a path are
+listed once, and each that lies in a job's directory tells its destination. What is then looked at,
+or done, is the work of the calls for one destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from magic_committer._runtime import Progress, Runtime
+from magic_committer.errors import PathError
+from magic_committer.hadoop.elements import MAGIC, MAGIC_JOB_PREFIX, is_control_element
+from magic_committer.hadoop.paths import JOB_PREFIX, SUCCESS, Destination
+from magic_committer.stores.base import ObjectInfo
+
+OBJECTS_MAX = 10_000_000
+"""Objects that are listed below one path, unless the caller says another number. S3 gives 1,000 of
+them a request: 10,000 requests, some 20 minutes, and 5 cents."""
+DEEPER_PAGES_MAX = 2
+"""Pages of a listing in which `has_deeper` looks for a directory, in requests."""
+
+
+class Flat:
+    """All objects below a path, in the order of their keys: a request for each 1,000. To be
+    iterated once. ``runtime.progress`` is told of each page.
+
+    Args:
+        objects_max: the listing stops after the page that reaches so many objects.
+
+    Attributes:
+        objects: how many were listed until now.
+        stopped_at: the last key, if the listing met its limit and there is more: what comes after
+            it is not known. "": all was listed, or the listing goes on.
+    """
+
+    def __init__(self, runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_MAX) -> None:
+        self.objects = 0
+        self.stopped_at = ""
+        self._runtime = runtime
+        self._dest = dest
+        self._objects_max = objects_max
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        """List.
+
+        Raises:
+            StoreError: the objects could not be listed.
+        """
+        last = ""
+        for page in self._runtime.store.list(self._dest.prefix):
+            if page.objects and self.objects >= self._objects_max:
+                self.stopped_at = last
+                return
+            for info in page.objects:
+                last = info.key
+                yield info
+            self.objects += len(page.objects)
+            self._runtime.progress(Progress("list", self.objects, None, "objects"))
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The jobs under a path and below it.
+
+    Attributes:
+        jobs: the ids of the jobs of each destination, both in the order of their keys. Ours and
+            Hadoop's, of either layout.
+        objects: how many objects were listed.
+        stopped_at: as of `Flat`.
+        problems: directories of jobs that nobody can look into, each with the reason.
+    """
+
+    jobs: Mapping[Destination, tuple[str, ...]]
+    objects: int
+    stopped_at: str
+    problems: tuple[str, ...]
+
+
+def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_MAX) -> Below:
+    """List all objects below a path once, and tell the jobs that have a directory there. Memory
+    grows with the number of jobs, not of objects. Changes nothing; repeatable.
+
+    Args:
+        objects_max: as of `Flat`.
+
+    Raises:
+        StoreError: the objects could not be listed.
+    """
+    jobs: dict[str, dict[str, None]] = {}
+    flat = Flat(runtime, dest, objects_max)
+    for info in flat:
+        found = job_of(info.key)
+        if found is not None:
+            jobs.setdefault(found[0], {})[found[1]] = None
+    by_destination: dict[Destination, tuple[str, ...]] = {}
+    problems = []
+    for prefix, ids in jobs.items():
+        try:
+            by_destination[Destination(dest.bucket, prefix)] = tuple(ids)
+        except PathError as error:
+            where = f"s3://{dest.bucket}/{prefix}"
+            problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
+    return Below(by_destination, flat.objects, flat.stopped_at, tuple(problems))
+
+
+def job_of(key: str) -> tuple[str, str] | None:
+    """The destination's prefix and the id of the job in whose directory a key lies; None for every
+    other key. The first such directory counts: what lies in one is nobody's destination. Pure."""
+    if MAGIC not in key:  # nearly all keys: they are not taken apart
+        return None
+    elements = key.split("/")
+    for index, element in enumerate(elements[:-1]):
+        if element.startswith(MAGIC_JOB_PREFIX):
+            return "/".join((*elements[:index], "")), element.removeprefix(MAGIC_JOB_PREFIX)
+        if element == MAGIC and elements[index + 1].startswith(JOB_PREFIX):
+            older = index + 2 < len(elements)
+            job = elements[index + 1].removeprefix(JOB_PREFIX)
+            return ("/".join((*elements[:index], "")), job) if older else None
+        if is_control_element(element):
+            return None
+    return None
+
+
+def is_committers(info: ObjectInfo) -> bool:
+    """Whether an object is a committer's: it lies in a job's directory, or is a `_SUCCESS` that
+    says something. Empty ones are the classic committer's. Pure."""
+    marker = info.key.rpartition("/")[2] == SUCCESS and info.size > 0
+    return marker or job_of(info.key) is not None
+
+
+def has_deeper(runtime: Runtime, dest: Destination) -> bool:
+    """Whether a path has directories of data below it, in which a look at the path itself sees no
+    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests.
+
+    Raises:
+        StoreError: the path could not be listed.
+    """
+    for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
+        below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
+        if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:
+            return True
+    return False

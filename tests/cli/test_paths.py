@@ -1,0 +1,349 @@
+"""How a command is told where to look: several paths, all buckets, bare names, options before the
+command, one upload by its id."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer._wiring import register_store, unregister_store
+from magic_committer.cli import exits, uploads
+from magic_committer.cli.app import root
+from magic_committer.cli.shell import s3_url
+from magic_committer.errors import PermissionDenied
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.cli import reference
+from tests.cli.conftest import Command
+from tests.servers import Asked, Reply, document, error, make_bucket, moto_server, scripted_server
+
+BUCKETS = ("sales", "lake", "logs")
+
+
+@pytest.fixture
+def account() -> Iterator[dict[str, MemoryStore]]:
+    """Three buckets, an open upload in each, and nothing else that can be reached."""
+    stores = {name: MemoryStore(name) for name in BUCKETS}
+    for store in stores.values():
+        register_store(store, other_buckets="raise")
+        store.start_upload("t/a.csv")
+    yield stores
+    for store in stores.values():
+        unregister_store(store)
+
+
+def refuse(store: MemoryStore, *verbs: str) -> None:
+    """Refuse these verbs from now on."""
+
+    def deny(request: Request) -> None:
+        if request.verb in verbs:
+            raise PermissionDenied(f"not allowed: {request.verb}")
+
+    store.before = deny
+
+
+# Bare names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("mybucket", "s3://mybucket"),
+        ("my.bucket-1/table/", "s3://my.bucket-1/table/"),
+        ("s3://mybucket", "s3://mybucket"),
+        ("s3a://mybucket/t", "s3a://mybucket/t"),
+        ("/tmp/table", "/tmp/table"),
+        ("./table", "./table"),
+        ("~/table", "~/table"),
+        ("ab", "ab"),
+        ("secret@bucket", "secret@bucket"),
+        ("C:/table", "C:/table"),
+        ("My_Bucket", "My_Bucket"),
+    ],
+)
+def test_a_bare_name_is_a_bucket(typed: str, meant: str) -> None:
+    """Where it could be the name of one; what looks like a local path, or like a secret, is not."""
+    assert s3_url(typed) == meant
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["job list", "uploads list", "report", "cleanup", "doctor", "uploads abort", "uploads expect"],
+)
+def test_commands_take_a_bare_name(
+    command: Command, account: dict[str, MemoryStore], words: str
+) -> None:
+    """``lake/t`` is ``s3://lake/t`` wherever a path is taken: same exit code, same output on it."""
+    more = ("1",) if words == "uploads expect" else ()
+    bare = command(*words.split(), "lake/t", *more, "--dry-run" if "abort" in words else "--quiet")
+    assert bare.code == exits.OK, bare.err
+    assert "s3://lake/t/" in bare.out or "t/a.csv" in bare.out or "Aborted 0" in bare.out
+
+
+# Several paths ------------------------------------------------------------------------------------
+
+
+def test_several_paths_are_one_list(command: Command, account: dict[str, MemoryStore]) -> None:
+    """Jobs and uploads of all, each with where it is; a path that is given twice counts once."""
+    for name in BUCKETS:
+        mc.start(f"s3://{name}/t", job_id=f"job-{name}")
+    jobs = command("job", "list", "sales/t", "lake/t", "sales/t", "--json").json()
+    assert [row["dest"] for row in jobs["rows"]] == ["s3://sales/t/", "s3://lake/t/"]
+    found = command("uploads", "list", "sales/t", "logs/t", "--json").json()
+    assert [(row["bucket"], row["key"]) for row in found["rows"]] == [
+        ("sales", "t/a.csv"), ("logs", "t/a.csv"),
+    ]  # fmt: skip
+    table = command("uploads", "list", "sales/t", "logs/t").out
+    assert "  s3://sales/t/a.csv\n" in table
+    assert "  s3://logs/t/a.csv\n" in table
+
+
+@pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
+@pytest.mark.parametrize("words", ["uploads list", "job list", "report", "doctor"])
+def test_a_path_that_fails_does_not_stop_the_next(
+    command: Command, account: dict[str, MemoryStore], words: str, how: str
+) -> None:
+    """It is told with its URL, the others are listed, and the exit code is not 0."""
+    for name in BUCKETS:
+        mc.start(f"s3://{name}/t", job_id=f"job-{name}")
+    refuse(account["lake"], "list", "list_uploads")
+    paths = [f"s3://{name}/t" for name in BUCKETS]
+    told = command(*words.split(), *paths, "--format", how)
+    assert told.code == exits.BAD_STATE
+    if words != "doctor":  # which goes on after a denial
+        assert "s3://lake/t/: not allowed" in told.err
+    assert "sales" in told.out
+    assert "logs" in told.out
+
+
+def test_reports_of_several_paths_are_rows(
+    command: Command, account: dict[str, MemoryStore]
+) -> None:
+    """For programs a row each, of the fields of one report; a page is of one path."""
+    one = command("report", "lake/t", "--json").json()
+    told = command("report", "lake/t", "logs/t", "--json").json()
+    assert (told["type"], told["summary"]) == ("reports", {"reports": 2})
+    assert told["rows"][0].keys() == one.keys() - {"schema", "type"}
+    assert [row["dest"] for row in told["rows"]] == ["s3://lake/t/", "s3://logs/t/"]
+    assert command("report", "lake/t", "logs/t", "--html", "-").code == exits.USAGE
+
+
+def test_a_doctor_looks_at_several_paths(command: Command, account: dict[str, MemoryStore]) -> None:
+    """Each check says where; a path alone has the summary that it always had."""
+    one = command("doctor", "lake/t", "--json").json()
+    told = command("doctor", "lake/t", "logs/t", "--json").json()
+    assert {row["dest"] for row in told["rows"]} == {"s3://lake/t/", "s3://logs/t/"}
+    assert len(told["rows"]) == 2 * len(one["rows"])
+    assert told["summary"]["destinations"][0] == one["summary"]
+    assert command("doctor", "lake/t", "logs/t", "--policy", "writer").code == exits.USAGE
+
+
+def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
+    """Whether each is valid; one that is not there is told, and the rest checked."""
+    mc.start("s3://lake/t", job_id="j")
+    record = "s3://lake/t/__magic_job-j/job.json"
+    missing = "s3://lake/t/__magic_job-j/x.pending"
+    told = command("inspect", missing, record, "--json")
+    assert told.code == exits.BAD_STATE
+    assert missing in told.err
+    assert [(row["file"], row["valid"]) for row in told.json()["rows"]] == [(record, True)]
+
+
+# All buckets --------------------------------------------------------------------------------------
+
+
+def test_without_a_path_all_buckets_are_listed(
+    command: Command, account: dict[str, MemoryStore]
+) -> None:
+    """Each upload with its bucket; in a table its URL is the key."""
+    told = command("uploads", "list", "--json")
+    assert told.code == exits.OK
+    assert [row["bucket"] for row in told.json()["rows"]] == sorted(BUCKETS)
+    assert told.json()["summary"]["paths"] == [f"s3://{name}/" for name in sorted(BUCKETS)]
+    table = command("uploads", "list").out
+    assert all(f"  s3://{name}/t/a.csv\n" in table for name in BUCKETS)
+
+
+@pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
+def test_a_bucket_that_is_refused_does_not_stop_the_rest(
+    command: Command, account: dict[str, MemoryStore], how: str
+) -> None:
+    """It is told, the rest is listed; exit code 46, for the list is not whole."""
+    refuse(account["lake"], "list_uploads")
+    told = command("uploads", "list", "--format", how)
+    assert told.code == exits.BAD_STATE
+    assert "s3://lake/: not allowed: list_uploads" in told.err
+    if how == "json":
+        assert [row["bucket"] for row in told.json()["rows"]] == ["logs", "sales"]
+        assert told.json()["summary"]["not_looked_at"] == ["s3://lake/"]
+    if how == "csv":
+        assert [row["bucket"] for row in csv.DictReader(io.StringIO(told.out))] == ["logs", "sales"]
+
+
+def test_the_store_is_asked_in_one_bucket_only(
+    command: Command, account: dict[str, MemoryStore]
+) -> None:
+    """Whether it lists all uploads is tried in the first bucket where that is allowed; nothing of
+    it stays."""
+    refuse(account["lake"], "create_upload")
+    before = {name: store.open_uploads() for name, store in account.items()}
+    told = command("uploads", "list", "--json")
+    assert (told.code, told.err) == (exits.OK, "")
+    created = {name: store.requests.get("create_upload", 0) for name, store in account.items()}
+    assert (created["logs"], created["sales"]) == (2, 0)
+    assert {name: store.open_uploads() for name, store in account.items()} == before
+
+
+def test_a_store_that_cannot_be_asked_is_no_all_clear(
+    command: Command, account: dict[str, MemoryStore]
+) -> None:
+    """Where no bucket lets an upload begin, that is told, exit code 46; the list is there."""
+    for store in account.values():
+        refuse(store, "create_upload")
+    told = command("uploads", "list", "--json")
+    assert told.code == exits.BAD_STATE
+    assert "cannot be told" in told.err
+    assert len(told.json()["rows"]) == len(BUCKETS)
+    assert uploads.PROBED_BUCKETS_MAX == 3
+
+
+def test_an_account_is_listed_page_by_page(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the real client: a page that names another is followed; a bucket that the store
+    refuses is told by the action that it lacks."""
+    more = "<ContinuationToken>next</ContinuationToken>"
+
+    def answer(asked: Asked) -> Reply:
+        if asked.path == "/":
+            last = "continuation-token" in asked.query
+            name = "second" if last else "first"
+            listed = f"<Buckets><Bucket><Name>{name}</Name></Bucket></Buckets>"
+            return document("ListAllMyBuckets", listed + ("" if last else more))
+        return error(403, "AccessDenied")
+
+    with scripted_server(answer) as server:
+        environment(monkeypatch, server.url)
+        told = command("uploads", "list", "--json")
+    assert told.code == exits.FORBIDDEN
+    assert told.json()["summary"]["not_looked_at"] == ["s3://first/", "s3://second/"]
+    assert told.err.count("s3:ListBucketMultipartUploads") == 2
+
+
+def test_who_may_not_list_buckets_is_told(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 43, and the action that a policy must allow."""
+    with scripted_server(lambda asked: error(403, "AccessDenied")) as server:
+        environment(monkeypatch, server.url)
+        told = command("uploads", "list")
+    assert told.code == exits.FORBIDDEN
+    assert "list_buckets failed: 403 AccessDenied" in told.err
+    assert "s3:ListAllMyBuckets" in told.err
+
+
+def test_the_buckets_of_a_real_account_are_listed(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On moto's server: uploads of two buckets, one of which is empty."""
+    with moto_server("moto-empty") as url:
+        make_bucket(url, "moto-used")
+        environment(monkeypatch, url)
+        way = mc.S3Options(endpoint_url=url)
+        job = mc.start("s3://moto-used/t", s3=way)
+        with job.task("1") as task, task.open("a.csv", "wb") as file:
+            file.write(b"abc")
+        told = command("--endpoint", url, "uploads", "list", "--json")
+    assert told.code == exits.OK, told.err
+    (row,) = told.json()["rows"]
+    assert (row["bucket"], row["key"], row["class"]) == ("moto-used", "t/a.csv", "live")
+
+
+def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """The way to a server, as the environment tells it."""
+    values = {
+        "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00",
+        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+
+
+# One upload ---------------------------------------------------------------------------------------
+
+
+def test_an_upload_is_meant_by_its_id(command: Command, memory_s3: MemoryStore) -> None:
+    """--upload-id selects it in a list and a count, and alone it is aborted."""
+    ids = [memory_s3.start_upload(f"t/{name}.csv") for name in "abc"]
+    select = ("--upload-id", ids[0], "--upload-id", ids[2])
+    listed = command("uploads", "list", "bucket/t", *select, "--json").json()["rows"]
+    assert [row["upload_id"] for row in listed] == [ids[0], ids[2]]
+    assert command("uploads", "expect", "bucket/t", 2, *select).code == exits.OK
+    take = ("--foreign", "--dead-after", "0", "--yes", "--upload-id", ids[1])
+    assert command("uploads", "abort", "bucket/t", *take).code == exits.OK
+    assert {one.upload_id for one in memory_s3.open_uploads()} == {ids[0], ids[2]}
+
+
+# Options before the command -----------------------------------------------------------------------
+
+
+def test_common_options_may_stand_before_the_command(
+    command: Command, memory_s3: MemoryStore
+) -> None:
+    """Before the command, before its group's, or after it: the same; the last one holds."""
+    mc.start("s3://bucket/t", job_id="j")
+    behind = command("job", "list", "bucket/t", "--format", "json").out
+    for words in (
+        "--json job list bucket/t",
+        "--format json job list bucket/t",
+        "job --json list bucket/t",
+        "--format csv job --json list bucket/t",
+        "--json job list --json bucket/t",
+    ):
+        told = orjson.loads(command(*words.split()).out)
+        assert told["rows"][0]["id"] == "j"
+        assert told.keys() == orjson.loads(behind).keys()
+    assert command("--json", "job", "list", "bucket/t", "--format", "table").out.startswith("kind")
+    assert command("--quiet", "job", "list", "bucket/none").err == ""
+    assert command("job", "list", "bucket/t", "--json", "--format", "csv").code == exits.USAGE
+
+
+def test_the_way_to_the_store_may_stand_before_the_command(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--endpoint and --region before the command reach it."""
+    environment(monkeypatch, "http://127.0.0.1:1")
+    asked: list[Asked] = []
+
+    def answer(one: Asked) -> Reply:
+        asked.append(one)
+        return error(403, "AccessDenied")
+
+    with scripted_server(answer) as server:
+        told = command("--endpoint", server.url, "--region", "eu-west-3", "job", "list", "bucket/t")
+    assert told.code == exits.FORBIDDEN
+    assert "/eu-west-3/s3/" in asked[0].headers["authorization"]
+
+
+def test_whatever_asks_takes_y() -> None:
+    """Every command with --yes has -y too."""
+    asking = [
+        (path, option.opts)
+        for path, one, _ in reference.commands(root)
+        for option in one.params
+        if "--yes" in option.opts
+    ]
+    assert len(asking) == 5
+    assert [path for path, names in asking if "-y" not in names] == []
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to a store is what a test says."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)

@@ -1,0 +1,313 @@
+"""``--recursive``: jobs of all directories below a path; and no all-clear for what was not looked
+at."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import _wiring
+from magic_committer._runtime import Runtime, no_progress
+from magic_committer.cli import exits
+from magic_committer.errors import PermissionDenied
+from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.below import has_deeper, job_of, jobs_below
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
+from tests.cli.conftest import Command
+from tests.hadoops import leave_job
+from tests.promises.machine import DAY
+
+BUCKET = "s3://bucket"
+TABLES = ("lake/events", "lake/flights", "sales")
+ROOT = Destination("bucket", "")
+ONLY = "only s3://bucket/ itself was looked at; --recursive looks below"
+
+
+@pytest.fixture
+def lake(s3: MemoryStore) -> MemoryStore:
+    """A job in each of three tables, with a file that its task committed; data beside them."""
+    for table in TABLES:
+        s3.put_object(f"{table}/year=2013/part-0.csv", b"data")
+        job = mc.start(f"{BUCKET}/{table}", job_id="nightly")
+        with job.task("1") as task, task.open("a.csv", "wb") as file:
+            file.write(b"abc")
+    return s3
+
+
+def refused(store: MemoryStore, verb: str, prefix: str) -> None:
+    """Refuse these requests from now on."""
+
+    def deny(request: Request) -> None:
+        if request.verb == verb and request.key.startswith(prefix):
+            raise PermissionDenied(f"not allowed: {verb}")
+
+    store.before = deny
+
+
+def runtime() -> Runtime:
+    """The components for the bucket in memory."""
+    return _wiring.runtime_for("bucket", mc.S3Options(), no_progress)
+
+
+# What is found ------------------------------------------------------------------------------------
+
+
+def test_all_jobs_below_are_listed(command: Command, lake: MemoryStore) -> None:
+    """With --recursive a list of the bucket has the job of each table, with its destination."""
+    told = command("job", "list", BUCKET, "--recursive", "--format", "json")
+    assert told.code == exits.OK
+    document = told.json()
+    assert [row["dest"] for row in document["rows"]] == [f"{BUCKET}/{t}/" for t in TABLES]
+    assert document["summary"] == {
+        "jobs": 3, "by_kind": {"ours": 3}, "recursive": True, "not_looked_at": [],
+    }  # fmt: skip
+    table = command("job", "list", BUCKET, "--recursive").out
+    assert all(f"{BUCKET}/{t}/" in table for t in TABLES)
+
+
+def test_hadoops_jobs_of_both_layouts_are_found(command: Command, s3: MemoryStore) -> None:
+    """A job without a record is below a path as much as one with."""
+    leave_job(s3, "3.3.4", job_id="old", dest="a/b/")
+    leave_job(s3, "3.4.1", job_id="new", dest="a/c/")
+    rows = command("job", "list", f"{BUCKET}/a", "--recursive", "--format", "json").json()["rows"]
+    assert [(row["id"], row["dest"], row["kind"]) for row in rows] == [
+        ("old", f"{BUCKET}/a/b/", "hadoop"), ("new", f"{BUCKET}/a/c/", "hadoop"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "job"),
+    [
+        ("t/__magic_job-1/job.json", ("t/", "1")),
+        ("__magic_job-1/job-1/00/a.pendingset", ("", "1")),
+        ("a/b/__magic/job-7/00/x.pending", ("a/b/", "7")),
+        ("t/__magic_job-1/job-1/00/tasks/a/__base/__magic_job-2/x", ("t/", "1")),
+        ("t/__magic_job-1/", ("t/", "1")),
+        ("t/__magic_job-1", None),
+        ("t/__magic/job-7", None),
+        ("t/__magic/x/y", None),
+        ("t/my__magic_job-1/x", None),
+        ("t/__magic_stream/__magic_job-1/x", None),
+        ("t/x.csv", None),
+    ],
+)
+def test_a_key_tells_its_destination(key: str, job: tuple[str, str] | None) -> None:
+    """By the first directory of a job that it lies in, whole elements only."""
+    assert job_of(key) == job
+
+
+def test_a_path_is_a_directory_below_too(command: Command, lake: MemoryStore) -> None:
+    """``lake`` below means nothing of ``lake2``."""
+    mc.start(f"{BUCKET}/lake2/events", job_id="other")
+    rows = command("job", "list", f"{BUCKET}/lake", "--recursive", "--format", "json").json()[
+        "rows"
+    ]
+    assert {row["dest"] for row in rows} == {f"{BUCKET}/lake/events/", f"{BUCKET}/lake/flights/"}
+
+
+def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
+    """The objects are listed once, a request a page; their number does not grow with the tables."""
+    with memory_store(clock=clock, page_keys=10) as store:
+        for number in range(40):
+            store.put_object(f"t{number:02}/__magic_job-1/job.json", b"{}")
+        listed: list[Request] = []
+        store.before = listed.append
+        below = jobs_below(runtime(), ROOT)
+        assert (len(below.jobs), below.objects, below.stopped_at) == (40, 40, "")
+        assert [request.verb for request in listed] == ["list"] * 4
+
+
+def test_a_listing_that_meets_its_limit_is_no_all_clear(
+    command: Command, clock: PatientClock
+) -> None:
+    """--max-objects ends the listing; what was found is told, where it stopped too, exit code 46.
+    A listing that is just as long as the limit is whole."""
+    with memory_store(clock=clock, page_keys=2) as store:
+        for name in "abcd":
+            store.put_object(f"{name}/__magic_job-1/job.json", b"{}")
+        told = command("job", "list", BUCKET, "--recursive", "--max-objects", 2, "--format", "json")
+        assert told.code == exits.BAD_STATE
+        assert "up to the key b/__magic_job-1/job.json" in told.err
+        assert told.json()["summary"]["not_looked_at"] == [f"{BUCKET}/"]
+        assert len(told.json()["rows"]) == 2
+        whole = command("job", "list", BUCKET, "--recursive", "--max-objects", 4)
+        assert (whole.code, whole.err) == (exits.OK, "")
+
+
+def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:
+    """A key with an empty element: its job is named as one that was not looked at, exit code 46."""
+    s3.put_object("a//b/__magic_job-1/job.json", b"{}")
+    mc.start(f"{BUCKET}/t", job_id="fine")
+    told = command("job", "list", BUCKET, "--recursive", "--format", "json")
+    assert told.code == exits.BAD_STATE
+    assert "s3://bucket/a//b/" in told.err
+    assert [row["id"] for row in told.json()["rows"]] == ["fine"]
+
+
+def test_a_destination_that_is_refused_hides_no_other(command: Command, lake: MemoryStore) -> None:
+    """It is told with its URL, the rest is listed, and the exit code is not 0."""
+    refused(lake, "list", "lake/flights/__magic_job-")
+    told = command("job", "list", BUCKET, "--recursive", "--format", "json")
+    assert told.code == exits.BAD_STATE
+    assert f"{BUCKET}/lake/flights/: not allowed: list" in told.err
+    assert len(told.json()["rows"]) == 2
+
+
+# What was not looked at ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["job list", "cleanup", "report", "job show -"])
+def test_a_look_that_finds_nothing_says_what_it_left_out(
+    command: Command, lake: MemoryStore, words: str
+) -> None:
+    """A bucket above its tables, without --recursive: one line says that only it was looked at."""
+    first, *rest = words.split()
+    arguments = (first, rest[0], BUCKET, "x") if rest == ["show", "-"] else (first, *rest, BUCKET)
+    told = command(*arguments)
+    assert [line for line in told.err.splitlines() if "--recursive" in line] == [f"note: {ONLY}"]
+
+
+@pytest.mark.parametrize("words", ["job list", "cleanup", "report"])
+def test_a_path_with_nothing_below_is_an_all_clear(
+    command: Command, s3: MemoryStore, words: str
+) -> None:
+    """No line is told where there is nothing that was not looked at."""
+    s3.put_object("t/a.csv", b"data")
+    told = command(*words.split(), f"{BUCKET}/t")
+    assert (told.code, told.err) == (exits.OK, "")
+
+
+def test_programs_are_told_what_was_left_out(command: Command, lake: MemoryStore) -> None:
+    """In JSON it is a field: of the summary of a list and a cleanup, of a report itself."""
+    listed = command("job", "list", BUCKET, "--format", "json").json()
+    assert listed["summary"]["not_looked_at"] == [f"{BUCKET}/"]
+    cleaned = command("cleanup", BUCKET, "--format", "json").json()
+    assert cleaned["summary"]["not_looked_at"] == [f"{BUCKET}/"]
+    assert command("report", BUCKET, "--format", "json").json()["not_looked_at"] == [f"{BUCKET}/"]
+
+
+def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
+    """What lies in committers' directories was looked at; any other directory was not."""
+    s3.put_object("t/__magic_job-1/job.json", b"{}")
+    s3.put_object("t/a.csv", b"data")
+    assert not has_deeper(runtime(), Destination("bucket", "t/"))
+    s3.put_object("t/deep/a.csv", b"data")
+    assert has_deeper(runtime(), Destination("bucket", "t/"))
+
+
+# Show, clean up, report, inspect ------------------------------------------------------------------
+
+
+def test_each_job_of_an_id_is_shown(command: Command, lake: MemoryStore) -> None:
+    """The same id in three tables is three jobs: each in full; as JSON a row each."""
+    told = command("job", "show", BUCKET, "nightly", "--recursive")
+    assert told.code == exits.OK
+    assert re.findall(r"destination +(\S+)", told.out) == [f"{BUCKET}/{t}/" for t in TABLES]
+    document = command("job", "show", BUCKET, "nightly", "--recursive", "--format", "json").json()
+    assert [len(row["listed"]) for row in document["rows"]] == [1, 1, 1]
+    missing = command("job", "show", BUCKET, "weekly", "--recursive")
+    assert missing.code == exits.NOT_FOUND
+    assert "There are: nightly" in missing.err
+
+
+def test_a_cleanup_takes_the_dead_jobs_below(
+    command: Command, lake: MemoryStore, clock: PatientClock
+) -> None:
+    """Those of every table, each under its own destination, and the path; a live one stays."""
+    clock.ahead += 2 * DAY
+    live = mc.start(f"{BUCKET}/sales", job_id="live")
+    document = command("cleanup", BUCKET, "--recursive", "--format", "json").json()
+    assert [(row["dest"], row["jobs_recovered"]) for row in document["rows"]] == [
+        (f"{BUCKET}/", 0), *((f"{BUCKET}/{t}/", 1) for t in TABLES),
+    ]  # fmt: skip
+    assert lake.open_uploads() == ()
+    assert mc.attach(f"{BUCKET}/sales", live.id).state == "running"
+
+
+def test_a_dry_run_below_changes_nothing(
+    command: Command, lake: MemoryStore, clock: PatientClock
+) -> None:
+    """With --dry-run the same jobs are counted, and the store is as it was."""
+    clock.ahead += 2 * DAY
+    before = (lake.keys(), lake.open_uploads())
+    dry = command("cleanup", BUCKET, "--recursive", "--dry-run", "--format", "json").json()
+    assert dry["summary"]["jobs_recovered"] == 3
+    assert (lake.keys(), lake.open_uploads()) == before
+
+
+def test_a_destination_with_limits_of_its_own_keeps_them(
+    command: Command, lake: MemoryStore, clock: PatientClock, tmp_path: Path
+) -> None:
+    """In a file ``recursive = true`` takes what is below with the limits above, but for what is
+    named itself; each destination is cleaned once."""
+    clock.ahead += 2 * DAY
+    config = tmp_path / "clean.toml"
+    config.write_text(
+        '[[destinations]]\npath = "s3://bucket"\nrecursive = true\n'
+        '[[destinations]]\npath = "s3://bucket/sales"\ndead_after = "30d"\n'
+    )
+    rows = command("cleanup", "--config", config, "--format", "json").json()["rows"]
+    assert [(row["dest"], row["jobs_recovered"], row["jobs_left"]) for row in rows] == [
+        (f"{BUCKET}/", 0, 0), (f"{BUCKET}/lake/events/", 1, 0), (f"{BUCKET}/lake/flights/", 1, 0),
+        (f"{BUCKET}/sales/", 0, 1),
+    ]  # fmt: skip
+
+
+def test_a_cleanup_that_cannot_look_below_says_so(command: Command, lake: MemoryStore) -> None:
+    """The listing is refused: the path itself is cleaned all the same, exit code 46."""
+
+    def deny(request: Request) -> None:
+        if request.verb == "list" and request.key == "":
+            raise PermissionDenied("not allowed: list")
+
+    lake.before = deny
+    told = command("cleanup", BUCKET, "--recursive", "--format", "json")
+    assert told.code == exits.BAD_STATE
+    (row,) = told.json()["rows"]
+    assert (row["dest"], row["errors_count"], row["errors"]) == (
+        f"{BUCKET}/", 1, ["not allowed: list"],
+    )  # fmt: skip
+
+
+def test_a_report_has_the_jobs_below(command: Command, lake: MemoryStore, tmp_path: Path) -> None:
+    """With --recursive the page and the JSON have each table's job, with its destination."""
+    page = tmp_path / "page.html"
+    told = command("report", BUCKET, "--recursive", "--html", page, "--format", "json")
+    assert told.code == exits.OK
+    assert [job["dest"] for job in told.json()["jobs"]] == [f"{BUCKET}/{t}/" for t in TABLES]
+    assert all(f"{BUCKET}/{t}/" in page.read_text() for t in TABLES)
+
+
+def test_all_files_of_committers_below_are_checked(command: Command, lake: MemoryStore) -> None:
+    """One line each: records and sets of all tables, and no data; one that is not valid is named,
+    exit code 46. An empty _SUCCESS of the classic committer is none of them."""
+    lake.put_object("sales/_SUCCESS", b"")
+    lake.put_object("sales/plan-of-the-year.json", b"{}")
+    told = command("inspect", BUCKET, "--recursive", "--format", "json")
+    assert told.code == exits.OK
+    rows = told.json()["rows"]
+    assert sorted(row["as"] for row in rows) == ["pendingset"] * 3 + ["record"] * 3
+    lake.put_object("sales/__magic_job-nightly/job-nightly/00/x.pending", b"{}")
+    wrong = command("inspect", BUCKET, "--recursive", "--format", "json")
+    assert wrong.code == exits.BAD_STATE
+    assert wrong.json()["summary"] == {"files": 7, "not_valid": 1}
+    (bad,) = [row for row in wrong.json()["rows"] if not row["valid"]]
+    assert bad["file"].endswith("/x.pending")
+    assert bad["reason"]
+
+
+def test_files_of_a_local_directory_are_checked(command: Command, tmp_path: Path) -> None:
+    """A directory on the disk is walked; without --recursive the error says what would do it."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "x.pending").write_bytes(b"{}")
+    (tmp_path / "data.csv").write_bytes(b"a,b")
+    told = command("inspect", tmp_path, "--recursive", "--format", "json")
+    assert told.code == exits.BAD_STATE
+    assert [row["file"] for row in told.json()["rows"]] == [str(tmp_path / "below" / "x.pending")]
+    alone = command("inspect", tmp_path)
+    assert alone.code == exits.BAD_ARGUMENT
+    assert "--recursive" in alone.err

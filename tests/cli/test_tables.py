@@ -1,0 +1,196 @@
+"""Tables at the widths of terminals, and piped: a key stays in one piece, and nothing trails."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import magic_committer as mc
+from magic_committer.cli.output import Output
+from magic_committer.cli.table import Column, render
+from magic_committer.stores.memory import MemoryStore
+from tests.cli.conftest import Command
+
+WIDTHS = (80, 120, 200)
+KEYS = (
+    "t/a.csv",
+    f"t/year=2013/month=04/part-00000-{'0' * 32}-mcj{'5' * 32}.snappy.parquet",
+    f"t/{'long/' * 60}x.csv",
+    "t/with blanks, in its name .csv",
+    "t/表/データ.csv",
+)
+COLUMNS = (
+    Column("class"),
+    Column("job", spare=2),
+    Column("parts", right=True, spare=3),
+    Column("would", reason=True),
+    Column("key"),
+)
+
+
+def row(key: str, number: int = 0) -> dict[str, Any]:
+    """One of a list of uploads."""
+    would = ("abort it", "leave it: its job is running", "")[number % 3]
+    return {
+        "class": "orphan",
+        "job": f"nightly-{number:04}",
+        "parts": 12,
+        "would": would,
+        "key": key,
+    }
+
+
+ROWS = [row(key, number) for number, key in enumerate(KEYS)]
+
+
+class Terminal(io.StringIO):
+    """What is written to it is seen by a person."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+# Keys ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, None])
+def test_a_key_is_in_one_piece(width: int | None) -> None:
+    """Each key ends a line, whole, however narrow the terminal is."""
+    lines = render(COLUMNS, ROWS, width)
+    for key in KEYS:
+        assert sum(line.endswith(f"  {key}") for line in lines) == 1, key
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_table_is_no_wider_than_the_terminal(width: int) -> None:
+    """No line is, but for one that has a key alone which is itself too long."""
+    for line in render(COLUMNS, ROWS, width):
+        alone = line.startswith("  ") and line.strip() in KEYS
+        assert cell_len(line) <= width or alone, line
+
+
+def test_random_tables_keep_to_the_rules() -> None:
+    """Cells of all lengths and scripts, at all widths: keys whole, lines within the width, no
+    padding at an end."""
+    draw = random.Random(11)
+
+    def text(most: int) -> str:
+        return "".join(draw.choice("ab/表-_.") for _ in range(draw.randint(0, most)))
+
+    for _ in range(400):
+        width = draw.choice((40, *WIDTHS))
+        columns = tuple(
+            Column(f"c{number}", right=draw.random() < 0.3, spare=draw.randint(0, 3))
+            for number in range(draw.randint(0, 4))
+        )
+        rows: list[Mapping[str, Any]] = [
+            {**{column.field: text(12) for column in columns}, "key": f"t/{text(120)}x"}
+            for _ in range(draw.randint(1, 6))
+        ]
+        lines = render((*columns, Column("key")), rows, width)
+        keys = [str(one["key"]) for one in rows]
+        for key in keys:
+            assert any(line == key or line.endswith(f"  {key}") for line in lines)
+        for line in lines:
+            assert line == line.rstrip()
+            fixed = sum(13 * 2 + 2 for column in columns if not column.spare)
+            assert cell_len(line) <= max(width, fixed) or line.strip() in keys
+
+
+# What is left out ---------------------------------------------------------------------------------
+
+
+def test_the_least_important_columns_go_first() -> None:
+    """By their rank, as many as it takes; the last line names them. Nothing goes where all fits."""
+    rows = [row("t/" + "x" * 50)]
+    whole = render(COLUMNS, rows, 120)
+    assert whole[0].split() == ["class", "job", "parts", "would", "key"]
+    assert "Left out" not in "".join(whole)
+    for width, left_out in ((82, "parts"), (75, "job, parts")):
+        lines = render(COLUMNS, rows, width)
+        assert lines[-1].startswith(f"Left out, for they do not fit: {left_out}. --format jsonl")
+
+
+def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
+    """Then the columns that were left out for it are there again."""
+    key = "k" * 70
+    assert render(COLUMNS, [row(key)], 80) == [
+        "class   job           parts  would",
+        "  key",
+        "─" * 34,
+        "orphan  nightly-0000     12  [1]",
+        f"  {key}",
+        "[1] abort it",
+    ]
+
+
+def test_an_empty_column_is_left_out() -> None:
+    """A column in which no row has anything takes no place, and is not missed."""
+    lines = render(COLUMNS, [{**row("t/a.csv"), "job": ""}], None)
+    assert lines[0].split() == ["class", "parts", "would", "key"]
+
+
+# Reasons and prose --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [*WIDTHS, None])
+def test_reasons_stand_below_the_table_once(width: int | None) -> None:
+    """Each reason has a number, which its rows show; a row without one shows nothing."""
+    lines = render(COLUMNS, ROWS, width)
+    legend = [line for line in lines if line.startswith("[")]
+    assert legend == ["[1] abort it", "[2] leave it: its job is running"]
+    assert sum("[1]" in line for line in lines) == 3
+    assert not any("abort it" in line for line in lines if not line.startswith("["))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_prose_is_wrapped_between_words(width: int) -> None:
+    """A last column of sentences is as wide as what is left, each line below the one above."""
+    words = " ".join(f"word{number}" for number in range(60))
+    columns = (Column("name"), Column("told", prose=True))
+    lines = render(columns, [{"name": "append", "told": words}], width)
+    assert max(map(len, lines)) <= width
+    assert " ".join(line[8:] for line in lines[2:]) == words
+    assert all(line.startswith(" " * 8) for line in lines[3:])
+
+
+def test_prose_is_one_line_in_a_pipe() -> None:
+    """So that each row of a table is a line for grep."""
+    words = "word " * 60 + "end"
+    columns = (Column("name"), Column("told", prose=True))
+    assert len(render(columns, [{"name": "append", "told": words}], None)) == 3
+
+
+# Commands -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_terminal_is_asked_for_its_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """What is written to a terminal goes by it; what is not, goes by nothing."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    seen, piped = Terminal(), io.StringIO()
+    for stream in (seen, piped):
+        Output("table", stream).rows("row", COLUMNS, ROWS[:2], fields=())
+    assert seen.getvalue().splitlines() == render(COLUMNS, ROWS[:2], width)
+    assert piped.getvalue().splitlines() == render(COLUMNS, ROWS[:2], None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["job list", "job list --recursive", "uploads list", "uploads abort --dry-run", "doctor",
+     "cleanup", "inspect --recursive"],
+)  # fmt: skip
+def test_nothing_trails_in_a_pipe(command: Command, memory_s3: MemoryStore, words: str) -> None:
+    """No line of a command's table ends in a blank, whatever its last cells hold."""
+    job = mc.start("s3://bucket/t", job_id="mine")
+    with job.task("1") as task, task.open("a.csv", "wb") as file:
+        file.write(b"abc")
+    memory_s3.start_upload("t/other.csv")
+    told = command(*words.split(), "s3://bucket/t")
+    assert told.out
+    assert [line for line in told.out.splitlines() if line != line.rstrip()] == []
