@@ -1,9 +1,10 @@
-"""What callers pass, before anything is done with it: taken, or refused as a `WrongType`.
+"""What callers pass, checked before anything is done with it: accepted, or refused as a
+`WrongType`.
 
 A plain mistake (``s3={}``, one result instead of a list, a `Path` for a URL) costs no request and
-changes nothing: the message shows what came, the hint what to pass. What is unambiguous is taken:
-``expect=[1]`` names task ``"1"``, as ``job.task(1)`` does. Values of ``s3`` are never shown: they
-may be secrets. Pure.
+changes nothing. The message shows the value, the hint says what to pass. A value with one clear
+meaning is accepted: ``expect=[1]`` names task ``"1"``, as ``job.task(1)`` does. Values of ``s3``
+are never shown: they may be secrets. Pure.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SHOWN_CHARS_MAX = 80
-"""How much of a wrong value a message shows."""
+"""How many characters of a wrong value a message shows."""
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Take keyword arguments also by the names that they had before, with a `DeprecationWarning`.
+    """Accept keyword arguments by their old names too, with a `DeprecationWarning`.
 
     Args:
-        names: today's name of each, by the old one: ``older_than="dead_after"``.
+        names: the new name for each old one: ``older_than="dead_after"``.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -56,7 +57,7 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def options_of(options: Options | None) -> Options:
-    """The options to work with; None: the defaults."""
+    """The options to work with; None means the defaults."""
     if isinstance(options, Options | None):
         return options if options is not None else Options()
     raise WrongType(
@@ -66,7 +67,7 @@ def options_of(options: Options | None) -> Options:
 
 
 def s3_of(s3: S3Options | None) -> S3Options:
-    """The way to the store; None: the environment's."""
+    """The connection to the store; None means: as the environment says."""
     if isinstance(s3, S3Options | None):
         return s3 if s3 is not None else S3Options()
     raise WrongType(
@@ -76,7 +77,7 @@ def s3_of(s3: S3Options | None) -> S3Options:
 
 
 def attributes_of(attributes: Attributes | None) -> Attributes:
-    """What an object is born with; None: nothing special."""
+    """The attributes of a new object; None means nothing special."""
     if isinstance(attributes, Attributes | None):
         return attributes if attributes is not None else Attributes()
     raise WrongType(
@@ -86,12 +87,12 @@ def attributes_of(attributes: Attributes | None) -> Attributes:
 
 
 def _instead(got: object, name: str, kind: str, example: str) -> str:
-    """What to pass for an argument that is a value of the library's."""
+    """The hint for an argument that must be a value of this library: what to pass."""
     if isinstance(got, Options | S3Options):
         other = "s3" if isinstance(got, S3Options) else "options"
         return f"That belongs into {other}=; here pass {name}=magic_committer.{kind}({example})"
     if isinstance(got, Mapping) and got:
-        # Names only: what stands behind them may be a secret.
+        # Names only: their values may be secrets.
         given = ", ".join(f"{key}=…" for key in got)
         return f"Write {name}=magic_committer.{kind}({given})"
     return f"Leave it out, or write {name}=magic_committer.{kind}({example})"
@@ -109,17 +110,17 @@ def task_id_of(task: str | int) -> str:
 
 
 def name_of(what: str, value: str | None) -> str | None:
-    """An id or name that may be left out."""
+    """An id or a name; None if the caller left it out."""
     if value is None or isinstance(value, str):
         return value
     raise WrongType(f"{what} is text, not {shown(value)}", hint=f"Pass {what}={str(value)!r}")
 
 
 def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str] | None:
-    """How many tasks there must be, or which; None: that does not matter.
+    """The number of tasks that there must be, or their ids; None if that does not matter.
 
     Raises:
-        WrongType: text, which may be meant as a number or as an id; or neither.
+        WrongType: text, which may mean a number or an id; or neither a number nor ids.
         OptionError: a number below 0.
     """
     if expect is None:
@@ -154,7 +155,7 @@ def _text_for_tasks(expect: str | bytes) -> str:
 
 
 def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
-    """The results that are to be accepted, as something to go through; None: none were given."""
+    """The results to accept, as an iterable; None if none were given."""
     if results is None:
         return None
     if isinstance(results, TaskCommit):
@@ -171,7 +172,7 @@ def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
 
 
 def check_result(result: object) -> None:
-    """Refuse what is no `TaskCommit` among the results."""
+    """Refuse a result that is not a `TaskCommit`."""
     if isinstance(result, TaskCommit):
         return
     raise WrongType(
@@ -181,7 +182,7 @@ def check_result(result: object) -> None:
 
 
 def shown(value: object) -> str:
-    """A wrong value for a message: its type, and as much of it as fits."""
+    """Show a wrong value in a message: its type, and as much of it as fits."""
     if isinstance(value, Options | S3Options):
         return _kind(value)
     text = repr(value)

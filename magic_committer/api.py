@@ -67,6 +67,12 @@ def start(
     Without ``job_id`` each call starts another job. With ``job_id`` a second call raises
     `JobExists`; with ``exist_ok=True`` too it is repeatable.
 
+    After an error nothing of the job becomes visible. Two exceptions: the job was there before this
+    call, or another call with ``exist_ok`` has taken it. Its record then says what happens. If this
+    call had begun the job, it aborts the job; the job's record stays ``closed``, and a given id
+    cannot be used again. The id can still be used only if no record was written (JobExists, most
+    StoreErrors, OutcomeUnknown).
+
     Args:
         dest: the URL ``s3://bucket/prefix``. ``s3a://`` and ``s3n://`` mean the same.
         mode: what the job does with data that is there already. ``"append"`` (default): writes
@@ -90,8 +96,9 @@ def start(
             run at once, one starts the job and the other takes it. The call makes all checks of a
             start again; if a check fails, the job stays as it is. If the call that started the job
             aborts it, the job is aborted for both. False (default): raise `JobExists`.
-        exclusive: True: you promise that nobody else writes under ``dest``. The job then aborts
-            every open upload there when it ends. False (default): it aborts its own uploads only.
+        exclusive: True: you promise that nobody else writes under ``dest``. At its end the job then
+            aborts every open upload there, if it finds no other job. False (default): it aborts its
+            own uploads only.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
         s3: the connection to the store; None (default): as the environment says.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
@@ -114,12 +121,6 @@ def start(
         OutcomeUnknown: the store gave no clear answer. With ``exist_ok`` call it again.
         StoreError: the store refused a request, or cannot be reached.
         FormatError: with ``exist_ok``: the job's record cannot be read.
-
-        After an error nothing of the job becomes visible. Two exceptions: the job was there before
-        this call, or another call with ``exist_ok`` has taken it. Its record then says what
-        happens. If this call had begun the job, it aborts the job; the job's record stays
-        ``closed``, and a given id cannot be used again. The id can still be used only if no record
-        was written (JobExists, most StoreErrors, OutcomeUnknown).
     """
     options, s3 = options_of(options), s3_of(s3)
     job_id = name_of("job_id", job_id)

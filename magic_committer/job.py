@@ -155,8 +155,8 @@ class Job:
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
         """Make an attempt of a task, in this process. It sends nothing. Repeatable: each call
-        without ``attempt`` makes another attempt, a call with ``attempt`` another handle of the
-        same one::
+        without ``attempt`` makes another attempt; each call with the same ``attempt`` makes
+        another handle of that attempt::
 
             >>> job = mc.start("s3://bucket/table")
             >>> with job.task(7) as task:
@@ -646,7 +646,9 @@ class Task:
 
         Returns:
             A file. Close it, or use it with ``with``, before the attempt commits. One thread at a
-            time may use it. If an exception ends its ``with`` block, the file is given up.
+            time may use it. If an exception ends its ``with`` block, the file is given up. If the
+            upload fails, the next call on the file raises; in a forked child it raises
+            `WrongProcess`.
 
         Raises:
             TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
@@ -656,9 +658,6 @@ class Task:
             ValueError: the mode is not one of these, or ``encoding``, ``errors`` or ``newline`` is
                 given for bytes.
             WrongType: ``name`` is a `Path`, or ``attributes`` is a dict.
-
-            A failure of the upload is raised by the next call on the file. In a forked child this
-            call raises `WrongProcess`.
         """
         return self._open(name, mode, unique, encoding, errors, newline, attributes)
 

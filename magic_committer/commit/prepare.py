@@ -133,7 +133,7 @@ def make_plan(
     spool: Spool,
     partitions: tuple[str, ...] | None,
 ) -> Plan:
-    """Step 3: make the plan that is to be decided. Pure, but for the look at the present data.
+    """Step 3: make the plan that is to be decided. Pure, except for the look at the present data.
 
     Args:
         runtime, job: the components and the job.

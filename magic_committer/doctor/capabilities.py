@@ -145,7 +145,7 @@ def _again(can: Capabilities) -> Verdict:
 
 
 def _hung_up(can: Capabilities) -> Iterator[Verdict]:
-    """What only MinIO was seen to do. It is told if uploads are listed as only MinIO lists them:
+    """What only MinIO was seen to do. It is said if uploads are listed as only MinIO lists them:
     nobody could ask without losing something."""
     if can.uploads_by_prefix is False and can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY:
         yield Verdict(

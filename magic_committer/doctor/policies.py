@@ -55,7 +55,7 @@ PERMISSIONS: tuple[Permission, ...] = (
     Permission(LIST_UPLOADS, "uploads of killed tasks", _NO_TASK),
     Permission(LIFECYCLE, "the rule that is the backstop", ("cleaner",)),
 )
-"""Every action that the library uses, but for ``lifecycle ensure``."""
+"""Every action that the library uses, except those of ``lifecycle ensure``."""
 
 OF_THE_MEMORY_TRACK = frozenset({PUT, GET, ABORT, PARTS})
 """All actions of a task with ``track="memory"``: nothing of it is on the store before it ends."""

@@ -329,7 +329,19 @@ class MemoryStore:
     def put_object(
         self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
     ) -> str:
-        """Write an object as another program would. Returns its ETag."""
+        """Write an object as another program would. Repeatable: the object is replaced.
+
+        Args:
+            key: the object's key.
+            body: its bytes; none by default.
+            metadata: its user metadata; None (default): none.
+
+        Returns:
+            The object's ETag.
+
+        Raises:
+            StoreError: S3 would refuse it too: the key is too long, or the metadata too large.
+        """
         kept = bytes(body)
         attributes = frozen(Attributes(metadata=metadata or {}))
         with self._lock:

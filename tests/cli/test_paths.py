@@ -284,7 +284,7 @@ def test_an_upload_is_meant_by_its_id(command: Command, memory_s3: MemoryStore) 
     listed = command("uploads", "list", "bucket/t", *select, "--json").json()["rows"]
     assert [row["upload_id"] for row in listed] == [ids[0], ids[2]]
     assert command("uploads", "expect", "bucket/t", 2, *select).code == exits.OK
-    take = ("--foreign", "--dead-after", "0", "--yes", "--upload-id", ids[1])
+    take = ("--foreign", "--older-than", "0", "--yes", "--upload-id", ids[1])
     assert command("uploads", "abort", "bucket/t", *take).code == exits.OK
     assert {one.upload_id for one in memory_s3.open_uploads()} == {ids[0], ids[2]}
 
