@@ -126,15 +126,17 @@ def list_jobs(
                 if counts.total() == before:
                     reach.found_nothing(path)
 
+    listed = shell.gather(found)
     where = " or ".join(path.url for path in paths)
+    empty = f"No jobs under {where} or below" if deep else f"No jobs directly under {where}"
     shell.output.rows(
         "job", COLUMNS if len(paths) == 1 and not deep else DEEP_COLUMNS,
-        (one.to_dict() for one in shell.gather(found)), fields=FIELDS,
+        (one.to_dict() for one in listed), fields=FIELDS,
         summary=lambda: {
             "jobs": counts.total(), "by_kind": dict(counts),
             "recursive": deep, "not_looked_at": reach.not_looked_at,
         },
-        empty=f"No jobs under {where} or below" if deep else f"No jobs directly under {where}",
+        empty=empty if reach.code == exits.OK else "No jobs in what could be looked at",
     )  # fmt: skip
     reach.tell()
     return reach.code

@@ -3,7 +3,7 @@ says. A look that finds nothing is an all-clear only for what it has seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -61,7 +61,7 @@ class Reach:
         objects_max: of ``--max-objects``; None: not ``--recursive``.
 
     Attributes:
-        not_looked_at: URLs of the paths below which something was left out.
+        not_looked_at: URLs of what failed, and of the paths below which something was left out.
     """
 
     def __init__(self, shell: Shell, *, many: bool, objects_max: int | None = None) -> None:
@@ -70,7 +70,6 @@ class Reach:
         self._many = many or objects_max is not None
         self._objects_max = objects_max
         self._codes: list[int] = []
-        self._failed: set[str] = set()
         self._notes: list[str] = []
 
     @contextmanager
@@ -85,7 +84,7 @@ class Reach:
                 raise
             note(f"magic-committer: {url}: {error}")
             self._codes.append(exits.code_of(error))
-            self._failed.add(url)
+            self.not_looked_at.append(url)
         else:
             if len(self._codes) == before:
                 self._codes.append(exits.OK)
@@ -113,7 +112,7 @@ class Reach:
     def found_nothing(self, path: Destination) -> bool:
         """A look at a path found nothing. Whether there are directories below it that were not
         looked at; `tell` says so."""
-        if self._objects_max is not None or path.url in self._failed:
+        if self._objects_max is not None or path.url in self.not_looked_at:
             return False
         try:
             if not has_deeper(self._shell.runtime(path.bucket), path):
@@ -123,10 +122,6 @@ class Reach:
         self.not_looked_at.append(path.url)
         self._notes.append(f"note: {unlooked(path)}")
         return True
-
-    def left_out(self, urls: Iterable[str]) -> None:
-        """These paths failed, or were not come to."""
-        self.not_looked_at += urls
 
     def tell(self) -> None:
         """Say, after the results, what was not looked at."""

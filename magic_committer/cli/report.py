@@ -103,21 +103,22 @@ def report(
         except OSError as error:
             note(f"magic-committer: {html} could not be written: {error.strerror}")
             return exits.FAILED
-    _print(shell.output, found, many=len(paths) > 1)
+    _print(shell.output, found, reach, many=len(paths) > 1)
     reach.tell()
     if html is not None:
         shell.note(f"The page is in {html}")
     return reach.code
 
 
-def _print(output: Output, found: list[ReportData], *, many: bool) -> None:
+def _print(output: Output, found: list[ReportData], reach: Reach, *, many: bool) -> None:
     if not many:
         output.document("report", plain(found[0]), lines(found[0]))
     elif output.format != "table":
         rows = [plain(data) for data in found]
         output.rows(
-            "report", (), rows, fields=tuple(rows[0]), summary=lambda: {"reports": len(rows)}
-        )
+            "report", (), rows, fields=tuple(rows[0]),
+            summary=lambda: {"reports": len(rows), "not_looked_at": reach.not_looked_at},
+        )  # fmt: skip
     else:
         for number, data in enumerate(found):
             if number:

@@ -317,7 +317,6 @@ class _Looking:
                 self.problems += survey.problems
                 yield from ((wanted, one) for one in self._of(wanted, survey, relay))
                 self._shown[wanted] = survey.shows_more_than_keys
-        self.reach.left_out(wanted.scope.url for wanted in self.wanted if wanted not in self._shown)
 
     def _of(
         self, wanted: Wanted, survey: Survey, progress: ProgressFunction
@@ -335,9 +334,13 @@ class _Looking:
 
     def closing(self) -> str:
         """The list in a sentence."""
+        if not self.wanted:
+            return "The account has no buckets"
+        if not self._shown:
+            return "Nothing could be listed"
         if not self.sums.all.uploads:
             where = name_some([wanted.scope.url for wanted in self._shown], PATHS_NAMED_MAX)
-            return f"No open uploads under {where or 'what could be listed'}"
+            return f"No open uploads under {where}"
         counts = {name: one.uploads for name, one in self.sums.by_class.items()}
         return f"{self.sums.words()}: {_by_class(counts)}"
 

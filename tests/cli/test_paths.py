@@ -127,7 +127,7 @@ def test_reports_of_several_paths_are_rows(
     """For programs a row each, of the fields of one report; a page is of one path."""
     one = command("report", "lake/t", "--json").json()
     told = command("report", "lake/t", "logs/t", "--json").json()
-    assert (told["type"], told["summary"]) == ("reports", {"reports": 2})
+    assert (told["type"], told["summary"]) == ("reports", {"reports": 2, "not_looked_at": []})
     assert told["rows"][0].keys() == one.keys() - {"schema", "type"}
     assert [row["dest"] for row in told["rows"]] == ["s3://lake/t/", "s3://logs/t/"]
     assert command("report", "lake/t", "logs/t", "--html", "-").code == exits.USAGE
@@ -210,6 +210,16 @@ def test_a_store_that_cannot_be_asked_is_no_all_clear(
     assert "cannot be told" in told.err
     assert len(told.json()["rows"]) == len(BUCKETS)
     assert uploads.PROBED_BUCKETS_MAX == 3
+
+
+def test_an_account_that_shows_nothing_is_no_all_clear(
+    command: Command, account: dict[str, MemoryStore]
+) -> None:
+    """Where every bucket is refused, the table says that nothing could be listed."""
+    for store in account.values():
+        refuse(store, "list_uploads")
+    told = command("uploads", "list")
+    assert (told.code, told.out) == (exits.FORBIDDEN, "Nothing could be listed\n")
 
 
 def test_an_account_is_listed_page_by_page(

@@ -157,6 +157,15 @@ def test_a_destination_that_is_refused_hides_no_other(command: Command, lake: Me
     assert len(told.json()["rows"]) == 2
 
 
+def test_a_listing_that_fails_is_no_all_clear(command: Command, lake: MemoryStore) -> None:
+    """Where the bucket cannot be listed, nothing says that there are no jobs; exit code 43."""
+    refused(lake, "list", "")
+    told = command("job", "list", BUCKET, "--recursive")
+    assert (told.code, told.out) == (exits.FORBIDDEN, "No jobs in what could be looked at\n")
+    document = command("job", "list", BUCKET, "--recursive", "--format", "json").json()
+    assert document["summary"]["not_looked_at"] == [f"{BUCKET}/"]
+
+
 # What was not looked at ---------------------------------------------------------------------------
 
 
