@@ -21,6 +21,7 @@ PUBLIC = (
     "magic_committer",
     "magic_committer.errors",
     "magic_committer.options",
+    "magic_committer.remedy",
     "magic_committer.testing",
 )
 WITH_SPARK = (*PUBLIC, "magic_committer.spark")
