@@ -180,6 +180,15 @@ def test_a_look_that_finds_nothing_says_what_it_left_out(
     assert [line for line in told.err.splitlines() if "--recursive" in line] == [f"note: {ONLY}"]
 
 
+def test_a_cleanup_of_a_table_from_cron_is_silent(command: Command, s3: MemoryStore) -> None:
+    """A table has partitions below it, and nothing is to be cleaned: no line on stderr, which cron
+    would send by mail; in JSON the field tells."""
+    s3.put("table/dt=1/a.csv", b"1")
+    told = command("cleanup", f"{BUCKET}/table", "--format", "json")
+    assert told.err == ""
+    assert told.json()["summary"]["not_looked_at"] == [f"{BUCKET}/table/"]
+
+
 @pytest.mark.parametrize("words", ["job list", "cleanup", "report"])
 def test_a_path_with_nothing_below_is_an_all_clear(
     command: Command, s3: MemoryStore, words: str
