@@ -89,9 +89,9 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 80, ("unit", "tools", "recipes")),
-    Suite("contract", 120, ("contract", "transport")),
-    Suite("fuzz", 150, ("fuzz",)),
+    Suite("unit", 65, ("unit", "tools", "recipes")),
+    Suite("contract", 90, ("contract", "transport")),
+    Suite("fuzz", 140, ("fuzz",)),
     Suite("promises", 150, ("promises",)),
     Suite("cli", 80, ("cli",)),
     Suite("spark", 280, ("spark",)),
