@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs simulate search mutants servers interop soak venv format clean
+.PHONY: help demo test check bench docs simulate search mutants servers interop soak pythons venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -50,6 +50,9 @@ interop: venv  ## Run real Hadoop beside the library: needs Java 17, Maven and G
 
 soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server killed: MINUTES=60 SEED=1
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+pythons: venv  ## Run unit, contract and promise tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test

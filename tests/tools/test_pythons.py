@@ -1,0 +1,98 @@
+"""`tools.pythons`: which Pythons are found, and what is installed for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import pythons
+
+
+def fake_python(folder: Path, name: str, says: str) -> None:
+    """A program of that name that says it is another version."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho {says}\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without pyenv, debootstrap or a cache; its PATH is the folder."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    monkeypatch.setenv("PATH", str(path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setattr(pythons, "CACHE", tmp_path / "cache")
+    return path
+
+
+def test_a_python_on_the_path_is_taken(bare: Path) -> None:
+    """The one that is what its name says."""
+    fake_python(bare, "python3.12", "3.12")
+    assert pythons.find("3.12") == pythons.Place("3.12", str(bare / "python3.12"))
+
+
+def test_a_shim_that_does_not_run_is_passed_over(bare: Path, tmp_path: Path) -> None:
+    """pyenv puts a program on PATH for each version, and runs the chosen one only: its own folder
+    has the others."""
+    fake_python(bare, "python3.13", "nothing")
+    real = tmp_path / "pyenv" / "versions" / "3.13.0" / "bin"
+    fake_python(real, "python3.13", "3.13")
+    assert pythons.find("3.13") == pythons.Place("3.13", str(real / "python3.13"))
+
+
+def test_a_python_that_is_nowhere_is_skipped_with_a_reason(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason says what would help."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "apt-get install debootstrap" in str(pythons.find("3.14"))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "as root" in str(pythons.find("3.14"))
+    assert "no later Debian has it" in str(pythons.find("3.11"))
+
+
+def test_a_debian_that_was_made_is_taken(bare: Path, tmp_path: Path) -> None:
+    """Only one that is complete: a half made one is made anew."""
+    world = tmp_path / "cache" / "debian-forky"
+    world.mkdir(parents=True)
+    assert isinstance(pythons.find("3.14"), str)
+    (world / "complete").touch()
+    assert pythons.find("3.14") == pythons.Place("3.14", "/usr/bin/python3.14", world)
+
+
+def test_the_lowest_are_those_that_the_project_declares() -> None:
+    """Each dependency of the library at the version behind its ``>=``; the tests' own packages are
+    not bound."""
+    usual, lowest = pythons.requirements(), pythons.requirements(lowest=True)
+    assert "boto3>=1.36" in usual
+    assert "boto3==1.36" in lowest
+    bound = {one.partition("==")[0] for one in lowest if "==" in one}
+    assert bound == {
+        "boto3",
+        "botocore",
+        "s3transfer",
+        "orjson",
+        "tenacity",
+        "click",
+        "rich",
+        "jinja2",
+    }
+    assert any(one.startswith("pytest>=") for one in lowest)
+
+
+def test_a_skipped_python_is_told_and_fails_nothing(bare: Path) -> None:
+    """The last lines name it, with the reason."""
+    program = (
+        "from tools import pythons as p; p.find = lambda v: 'no such'; raise SystemExit(p.main())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "3.14"],
+        cwd=pythons.ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0
+    assert ran.stdout.rstrip().endswith("3.14    SKIPPED: no such")
