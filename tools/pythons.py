@@ -40,6 +40,8 @@ PACKAGES = frozenset(("awscrt", "flask", "flask-cors", "greenlet", "hypothesis",
 """Of the packages for development, those that these tests need."""
 SECONDS_MAX = 30 * 60.0
 """What the tests may take on one Python."""
+CHECKOUT = "/checkout"
+"""Where a chroot has this checkout."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
 
@@ -56,6 +58,10 @@ class Place:
     version: str
     python: str
     world: Path | None = None
+
+    def inside(self, path: Path) -> str:
+        """A path of this machine, as the Python's world names it."""
+        return str(path if self.world is None else Path("/") / path.relative_to(self.world))
 
 
 # Which Pythons there are --------------------------------------------------------------------------
@@ -161,26 +167,31 @@ def _at_least(requirement: str) -> str:
 
 
 def _install(place: Place, home: Path, wanted: Sequence[str]) -> int:
-    """Put the packages into a folder for that Python, unless they are there; pip's exit code."""
+    """Make a virtual environment for that Python, with the packages and this checkout in it, unless
+    it is there; the exit code of what failed."""
     stamp = home / f"{hashlib.sha256(' '.join(wanted).encode()).hexdigest()}.complete"
     if stamp.exists():
         return 0
     shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(parents=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    code = _there(place, [place.python, "-m", "venv", "--without-pip", place.inside(home)])
+    if code:
+        return code
+    site = home / "lib" / f"python{place.version}" / "site-packages"
     machine = os.uname().machine
     platforms = [f"manylinux_2_{glibc}_{machine}" for glibc in range(40, 16, -1)]
     code = lifeline.run(
         [
-            *pip, "--target", str(home / "packages"), "--only-binary=:all:",
-            "--implementation=cp", f"--python-version={place.version}",
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--target", str(site), "--only-binary=:all:"),
+            *("--implementation=cp", f"--python-version={place.version}"),
             *(f"--platform={one}" for one in (*platforms, f"manylinux2014_{machine}")),
             *wanted,
         ],
         cwd=ROOT,
         seconds_max=SECONDS_MAX,
-    )  # fmt: skip
+    )
     if not code:
+        (site / "checkout.pth").write_text(f"{ROOT if place.world is None else CHECKOUT}\n")
         stamp.touch()
     return code
 
@@ -190,27 +201,22 @@ def _install(place: Place, home: Path, wanted: Sequence[str]) -> int:
 
 def run(place: Place, name: str, lowest: bool = False) -> int:
     """Install what is needed, and run the tests there; the exit code."""
-    home = (place.world or CACHE / "here") / "var/lib/packages" / name
+    home = (CACHE if place.world is None else place.world / "environments") / name
     code = _install(place, home, requirements(lowest))
     if code:
         return code
-    packages = home / "packages"
     tests = [f"tests/{folder}" for folder in FOLDERS]
-    pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", *tests]
-    if place.world is None:
-        command = [place.python, *pytest]
-        environment = {"PYTHONPATH": f"{packages}{os.pathsep}{ROOT}"}
-        where = ROOT
-    else:
-        inside = Path("/") / packages.relative_to(place.world)
-        command = ["unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(place.world), str(ROOT)]
-        command += [f"PYTHONPATH={inside}:/checkout", place.python, *pytest]
-        environment, where = {}, ROOT
-    return lifeline.run(
-        ["env", "-u", "VIRTUAL_ENV", *(f"{k}={v}" for k, v in environment.items()), *command],
-        cwd=where,
-        seconds_max=SECONDS_MAX,
-    )
+    python = f"{place.inside(home)}/bin/python"
+    return _there(place, [python, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", *tests])
+
+
+def _there(place: Place, command: Sequence[str]) -> int:
+    """Run a command in a Python's world, in the checkout; its exit code."""
+    if place.world is not None:
+        enter = ("unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(place.world), str(ROOT))
+        command = [*enter, *command]
+    clean = ("env", "-u", "VIRTUAL_ENV", "-u", "PYTHONPATH")
+    return lifeline.run([*clean, *command], cwd=ROOT, seconds_max=SECONDS_MAX)
 
 
 _ENTER = """
