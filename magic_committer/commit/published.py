@@ -169,7 +169,7 @@ def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
             if look.state is UploadState.VISIBLE:
                 seen.tick(upload.key)
     found.files, found.doubtful = len(files), seen.unticked
-    found.visible, found.keys = len(seen) - seen.unticked, tuple(keys)
+    found.visible, found.keys = len(seen) - seen.unticked, tuple(sorted(keys))
     return found
 
 

@@ -262,7 +262,8 @@ if len(sys.argv) > 1 and os.fork() == 0:
     began = time.monotonic()
     arguments = ["fork"] if fork else []
     done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        # From 3.12 on Python warns of a fork beside threads, which is what is tried here.
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", program, *arguments],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
