@@ -70,6 +70,7 @@ class Effects(Judge):
         job = self._job_of_upload(request.upload_id)
         if job is not None and job.decision == "committed":
             self.met("by itself")
+            job.turned_away = True
             there = self.truth.objects.get(request.key)
             if there is not None and there.upload != request.upload_id:
                 job.conflicted = True
@@ -246,6 +247,8 @@ class Effects(Judge):
                 self.broken("record", f"job {job.id} went from {left} to {job.state}")
         if left == "running" and sent in self.unheard:
             self.met("late decision")
+        if job.state == "reverting" and job.turned_away and self._others_are_there(job):
+            job.conflicted = True  # it came between the refused Complete and the look that followed
         if job.state == "reverting" and not (actor.reverts or job.conflicted):
             self.broken(
                 "I2", f"job {job.id} ({job.terms['mode']}), decided to commit, is undone by {actor}"
@@ -293,6 +296,14 @@ class Effects(Judge):
                     "I6", f"job {job.id}, of which something changed {age:.0f} s ago, was aborted"
                     f" by {actor} as one dead for {actor.dead_seconds:.0f} s"
                 )  # fmt: skip
+
+    def _others_are_there(self, job: JobTruth) -> bool:
+        """Whether an object that is not the job's is at a key that the job is to publish."""
+        for upload_id in job.accepted:
+            there = self.truth.objects.get(self.truth.uploads[upload_id].key)
+            if there is not None and there.upload != upload_id:
+                return True
+        return False
 
     def _marked(
         self, key: str, before: ObjectTruth | None, uuid: str, actor: Actor, sent: int

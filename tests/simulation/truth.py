@@ -118,6 +118,8 @@ class JobTruth:
     """How many tasks the decided plan accepts; each may have no files."""
     conflicted: bool = False
     """A Complete of its met an object of somebody else's."""
+    turned_away: bool = False
+    """A Complete of its was answered 409 or 412."""
     nothing_said: bool = False
     """A caller said that there is nothing to publish."""
     nothing_told: bool = False
