@@ -48,7 +48,7 @@ def expected(
     such a commit would empty the table. It needs ``expect=0``.
 
     Args:
-        job_id: the job's id.
+        job: the job.
         tasks: the ids of the tasks that are there.
         expect: how many tasks there must be, or their ids; None: any, but at least one.
         by_results: whether the caller passed the results of these tasks: for the hint.

@@ -36,6 +36,8 @@ def _caught(rule: Rule) -> tuple[int | None, Violation | None]:
     with rule.removed():
         for result in quietly(0, rule.seeds_max, rule.focus):
             for violation in result.violations:
+                if "raised TypeError" in violation.what:
+                    raise AssertionError(f"what stands for {rule.name!r} fails: {violation}")
                 if violation.promise in rule.promises:
                     return result.seed, violation
     return None, None

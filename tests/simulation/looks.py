@@ -103,9 +103,9 @@ def _deletes_as_it_can() -> list[Replacement]:
 
 
 def _never_asked() -> list[Replacement]:
-    def unless_none(job: StartedJob, tasks: Any, expect: Any) -> None:
+    def unless_none(job: StartedJob, tasks: Any, expect: Any, *, by_results: bool = False) -> None:
         if expect is not None:
-            expected(job, tasks, expect)
+            expected(job, tasks, expect, by_results=by_results)
 
     return [(job_commit, "expected", unless_none)]
 

@@ -179,7 +179,9 @@ def _records_first() -> list[Replacement]:
     return [(cleanup.Cleaning, "run", run), (cleanup.Cleaning, "_abort_named", all_over)]
 
 
-def _age_of_the_record(runtime: Any, dest: Any, seen: Any, dead_after: float) -> None:
+def _age_of_the_record(
+    runtime: Any, dest: Any, seen: Any, dead_after: float, leave_visible: bool
+) -> None:
     age = seen.seen_at - seen.last_modified
     if age < dead_after:
         raise JobTooYoung("too young", job_id=seen.record.id, age=age, limit=dead_after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -45,6 +46,20 @@ def test_a_rule_that_is_taken_away_is_missed(rule: Rule, bites: dict[str, Bite])
         pytest.skip(f"not tried within {SECONDS_MAX:.0f} s")
     assert found.seed is not None, f"{rule.words}: nothing broke in {rule.seeds_max} seeds"
     assert found.clean, f"seed {found.seed} breaks a promise with the rule in place, too"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_what_stands_for_a_rule_takes_its_arguments(rule: Rule) -> None:
+    """A rule that got one argument more would be "missed" by a TypeError, or by nothing."""
+    for target, name, value in rule.replacements():
+        real = getattr(target, name)
+        if not inspect.isfunction(real) or not inspect.isfunction(value):
+            continue
+        mine = inspect.signature(value).parameters.values()
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in mine):
+            continue
+        theirs = inspect.signature(real).parameters.values()
+        assert [p.kind for p in mine] == [p.kind for p in theirs], f"{name}: {value}"
 
 
 def test_enough_rules_were_tried(bites: dict[str, Bite]) -> None:
