@@ -27,7 +27,7 @@ from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
 from magic_committer.cli.output import note
 from magic_committer.cli.prometheus import Metric, exposition
-from magic_committer.cli.reach import Reach, recursive, stopped
+from magic_committer.cli.reach import Reach, recursive, unseen
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.errors import MagicError, OptionError
@@ -259,8 +259,7 @@ def _expanded(
         try:
             runtime = shell.runtime(target.dest.bucket, progress)
             below = jobs_below(runtime, target.dest, objects_max)
-            left = [*below.problems, *([stopped(target.dest, below)] if below.stopped_at else ())]
-            problem = "; ".join(left)
+            problem = "; ".join(unseen(target.dest, below))
             dests = [dest for dest in below.jobs if dest not in named]
         except MagicError as error:
             problem = str(error)

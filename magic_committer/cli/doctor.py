@@ -11,10 +11,10 @@ import click
 import orjson
 
 from magic_committer import _wiring
+from magic_committer._quantities import age_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import Output
-from magic_committer.cli.quantities import age_words
 from magic_committer.cli.reach import Reach
 from magic_committer.cli.shell import DIRECTORY, Shell, command
 from magic_committer.cli.table import Column

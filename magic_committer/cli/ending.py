@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from magic_committer._quantities import name_some
+from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import ProgressFunction, Runtime
 from magic_committer.cli.calls import Calls
-from magic_committer.cli.quantities import age_words, counted, pending_words
+from magic_committer.cli.quantities import pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
 from magic_committer.commit.outcome import outcome_of

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from magic_committer._quantities import name_some
+from magic_committer._quantities import counted, name_some
 from magic_committer.cli import exits
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import not_found
-from magic_committer.cli.quantities import counted
 from magic_committer.cli.shell import Shell
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination

@@ -12,11 +12,12 @@ from typing import Any
 
 import click
 
+from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.output import Output, note
-from magic_committer.cli.quantities import bytes_words, counted, time_words
+from magic_committer.cli.quantities import time_words
 from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.table import Column
@@ -215,8 +216,8 @@ def _below(
         for info in listed:
             if is_committers(info) and kind_by_name(info.key) is not None:
                 yield f"s3://{path.bucket}/{info.key}"
-        if listed.stopped_at:
-            note(f"magic-committer: {stopped(path, listed)}")
+        for line in stopped(path, listed):
+            note(f"magic-committer: {line}")
             reach.add(exits.BAD_STATE)
     elif Path(given).is_dir():
         for directory, _, names in os.walk(given):

@@ -10,19 +10,14 @@ from collections.abc import Iterator
 
 import click
 
+from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.quantities import (
-    age_words,
-    bytes_words,
-    counted,
-    pending_words,
-    time_words,
-)
+from magic_committer.cli.quantities import pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.table import Column

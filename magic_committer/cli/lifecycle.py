@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from magic_committer import _wiring
+from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli.app import group
-from magic_committer.cli.quantities import bytes_words, counted
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.errors import OptionError, StoreError

@@ -6,19 +6,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from magic_committer._quantities import age_words, bytes_words, counted, duration
+from magic_committer._quantities import bytes_words, counted
 from magic_committer.errors import OptionError
-
-__all__ = [
-    "age_words",
-    "bytes_words",
-    "counted",
-    "duration",
-    "money_words",
-    "parse_duration",
-    "pending_words",
-    "time_words",
-]
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:min|[smhdw]))+")

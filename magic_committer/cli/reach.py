@@ -44,12 +44,19 @@ def unlooked(path: Destination) -> str:
     return f"only {path.url} itself was looked at; --recursive looks below"
 
 
-def stopped(path: Destination, below: Below | Flat) -> str:
-    """The sentence on a listing that met its limit."""
+def stopped(path: Destination, below: Below | Flat) -> tuple[str, ...]:
+    """The sentence on a listing that met its limit; nothing if it did not."""
+    if not below.stopped_at:
+        return ()
     return (
         f"{below.objects:,} objects were listed below {path.url}, up to the key {below.stopped_at};"
-        " what comes after it was not looked at: give a deeper path, or a greater --max-objects"
+        " what comes after it was not looked at: give a deeper path, or a greater --max-objects",
     )
+
+
+def unseen(path: Destination, below: Below) -> tuple[str, ...]:
+    """Why not all jobs below a path are known: a sentence each; nothing if they are."""
+    return (*below.problems, *stopped(path, below))
 
 
 class Reach:
@@ -101,7 +108,7 @@ class Reach:
         if self._objects_max is None:
             return {path: None}
         below = jobs_below(self._shell.runtime(path.bucket, progress), path, self._objects_max)
-        left = [*below.problems, *([stopped(path, below)] if below.stopped_at else ())]
+        left = unseen(path, below)
         for line in left:
             note(f"magic-committer: {line}")
         if left:

@@ -14,12 +14,13 @@ from typing import Any
 
 import click
 
+from magic_committer._quantities import bytes_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.files import replace_file
 from magic_committer.cli.output import Output, note
-from magic_committer.cli.quantities import bytes_words, money_words, time_words
+from magic_committer.cli.quantities import money_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.report_page import ReportData, needs_care, page, seconds_words
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command

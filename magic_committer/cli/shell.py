@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import click
@@ -133,16 +132,18 @@ DURATION = _Value("duration", parse_duration)
 class _Command(click.Command):
     """A command that takes some of its options by an old name, too."""
 
-    renamed: Mapping[str, str] = MappingProxyType({})
+    def __init__(self, *args: Any, renamed: Mapping[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._renamed = renamed
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         today = []
         for word in args[:end]:
             option, equals, value = word.partition("=")
-            if option in self.renamed:
-                note(f"magic-committer: {option} is called {self.renamed[option]} now")
-            today.append(self.renamed.get(option, option) + equals + value)
+            if option in self._renamed:
+                note(f"magic-committer: {option} is called {self._renamed[option]} now")
+            today.append(self._renamed.get(option, option) + equals + value)
         return super().parse_args(ctx, today + args[end:])
 
 
@@ -187,7 +188,7 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        kind = type("_Command", (_Command,), {"renamed": renamed or {}})
-        return group.command(name, short_help=short, cls=kind)(common(run))
+        made = group.command(name, short_help=short, cls=_Command, renamed=renamed or {})
+        return made(common(run))
 
     return decorate

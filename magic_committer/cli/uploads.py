@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 import click
 
-from magic_committer._quantities import name_some
+from magic_committer._quantities import age_words, bytes_words, name_some
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.output import note
-from magic_committer.cli.quantities import age_words, bytes_words, money_words
+from magic_committer.cli.quantities import money_words
 from magic_committer.cli.reach import Reach
 from magic_committer.cli.shell import DURATION, URL, Shell, command
 from magic_committer.cli.table import Column

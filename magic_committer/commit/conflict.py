@@ -40,7 +40,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
@@ -72,10 +71,6 @@ YIELD_PAUSE_SECONDS = 0.25
 removes its record by one request, or by a sweep of a job that has no uploads yet."""
 CLOSED_TIDIED_MAX = 100
 """How many old closed records a job deletes if it reads all records anyway."""
-
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +278,7 @@ def _until_swept(
     try:
         yield
     except NotFound as missing:
-        for number in range(YIELD_LOOKS_MAX):
-            if number:
-                runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
+        for _ in _looks(runtime):
             try:
                 runtime.store.head(plan_key)
             except NotFound:
@@ -332,9 +325,7 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
     Two jobs by partition do not exclude each other yet: their plans will tell. Deletes old closed
     records on the way."""
     rival: records.Seen | None = None
-    for number in range(YIELD_LOOKS_MAX):
-        if number:
-            runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
+    for number in _looks(runtime):
         own: records.Seen | None = None
         rival = None
         for other in _live_others(runtime, job, dest, tidy=not number):
@@ -350,6 +341,15 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
             return
     assert rival is not None
     raise _conflict(job, rival, ": it is younger, and has not yielded")
+
+
+def _looks(runtime: Runtime) -> Iterator[int]:
+    """The number of each look at what another job is about to end, with a pause before each but the
+    first."""
+    for number in range(YIELD_LOOKS_MAX):
+        if number:
+            runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
+        yield number
 
 
 def _yields(other: records.Seen, own: records.Seen | None) -> bool:

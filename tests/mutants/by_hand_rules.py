@@ -69,7 +69,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "who misses a set does not wait", CONFLICT, "_until_swept",
-        (("range(YIELD_LOOKS_MAX)", "range(1)"),),
+        (("_looks(runtime)", "range(1)"),),
         "I2: a job that is swept just then is taken for one that never ends",
     ),
     Hand(
