@@ -48,22 +48,41 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _list_first() -> list[Replacement]:
-    """The data is listed before the partitions are announced."""
+    """The data is listed before the partitions are announced, and not again."""
     early: dict[int, list[Any]] = {}
-    real_announce, real_existing = JobCommit._announce, conflict.existing
+    announce, existing = JobCommit._announce, conflict.existing
+    refuse, make = conflict.refuse_existing_data, prepare.make_plan
 
-    def announce(self: Any, partitions: Any) -> str:
-        found = real_existing(self.runtime, self.dest, partitions, self.in_flight)
+    def list_then_announce(self: Any, partitions: Any) -> str:
+        found = existing(self.runtime, self.dest, partitions, self.in_flight)
         early[id(self.runtime)] = list(found)
-        return real_announce(self, partitions)
+        return announce(self, partitions)
 
-    def existing(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
-        if id(runtime) in early:
-            yield from early.pop(id(runtime))
-        else:
-            yield from real_existing(runtime, dest, partitions, in_flight)
+    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
+        there = early.get(id(runtime))
+        yield from existing(runtime, dest, partitions, in_flight) if there is None else there
 
-    return [(JobCommit, "_announce", announce), (conflict, "existing", existing)]
+    def refuse_as_listed(
+        runtime: Any, job: Any, dest: Any, in_flight: int, partitions: Any = None
+    ) -> None:
+        there = early.get(id(runtime))
+        if there is None:
+            refuse(runtime, job, dest, in_flight, partitions)
+        elif there:
+            raise conflict.destination_exists(job, there[0].key)
+
+    def make_plan(runtime: Any, *rest: Any) -> Any:
+        try:
+            return make(runtime, *rest)
+        finally:
+            early.pop(id(runtime), None)
+
+    return [
+        (JobCommit, "_announce", list_then_announce),
+        (conflict, "existing", as_listed),
+        (prepare, "refuse_existing_data", refuse_as_listed),
+        (job_commit, "make_plan", make_plan),
+    ]
 
 
 def _blind(module: Any) -> list[Replacement]:
