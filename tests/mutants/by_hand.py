@@ -244,6 +244,16 @@ _ATTEMPTS = (
         "I2: a committed attempt is undone",
     ),
     Hand(
+        "markers without .pending stay", TREE, "AttemptTree.remove",
+        (("[*self._own, *self._stray_markers()]", "self._own"),),
+        "I4: a marker whose .pending a cleanup took is nobody's (seed 435356)",
+    ),
+    Hand(
+        "any marker goes", TREE, "AttemptTree._stray_markers",
+        (("metadata.get(JOB_METADATA) == self._job.uuid", "True"),),
+        "I6: a late attempt deletes the marker of another run of the same id",
+    ),
+    Hand(
         "a .pending of another run", TREE, "AttemptTree._load",
         (("(stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not"
           " upload.token.startswith(f'{self._job.uuid}.{self._attempt}.')", "False"),),

@@ -19,7 +19,7 @@ from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
-from magic_committer.errors import FormatError, NotFound, TaskFailed
+from magic_committer.errors import FormatError, NotFound, StoreError, TaskFailed
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
     Pending,
@@ -101,7 +101,7 @@ class AttemptTree:
         """Delete the tree as `pendings` or `known_uploads` found it. The directory of a given job
         id may hold a zombie of another run: there, only objects that are proved to be ours are
         deleted."""
-        self.delete(self._own if self._job.given_id else self._listed)
+        self.delete([*self._own, *self._stray_markers()] if self._job.given_id else self._listed)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete control objects. What stays is swept with the job."""
@@ -116,6 +116,24 @@ class AttemptTree:
         self._listed = list(self._sizes)
         self._own = []
         return [key for key in self._listed if key.endswith(PENDING_SUFFIX)]
+
+    def _stray_markers(self) -> list[str]:
+        """Markers of ours without a `.pending` of ours: the file was not saved, or a cleanup took
+        its `.pending` and could not look at the marker. One HEAD each."""
+        own, found = set(self._own), list[str]()
+        for key in self._listed:
+            if key in own or key.endswith(PENDING_SUFFIX):
+                continue
+            try:
+                metadata = self._runtime.store.head(key).metadata or {}
+            except NotFound:
+                continue
+            except StoreError as error:
+                logger.warning("job %s: whose %s is is not known: %s", self._job.id, key, error)
+                continue
+            if metadata.get(JOB_METADATA) == self._job.uuid:
+                found.append(key)
+        return found
 
     def _load(self, key: str) -> Pending:
         try:
