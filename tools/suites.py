@@ -53,11 +53,11 @@ SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
 
 SCHEDULES = (
     *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
-    *("--seconds", "120"),
+    *("--seconds", "90"),
 )
-"""What two cores do in two minutes; a slow machine stops earlier."""
+"""What two cores do in a minute and a half; a slow machine stops earlier."""
 
-MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "180")
+MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "130")
 """Those of the sample whose killers are known: they must kill still. `make mutants` tries all."""
 
 
@@ -96,8 +96,8 @@ SUITES = (
     Suite("cli", 80, ("cli",)),
     Suite("spark", 280, ("spark",)),
     Suite("scale", 180, ("scale",), slow=True),
-    Suite("simulation", 400, ("simulation",), (SCHEDULES,), slow=True),
-    Suite("mutants", 260, ("mutants",), (MUTANTS,), slow=True),
+    Suite("simulation", 330, ("simulation",), (SCHEDULES,), slow=True),
+    Suite("mutants", 210, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 420, ("kills",), slow=True),

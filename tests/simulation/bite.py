@@ -22,19 +22,21 @@ class Bite:
     clean: bool
 
 
-def bite(name: str) -> Bite:
-    """Remove one rule and look for a seed that shows it."""
+def bite(name: str, first: int = 0, last: int | None = None) -> Bite:
+    """Remove one rule and look for a seed that shows it: from the first to before the last; None:
+    as many as the rule allows."""
     rule = next(rule for rule in RULES if rule.name == name)
-    seed, violation = _caught(rule)
+    end = rule.seeds_max if last is None else min(last, rule.seeds_max)
+    seed, violation = _caught(rule, range(first, end))
     if seed is None:
         return Bite(name, None, None, clean=True)
     (green,) = quietly(seed, 1, rule.focus)
     return Bite(name, seed, violation, clean=not green.violations)
 
 
-def _caught(rule: Rule) -> tuple[int | None, Violation | None]:
+def _caught(rule: Rule, seeds: range) -> tuple[int | None, Violation | None]:
     with rule.removed():
-        for result in quietly(0, rule.seeds_max, rule.focus):
+        for result in quietly(seeds.start, len(seeds), rule.focus):
             for violation in result.violations:
                 if "raised TypeError" in violation.what:
                     raise AssertionError(f"what stands for {rule.name!r} fails: {violation}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import pairwise
 
 import pytest
 
@@ -12,21 +14,33 @@ from tests.simulation.bite import Bite, bite
 from tests.simulation.rule import Rule
 from tests.simulation.rules import RULES
 
-SECONDS_MAX = 150.0
+SECONDS_MAX = 120.0
 """What is not tried by then is skipped, and says so; `--table` tries all."""
-TRIED_MIN = 15
+TRIED_MIN = 30
+ROUNDS = (0, 100, 400, 1600, 12000)
+"""The seeds of a round: from one of these to before the next."""
 
 
 @pytest.fixture(scope="module")
 def bites() -> dict[str, Bite]:
-    """Each rule taken away in turn, on all cores, while there is time."""
+    """Each rule taken away in turn, on all cores, while there is time: a few seeds of every rule,
+    then more of those that nothing has shown yet."""
     found: dict[str, Bite] = {}
+    end = time.monotonic() + SECONDS_MAX
     pool = ProcessPoolExecutor(os.cpu_count())
-    running = [pool.submit(bite, rule.name) for rule in RULES]
     try:
-        for future in as_completed(running, timeout=SECONDS_MAX):
-            one = future.result()
-            found[one.rule] = one
+        for first, last in pairwise(ROUNDS):
+            left = [
+                rule
+                for rule in RULES
+                if rule.seeds_max > first
+                and (rule.name not in found or found[rule.name].seed is None)
+            ]
+            running = {pool.submit(bite, rule.name, first, last): rule for rule in left}
+            for future in as_completed(running, timeout=max(0.0, end - time.monotonic())):
+                one, rule = future.result(), running[future]
+                if one.seed is not None or last >= rule.seeds_max:
+                    found[one.rule] = one
     except TimeoutError:
         pass  # those that are missing are skipped below; that they are not many, by the last test
     finally:
