@@ -301,7 +301,8 @@ class CommitRefused(JobError):
 
 class CommitIncomplete(JobError):
     """The job is decided, but not everything is done: files are not visible yet, objects that the
-    job replaces are still there, or its `_SUCCESS` is missing. Never abort it: finish it.
+    job replaces are still there, or its `_SUCCESS` is missing. Finish it. If that never ends, undo
+    it while its state is ``"committing"``: ``abort(…, revert=True)``.
 
     Attributes:
         unresolved: keys whose upload is gone while the object at the key is not ours. Somebody

@@ -29,7 +29,7 @@ import pytest
 
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer._wiring import OtherBuckets, register_store, unregister_store
-from magic_committer.commit.probe import trust_completes
+from magic_committer.commit.probe import trust_memory
 from magic_committer.stores.memory import MemoryStore, Request
 
 __all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"]
@@ -84,7 +84,7 @@ def memory_store(
     clock = clock or PatientClock()
     store = MemoryStore(bucket, clock=clock.now, **rules)
     register_store(store, clock, other_buckets=other_buckets)
-    trust_completes(store.identity)
+    trust_memory(store.identity)
     try:
         yield store
     finally:

@@ -171,7 +171,8 @@ def cleanup(
 
     Running jobs that are dead are aborted, decided ones finished, uploads and control objects of
     jobs that are over taken away. What may be alive, and what is not of this library, stays. Jobs
-    of directories below PATH are looked at with --recursive only.
+    of directories below PATH are looked at with --recursive only. Exit code 46: something could not
+    be cleaned, or the store does not show all open uploads.
     """
     given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
     if forget_given:

@@ -86,9 +86,9 @@ def finish(dest: str, job_id: str, why: str = "finish it") -> Remedy:
     return Remedy("recover", dest, job_id, why)
 
 
-def undo(dest: str, job_id: str) -> Remedy:
+def undo(dest: str, job_id: str, why: str = "undo it") -> Remedy:
     """Take a decided job back."""
-    return Remedy("abort", dest, job_id, "undo it", {"revert": True})
+    return Remedy("abort", dest, job_id, why, {"revert": True})
 
 
 def end(dest: str, job_id: str, why: str = "end it") -> Remedy:
@@ -126,7 +126,7 @@ def _unresolved(
             "recover", dest, job_id, "take what is there for right", {"accept": unresolved},
             "unresolved",
         ),
-        Remedy("abort", dest, job_id, "undo the job", {"revert": True}),
+        undo(dest, job_id, "undo the job"),
     ]  # fmt: skip
     if len(unresolved) > len(refused):
         whys.append(
@@ -221,6 +221,9 @@ def incomplete(
     elif outstanding:
         accept, why = {"accept": outstanding}, "take these keys as they are"
         remedies += (Remedy("recover", job.dest, job.id, why, accept, "outstanding"),)
+    elif unfinished:  # versitygw answers some Completes with 500 for ever (docs/stores.md)
+        hint = ""
+        remedies += (undo(job.dest, job.id, "if that never ends, undo the job"),)
     return CommitIncomplete(
         f"job {job.id!r} is committed, but {what} ({cause.message})",
         job_id=job.id,

@@ -132,10 +132,11 @@ def _learn(identity: str, found: Mapping[str, _Finding]) -> None:
         _known.pop(oldest, None)
 
 
-def trust_completes(identity: str) -> None:
-    """Note without asking that a 200 to Complete is true. For the in-memory store: the hooks of
-    users' tests then see no Complete of a probe before those of their own files."""
-    _learn(identity, {"true_complete": _Finding(True)})
+def trust_memory(identity: str) -> None:
+    """Note without asking what is true of the in-memory store: a 200 to Complete, and a listing of
+    uploads. The hooks of users' tests then see no request of a probe before those of their own
+    files, or of their cleanup."""
+    _learn(identity, {"true_complete": _Finding(True), "uploads_by_prefix": _Finding(True)})
 
 
 def wants_at_setup(mode: Mode) -> frozenset[Want]:
@@ -260,8 +261,9 @@ def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
 
 
 def hides_uploads(runtime: Runtime, prefix: str) -> str:
-    """How the store hides open uploads from a listing of a directory; "" if it does not. Some 8
-    requests, in a directory of its own below ``prefix``. Repeatable.
+    """How the store hides open uploads from a listing of a directory; "" if it does not. 9
+    requests, once for each process and store, in a directory of its own below ``prefix``.
+    Repeatable.
 
     Args:
         runtime: the components.
@@ -271,9 +273,13 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
         StoreError: the store did not answer clearly. PermissionDenied: the caller may not create
             and abort uploads, and so cannot ask.
     """
-    uuid = runtime.ids()
-    with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
-        found = _uploads_by_prefix(scratch)
+    identity = runtime.store.identity
+    found = _known.get(identity, {}).get("uploads_by_prefix")
+    if found is None:
+        uuid = runtime.ids()
+        with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
+            found = _uploads_by_prefix(scratch)
+        _learn(identity, {"uploads_by_prefix": found})
     return "" if found.value or found.note == _BESIDE else found.note
 
 

@@ -382,7 +382,8 @@ def cleanup(
             paused since the first use would write into the second job. False by default.
         finish: True (default): finish decided jobs that nobody finishes. False: only name them in
             ``unfinished``.
-        dry_run: True: change nothing, and report what would be done. False by default.
+        dry_run: True: change nothing, and report what would be done. False by default. To find out
+            whether the store shows all open uploads, two are created and aborted all the same.
         s3: the connection to the store; None (default): as the environment says.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.

@@ -15,6 +15,8 @@ upload that a job completed in between is not in the second listing. The record 
 directory above the upload, also above the destination. If it cannot be looked for, the upload
 stays.
 
+Where no listing shows what is open (docs/stores.md), a cleanup says so and gives no all-clear.
+
 An upload of a job that is over can never be published. It is left for an hour all the same, and for
 ever if its age is not known: another program may be copying a file with the same name.
 """
@@ -56,6 +58,8 @@ from magic_committer.maintenance.attribution import Places, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
 from magic_committer.maintenance.recover import recover_job
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of
+from magic_committer.maintenance.unlisted import blind_spot
+from magic_committer.maintenance.uploads import Scope
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
@@ -100,6 +104,8 @@ class Cleaning:
         self._over: set[str] = set()
         self._places = Places(runtime, options.commit_threads)
         self._remover = UploadRemover(runtime)
+        self._scope = Scope(dest.bucket, dest.prefix)
+        self._listing_doubted = True
         self._counts = dict.fromkeys(
             ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
         )
@@ -122,6 +128,8 @@ class Cleaning:
             self._places.look(directory for directory, _ in owned)
             self._abort_named({one: self._places.is_over(*one) for one in owned})
             self._errors += self._places.problems
+        if self._listing_doubted:
+            self._tell_blind_spot()
         counts = self._counts
         return CleanupReport(
             dest=self._dest.url,
@@ -321,6 +329,8 @@ class Cleaning:
         gives one."""
         try:
             for page in self._runtime.store.list_uploads(self._dest.prefix):
+                if self._scope.shows_more_than_keys(page.uploads):
+                    self._listing_doubted = False
                 for upload in page.uploads:
                     uuid = uuid_in_name(upload.key)
                     if uuid is None:
@@ -328,9 +338,20 @@ class Cleaning:
                     began = upload.initiated
                     yield upload, uuid, None if began is None else age_of(page.seen_at, began)
         except NotSupported:
+            self._listing_doubted = False  # it is told
             self._errors.append("the store cannot list uploads: those that nothing names stay open")
         except StoreError as error:
+            self._listing_doubted = False
             self._errors.append(f"uploads could not be listed: {error}")
+
+    def _tell_blind_spot(self) -> None:
+        """Give no all-clear if uploads may be open that the listing does not show."""
+        try:
+            why = blind_spot(self._runtime, self._scope)
+        except StoreError as error:
+            why = str(error)
+        if why:
+            self._errors.append(why)
 
     def _abort_named(self, over: Mapping[tuple[str, str], bool | None]) -> None:
         """Abort old uploads of jobs that are over, by directory and UUID."""

@@ -169,7 +169,8 @@ class CleanupReport:
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
         did: a line for each thing done, the first 100 of each kind.
-        errors: what failed. A failure did not stop the rest; the next cleanup tries again.
+        errors: what failed. A failure did not stop the rest; the next cleanup tries again. Also:
+            why uploads may be open that no listing of the store shows.
         unfinished: with ``finish=False``: what `recover` would do with decided jobs that nobody
             finishes.
     """

@@ -13,8 +13,8 @@ from magic_committer.maintenance.uploads import Scope
 def blind_spot(runtime: Runtime, scope: Scope) -> str:
     """Why uploads may be open under a scope although no listing shows them; "" if there is no
     reason. Ask this only if a listing does not prove the contrary (`Scope.shows_more_than_keys`).
-    It creates two uploads in a job's directory there, lists them and aborts them: some 8 requests.
-    Repeatable.
+    The first time in a process it creates two uploads in a job's directory there, lists them and
+    aborts them: 9 requests. Repeatable.
 
     Raises:
         StoreError: it could not be found out. `PermissionDenied`: the caller may not create

@@ -1,4 +1,4 @@
-"""``uploads`` on a store that does not show what is open: no false all-clear."""
+"""``uploads`` and ``cleanup`` on a store that does not show what is open: no false all-clear."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
@@ -112,5 +113,88 @@ def test_who_may_not_ask_is_told_what_is_needed(
     server.before = refuses
     ran = command("uploads", *command_line)
     assert ran.code == exits.FORBIDDEN
+    assert "whether the store shows all open uploads under s3://bucket/t/ cannot be told" in ran.err
+    assert "s3:PutObject" in ran.err
+
+
+# cleanup ------------------------------------------------------------------------------------------
+
+UNSEEN = (
+    "uploads may be open under s3://bucket/t/ that cannot be seen: the store does not list an"
+    " upload by a part of its key. Only a lifecycle rule takes them"
+)
+
+
+@lists("keys")
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_cleanup_that_cannot_see_says_so(
+    command: Command, server: Server, dry: tuple[str, ...]
+) -> None:
+    """A task of a dead job died before it named its upload: the cleanup does not find it, tells in
+    the words of `uploads` that there may be such, and exits with 46."""
+    server.start_upload("t/a.csv-mcj" + "5" * 32)
+    ran = command("cleanup", T, *dry)
+    assert ran.code == exits.BAD_STATE
+    assert UNSEEN in ran.err
+    assert UNSEEN in command("uploads", "expect", T, "0").err
+    assert len(server.open_uploads()) == 1
+    assert server.keys() == ()
+
+
+@lists("keys")
+def test_the_library_tells_what_a_cleanup_cannot_see(server: Server) -> None:
+    """The words are in the report's errors."""
+    (error,) = mc.cleanup(T).errors
+    assert error.startswith(UNSEEN)
+
+
+@lists("keys")
+def test_a_store_is_asked_once_for_all_destinations(command: Command, server: Server) -> None:
+    """Each of many destinations is told of; only the first is tried."""
+    ran = command("cleanup", T, "s3://bucket/u", "s3://bucket/v")
+    assert ran.code == exits.BAD_STATE
+    for name in "tuv":
+        assert UNSEEN.replace("/t/", f"/{name}/") in ran.err
+    assert server.requests["create_upload"] == 2
+
+
+@lists("")
+def test_a_cleanup_believes_an_empty_listing_where_the_store_shows_uploads(
+    command: Command, server: Server
+) -> None:
+    """All clear; what it was tried with is gone."""
+    assert command("cleanup", T).code == exits.OK
+    assert server.requests["create_upload"] == 2
+    assert server.open_uploads() == ()
+
+
+@lists("")
+def test_a_cleanup_that_is_shown_an_upload_asks_nothing(command: Command, server: Server) -> None:
+    """Another program's upload below the path proves that the store lists by prefix."""
+    server.start_upload("t/a.csv")
+    assert command("cleanup", T).code == exits.OK
+    assert server.requests["create_upload"] == 0
+
+
+@lists("none")
+def test_a_store_without_a_listing_is_told_of_once(command: Command, server: Server) -> None:
+    """What nothing names stays open: one line, and nothing is tried."""
+    ran = command("cleanup", T)
+    assert ran.code == exits.BAD_STATE
+    assert ran.err.count("uploads") == 1
+    assert server.requests["create_upload"] == 0
+
+
+@lists("")
+def test_a_cleanup_that_may_not_ask_gives_no_all_clear(command: Command, server: Server) -> None:
+    """Nothing is listed, and it cannot be told whether that means anything; the rest is done."""
+
+    def refuses(request: Request) -> None:
+        if request.verb == "create_upload":
+            raise PermissionDenied("s3:PutObject is not allowed", status=403)
+
+    server.before = refuses
+    ran = command("cleanup", T)
+    assert ran.code == exits.BAD_STATE
     assert "whether the store shows all open uploads under s3://bucket/t/ cannot be told" in ran.err
     assert "s3:PutObject" in ran.err

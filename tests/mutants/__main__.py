@@ -155,7 +155,7 @@ def told(mutants: Sequence[Mutant], verdicts: Sequence[Verdict], gone: Sequence[
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Mutants by module, and what killed them."""
-    columns = ("promises", "unit", "fuzz", "cli", "simulation", "hangs", "survived")
+    columns = ("promises", "unit", "fuzz", "cli", "adapter", "simulation", "hangs", "survived")
     counts: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         counts.setdefault(verdict.mutant.path, Counter())[_column(verdict)] += 1
@@ -175,6 +175,8 @@ def _column(verdict: Verdict) -> str:
         return "simulation"
     if verdict.by.startswith("it does not end"):
         return "hangs"
+    if verdict.by.partition("::")[0] in judge.adapter_tests():
+        return "adapter"
     return next((name for name in reach.SUITES if f"tests/{name}/" in verdict.by), "promises")
 
 

@@ -3,6 +3,7 @@ that broke a promise. What each rule prevents is said beside it."""
 
 from __future__ import annotations
 
+from tests.mutants.by_hand_world import WORLD
 from tests.mutants.handwork import Hand
 
 RECORDS, PREPARE, COMPLETE = "commit/records.py", "commit/prepare.py", "commit/complete.py"
@@ -541,4 +542,4 @@ _STORES = (
 )  # fmt: skip
 
 RULES = (*_BESIDE_EACH_OTHER, *_UNDOING_ATTEMPTS, *_THE_DECISION, *_EXECUTING, *_FORGED,
-         *_A_WAY_OUT, *_THE_OLDEST, *_GIVING_UP, *_STORES)  # fmt: skip
+         *_A_WAY_OUT, *_THE_OLDEST, *_GIVING_UP, *_STORES, *WORLD)  # fmt: skip

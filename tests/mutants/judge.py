@@ -13,11 +13,14 @@ from typing import Any
 from tests.mutants.children import Schedules, TestRun
 from tests.mutants.forks import Forks, Steps
 from tests.mutants.reach import SUITES, Reach, test_files
-from tests.mutants.source import Mutant
+from tests.mutants.source import ROOT, Mutant
 
 KILLERS = Path(__file__).with_name("killers.json")
 OPERATORS = ("maintenance/", "doctor/")
 """What the commands call, and their tests hold."""
+ADAPTER = "stores/s3/"
+"""What only tests with a server of their own see."""
+ADAPTER_TESTS = ("tests/transport/test_*.py", "tests/network/test_deadlines.py")
 SEEDS = 1500
 SEEDS_OF_A_FOCUS = 250
 
@@ -109,6 +112,8 @@ def _works(
         yield TestRun((killer["test"],), "its killer")
     elif killer:
         yield Schedules(((killer["focus"], killer["seed"], 1),), "its killer")
+    if mutant.path.startswith(ADAPTER):
+        yield TestRun(adapter_tests(), "the adapter's own", whole_files=True)
     first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
     if reach is None:
         yield TestRun(tuple(_of(first, mutant)), "promises", whole_files=True)
@@ -128,6 +133,12 @@ FOCI = (
     "withdraw by aborting", "a young job is left", "uploads, then records", "ours by token",
 )  # fmt: skip
 """Rules of the simulation whose focus is tried after everything; unknown names are passed over."""
+
+
+def adapter_tests() -> tuple[str, ...]:
+    """The test modules of the S3 adapter."""
+    found = (file for pattern in ADAPTER_TESTS for file in sorted(ROOT.glob(pattern)))
+    return tuple(file.relative_to(ROOT).as_posix() for file in found)
 
 
 def _of(suites: tuple[str, ...], mutant: Mutant) -> list[str]:

@@ -21,7 +21,7 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
-from tests.servers import HurriedClock, Reply, error, scripted_server, way
+from tests.servers import Asked, HurriedClock, Reply, document, error, scripted_server, way
 from tests.silent import Mood, silent_server
 
 BOUND_SECONDS = 1.0
@@ -227,6 +227,25 @@ def test_a_decided_job_waits_longest() -> None:
     assert 5 < waited[Kind.CLEANING] <= 10
     assert 25 < waited[Kind.USUAL] <= 40
     assert 140 < waited[Kind.DECIDED] <= 160
+
+
+def test_a_complete_may_take_longer_than_any_other_request() -> None:
+    """S3 may work on a Complete for minutes: one that is answered after ``read_seconds_max`` is
+    sent once, any other request again."""
+    with scripted_server() as server:
+
+        def slowly(asked: Asked) -> Reply:
+            time.sleep(1.0)
+            return document("CompleteMultipartUpload") if asked.method == "POST" else Reply()
+
+        server.script = slowly
+        patient_options = {"complete_seconds_max": 20.0, "retry_seconds_max": 20.0}
+        store = S3Store("b", hurried(server.url, read_seconds_max=0.3, **patient_options))
+        assert store.complete_upload("k", "u", [Part(1, '"p"', 1)]).attempts == 1
+        twice = S3Store("b", hurried(server.url, read_seconds_max=0.3, retry_attempts_max=2))
+        with pytest.raises(Unanswered) as caught:
+            twice.head("k")
+        assert caught.value.attempts == 2
 
 
 # Phases -------------------------------------------------------------------------------------------

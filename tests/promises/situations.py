@@ -320,7 +320,8 @@ SITUATIONS = {
     "many lost": Situation(many_lost, (NONE, NONE)),
     "refused": Situation(refused, (shows(*BOTH), shows(*BOTH), NONE)),
     "refused for good": Situation(refused, (as_before, shows("t/1.csv"), NONE), stays_broken=True),
-    "unfinished": Situation(unfinished, (shows(*BOTH),)),
+    "unfinished": Situation(unfinished, (shows(*BOTH), NONE)),
+    "unfinished for good": Situation(unfinished, (as_before, NONE), stays_broken=True),
     "outstanding": Situation(outstanding, (shows("t/1.csv"), shows("t/1.csv"))),
     "outstanding for good": Situation(
         outstanding, (as_before, shows("t/1.csv", "t/old.csv")), stays_broken=True

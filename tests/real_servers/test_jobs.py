@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -125,11 +126,36 @@ def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
     assert list(uploads(store, "")) == []
 
 
+def test_a_cleanup_aborts_what_nothing_names_or_says_that_it_cannot_see(
+    server: Server, bucket: str, store: S3Store
+) -> None:
+    """An upload of a task that died before it named it goes, exit code 0; where a server shows
+    uploads by whole keys only, the cleanup says so, exits with 46, and leaves it."""
+    key = f"t/a.csv-mcj{'5' * 32}"
+    upload_id = store.create_upload(key, attributes=Attributes()).upload_id
+    time.sleep(1.1)  # an age is told in whole seconds
+    ran = cli(server, "cleanup", f"s3://{bucket}/t", "--leftover-after", "0")
+    if server.NAME in LISTS_WHOLE_KEYS_ONLY:
+        assert ran.returncode == exits.BAD_STATE
+        assert f"uploads may be open under s3://{bucket}/t/ that cannot be seen" in ran.stderr
+        assert list(store.list_parts(key, upload_id)) == []  # it is open
+        store.abort_upload(key, upload_id)
+        return
+    assert (ran.returncode, ran.stderr) == (exits.OK, "")
+    assert "1 orphan aborted" in ran.stdout
+    with pytest.raises(mc.NotFound):
+        list(store.list_parts(key, upload_id))
+
+
 LISTS_WHOLE_KEYS_ONLY = ("minio",)
 
 
 def run_cli(server: Server, *arguments: str) -> int:
-    """The exit code of the command line, in a process of its own."""
+    """The exit code of the command line."""
+    return cli(server, *arguments).returncode
+
+
+def cli(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line, in a process of its own."""
     env = {**os.environ, **environment(server.url)}
-    ran = subprocess.run([*CLI, *arguments], cwd=ROOT, env=env, capture_output=True, text=True)
-    return ran.returncode
+    return subprocess.run([*CLI, *arguments], cwd=ROOT, env=env, capture_output=True, text=True)

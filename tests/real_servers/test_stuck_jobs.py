@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
+import sys
+
 import pytest
 
 import magic_committer as mc
+from magic_committer.cli import exits
 from magic_committer.commit import long_names, setup
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
+from tests.real_servers.keeper import ROOT
 
 LONG = "a" * 256
 
@@ -65,3 +73,75 @@ def test_a_job_whose_sets_have_lost_their_checksums_is_finished(
     job.commit()
     assert store.get("t/a.csv", max_bytes=10).body == b"x"
     assert list(uploads(store, "")) == []
+
+
+# Keys as paths: the way out is the printed one ----------------------------------------------------
+
+IN_THE_WAY = pytest.mark.parametrize(("there", "name"), [("f", "f/x"), ("f/x", "f")])
+"""What is there, and the file that cannot be: 409 for the first, 500 for the second, for ever."""
+
+
+def stuck(url: str, store: S3Store, there: str, name: str) -> mc.CommitIncomplete:
+    """The error of a decided job that an object keeps from completing one of its two files."""
+    store.put(f"t/{there}", b"there")
+    soon = versitygw.options(url, decided_seconds_max=3.0)
+    job = mc.start(f"s3://{store.bucket}/t", s3=soon)
+    with job.task("1") as task:
+        for one in (name, "other.csv"):
+            with task.open(one, unique=False) as f:
+                f.write(b"ours")
+    with pytest.raises(mc.CommitIncomplete) as caught:
+        job.commit()
+    assert caught.value.unresolved + caught.value.unfinished == (f"t/{name}",)
+    return caught.value
+
+
+def nothing_is_left(store: S3Store, there: str, job_id: str) -> bool:
+    """No file and no upload of the job, and nothing of its control but the closed record."""
+    record = f"t/__magic_job-{job_id}/job.json"
+    keys = {one.key for one in objects(store, "")}
+    return keys - {record} == {f"t/{there}"} and list(uploads(store, "")) == []
+
+
+@IN_THE_WAY
+def test_the_call_that_is_printed_undoes_the_job(
+    url: str, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch, there: str, name: str
+) -> None:
+    """Somebody pastes the last call of the message into Python: the job is reverted, what was there
+    stays, and no upload is open."""
+    error = stuck(url, store, there, name)
+    (call,) = re.findall(r"undo the job: (magic_committer\.abort\(.*\))$", str(error))
+    for variable, value in versitygw.environment(url).items():
+        monkeypatch.setenv(variable, value)
+    assert eval(call, {"magic_committer": mc}).outcome == "reverted"
+    assert nothing_is_left(store, there, error.job_id)
+    assert [job.state for job in mc.inspect(f"s3://{bucket}/t")] == ["closed"]
+
+
+def test_the_command_that_is_printed_undoes_the_job(url: str, bucket: str, store: S3Store) -> None:
+    """The operator's way: recovering prints three commands; the first ends as before, the last
+    undoes the job, and afterwards no upload is open."""
+    error = stuck(url, store, "f", "f/x")
+    recover = ("magic-committer", "job", "recover", f"s3://{bucket}/t", error.job_id)
+    first = command_line(url, *recover, "--yes")
+    again, accept, revert = re.findall(r"`(magic-committer [^`]*)`", first.stderr)
+    second = command_line(url, *shlex.split(again), "--yes")
+    assert [first.returncode, second.returncode] == [exits.BAD_STATE] * 2
+    assert "--accept t/f/x" in accept
+    ended = command_line(url, *shlex.split(revert), "--yes")
+    assert ended.returncode == exits.OK
+    assert nothing_is_left(store, "f", error.job_id)
+    shown = command_line(url, "magic-committer", "uploads", "expect", f"s3://{bucket}/t", "0")
+    assert shown.returncode == exits.OK
+
+
+def command_line(url: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What somebody gets who pastes a command, where the environment knows the store."""
+    assert program == "magic-committer"
+    return subprocess.run(
+        [sys.executable, "-m", "magic_committer.cli", *words],
+        cwd=ROOT,
+        env={**os.environ, **versitygw.environment(url)},
+        capture_output=True,
+        text=True,
+    )

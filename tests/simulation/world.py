@@ -113,6 +113,9 @@ class World:
         if chance.random() < 0.7:
             all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
             probe._known[self.store.identity] = all_kept
+        # The store shows all open uploads: no cleanup asks.
+        known = probe._known.setdefault(self.store.identity, {})
+        known["uploads_by_prefix"] = probe._Finding(True)
 
     def knows_that_completes_lie(self) -> None:
         """As if the probe had found that the store answers a Complete with 200 falsely."""
