@@ -3,11 +3,20 @@ found by `tests/mutants`, and each has a test now that fails."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import magic_committer as mc
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records, sweep
+from magic_committer.errors import OutcomeUnknown, PermissionDenied, Unanswered
+from magic_committer.protocol.record import JobRecord, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, failing, visible
+from magic_committer.testing import PatientClock
+from tests.costly import costly_store
+from tests.promises.hands import DEST, At, committed_task, failing, killed, visible
 
 
 class Killed(BaseException):
@@ -80,3 +89,81 @@ def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemorySt
     s3.before = None
     assert listings == 2
     assert set(visible(s3)) == {"t/a.csv", "t/r.csv"}
+
+
+# The record ---------------------------------------------------------------------------------------
+
+
+def record_of(job_id: str) -> JobRecord:
+    """The first version of a job's record."""
+    return JobRecord(
+        id=job_id, uuid="0" * 32, state=State.RUNNING, nonce="1" * 32, terms=Terms(),
+        given_id=True, started=0.0,
+    )  # fmt: skip
+
+
+def creates(runtime: Runtime, seen: records.Seen) -> object:
+    """A new record beside the one that is there."""
+    return records.create(runtime, "t/__magic_job-new/job.json", record_of("new"))
+
+
+def swaps(runtime: Runtime, seen: records.Seen) -> object:
+    """The record that is there moves on."""
+    return records.swap(runtime, seen, seen.record.step(State.ABORTING, "2" * 32))
+
+
+@pytest.mark.parametrize("write", [creates, swaps])
+def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
+    s3: MemoryStore, write: Callable[[Runtime, records.Seen], object]
+) -> None:
+    """A store that does not answer is not pressed: half a second, then twice as long each time, and
+    no wait behind the last try."""
+    clock = PatientClock()
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
+    seen = records.create(runtime, "t/__magic_job-j/job.json", record_of("j")).seen
+
+    def before(request: Request) -> None:
+        if request.verb == "put":
+            raise Unanswered("no answer")
+
+    s3.before = before
+    with pytest.raises(OutcomeUnknown):
+        write(runtime, seen)
+    assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
+
+
+# The sweep ----------------------------------------------------------------------------------------
+
+
+def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each upload that is left is named in a warning, and none is said to be left beside them."""
+    monkeypatch.setattr(sweep, "NAMED_MAX", 2)
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+
+    def before(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("not now", status=403)
+
+    s3.before = before
+    warnings = job.abort().warnings
+    s3.before = None
+    assert [("t/a.csv" in one, "t/b.csv" in one) for one in warnings] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
+    """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
+    a killed attempt: that one is aborted."""
+    with costly_store() as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"a"})
+        killed(job, "2", "z.csv", unique=True)
+        s3.lags = True
+        job.commit()
+        assert s3.open_uploads() == ()
+        assert visible(s3) == {"t/a.csv": b"a"}
