@@ -139,3 +139,18 @@ def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> No
     job.task("1", attempt="b").abort()
     assert job.commit([result]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
+    """I6: while the job runs its plan may name the twin: the abort of the attempt succeeds, and the
+    abort of the job takes the twin."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    twins = Twins(s3)
+    with task.open("a.csv", unique=True) as file:
+        file.write(b"1")
+    s3.after = None
+    task.abort()
+    assert open_ids(s3) == set(twins.made)
+    job.abort()
+    assert open_ids(s3) == set()

@@ -12,11 +12,13 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, sweep
 from magic_committer.errors import OutcomeUnknown, PermissionDenied, Unanswered
-from magic_committer.protocol.record import JobRecord, State, Terms
+from magic_committer.maintenance.uploads import Scope, Survey
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
 from tests.promises.hands import DEST, At, committed_task, failing, killed, visible
+from tests.promises.machine import DAY, Machine
 
 
 class Killed(BaseException):
@@ -167,3 +169,68 @@ def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
         job.commit()
         assert s3.open_uploads() == ()
         assert visible(s3) == {"t/a.csv": b"a"}
+
+
+# Operators ----------------------------------------------------------------------------------------
+
+
+def test_a_cleanup_that_finishes_nothing_still_aborts_the_dead(machine: Machine) -> None:
+    """I4: ``finish=False`` is about decided jobs: a running one whose driver is dead is aborted."""
+    machine.job("running")
+    machine.later(2 * DAY)
+    report = mc.cleanup(DEST, finish=False)
+    assert [found.state for found in report.recovered] == ["closed"]
+    assert report.unfinished == ()
+    assert machine.s3.open_uploads() == ()
+
+
+def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) -> None:
+    """Its record is gone when the cleanup is about to finish it: there is nothing to do, and
+    nothing to complain of."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    machine.later(2 * DAY)
+    record = f"t/__magic_job-{job.id}/job.json"
+    reads = 0
+
+    def before(request: Request) -> None:
+        nonlocal reads
+        reads += (request.verb, request.key) == ("get", record)
+        if reads == 2:
+            s3.before = None
+            assert mc.recover(DEST, job.id).outcome == "committed"
+            s3.delete_object(record)
+
+    s3.before = before
+    report = mc.cleanup(DEST)
+    assert [found.state for found in report.recovered] == ["absent"]
+    assert report.errors == ()
+
+
+def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
+    """What it names can never be known: it is deleted with its token as the only reason, and an
+    error says that uploads may stay."""
+    litter = "t/__magic_job-gone/left.pendingset"
+    machine.s3.put_object(litter, b"{", metadata={JOB_METADATA: "e" * 32})
+    machine.later(2 * DAY)
+    report = mc.cleanup(DEST)
+    assert machine.s3.keys() == ()
+    assert report.objects_deleted == 1
+    assert [litter in error for error in report.errors] == [True]
+
+
+def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_foreign(
+    machine: Machine,
+) -> None:
+    """I6: an upload that nothing names may be the job's whose directory cannot be listed: it is
+    near a live job, and the reason is told."""
+    job = machine.job("running")
+    machine.s3.start_upload("t/nobodys.csv")
+    machine.later(2 * DAY)
+    directory = f"t/__magic_job-{job.id}/"
+    failing(machine.s3, "list", directory, PermissionDenied("not this one", status=403))
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    assert (found.owner_class, found.near) == ("foreign", True)
+    assert [directory in problem for problem in survey.problems] == [True]
