@@ -17,12 +17,18 @@ from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Term
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
+from tests.hadoops import leave_job
 from tests.promises.hands import DEST, At, committed_task, failing, killed, visible
 from tests.promises.machine import DAY, Machine
 
 
 class Killed(BaseException):
     """The process is gone."""
+
+
+def kill() -> None:
+    """Be killed here."""
+    raise Killed
 
 
 def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
@@ -234,3 +240,78 @@ def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_forei
     (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
     assert (found.owner_class, found.near) == ("foreign", True)
     assert [directory in problem for problem in survey.problems] == [True]
+
+
+def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
+    """I6: a directory whose pendings carry no token of ours is no leftover of ours: an upload
+    beside it that nothing names may be that job's next file."""
+    leave_job(machine.s3, "3.4.1", unfinished=True)
+    machine.s3.start_upload("t/nobodys.csv")
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    assert (found.owner_class, found.near) == ("foreign", True)
+
+
+# Attempts -----------------------------------------------------------------------------------------
+
+
+def shared_file(job: mc.Job) -> mc.Task:
+    """An attempt that others may share, with one closed file."""
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    return task
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
+    s3: MemoryStore, unreadable: bool
+) -> None:
+    """I4: the job is being aborted and nobody accepts anything any more: what is at the key of the
+    set does not matter, and the attempt's upload goes."""
+    job = mc.start(DEST)
+    task = shared_file(job)
+    At(s3, lambda r: r.verb == "list", kill)
+    with pytest.raises(Killed):
+        mc.abort(DEST, job.id)
+    s3.before = None
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{task.attempt_id}.pendingset"
+    if unreadable:
+        s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    else:
+        failing(s3, "get", key, PermissionDenied("not this one", status=403))
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    s3.before = None
+    assert s3.open_uploads() == ()
+
+
+def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore) -> None:
+    """I2: the `.pending` of a shared attempt is stored, and the store does not tell whether the job
+    has ended: the file is closed, and whoever commits the attempt commits it."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+
+    def after(request: Request, reply: object) -> None:
+        if request.verb == "put" and request.key.endswith(".pending"):
+            s3.after = None
+            record = f"t/__magic_job-{job.id}/job.json"
+            failing(s3, "head", record, Unanswered("no answer"))
+
+    with task.open("a.csv") as f:
+        f.write(b"1")
+        s3.after = after
+    assert s3.after is None
+    s3.before = None
+    assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
+
+
+def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> None:
+    """I2: the attempt is not committed without that file, and the error is one of the task."""
+    job = mc.start(DEST)
+    shared_file(job)
+    (key,) = (key for key in s3.keys() if key.endswith(".pending"))
+    s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    with pytest.raises(mc.TaskFailed, match=r"a\.csv\.pending"):
+        mc.attach(DEST, job.id).task("1", attempt="a").commit()
