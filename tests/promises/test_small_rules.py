@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
 import magic_committer as mc
@@ -138,6 +139,17 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
+
+
+def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
+    """The statistics of the report, and those in `_SUCCESS`, hold the sums of all tasks."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+    committed_task(job, "2", {"c.csv": b"c"})
+    report = job.commit()
+    marker = orjson.loads(s3.body("t/_SUCCESS"))
+    for found in (report.statistics, marker["iostatistics"]):
+        assert found["counters"]["committer_magic_files_created"] == 3
 
 
 # The sweep ----------------------------------------------------------------------------------------
