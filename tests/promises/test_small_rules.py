@@ -4,6 +4,7 @@ found by `tests/mutants`, and each has a test now that fails."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -12,7 +13,18 @@ import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, sweep
-from magic_committer.errors import OutcomeUnknown, PermissionDenied, Unanswered
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.pendingset import PUT_TRIES_MAX
+from magic_committer.errors import (
+    InvalidRequest,
+    NotSupported,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.maintenance.uploads import Scope, Survey
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
@@ -141,6 +153,66 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
 
 
+def test_a_swap_without_conditions_whose_record_is_gone_is_unknown(s3: MemoryStore) -> None:
+    """I10: with ``conditional_writes="off"`` a PUT gets no answer, and then there is no record: it
+    may have been written and deleted."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
+    seen = records.create(runtime, "t/__magic_job-j/job.json", record).seen
+
+    def lost() -> None:
+        s3.delete_object(seen.key)
+        raise Unanswered("no answer")
+
+    At(s3, lambda r: r.verb == "put", lost)
+    with pytest.raises(OutcomeUnknown):
+        swaps(runtime, seen)
+
+
+@pytest.mark.parametrize(
+    ("answer", "deleted"),
+    [(PreconditionFailed, False), (WriteConflict, False), (InvalidRequest, True),
+     (NotSupported, True)],
+)  # fmt: skip
+def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
+    s3: MemoryStore, answer: type[StoreError], deleted: bool
+) -> None:
+    """I6: a store that refuses `If-Match` each time, for a reason of the object's, gets no DELETE
+    without it: another writer may be about to replace the object."""
+    etag = s3.put_object("t/old.csv", b"old")
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.if_match is not None:
+            raise answer("each time")
+
+    s3.before = before
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    if deleted:
+        assert delete_if_same(runtime, "t/old.csv", etag)
+    else:
+        with pytest.raises(answer):
+            delete_if_same(runtime, "t/old.csv", etag)
+    assert (s3.keys() == ()) is deleted
+
+
+def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
+    s3: MemoryStore,
+) -> None:
+    """I10: another process commits the job while its driver lists the sets, and the record is
+    deleted: the driver, which finds no set of its task, is told by `_SUCCESS` that it is done."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+
+    def commits() -> None:
+        assert mc.attach(DEST, job.id).commit().outcome == "committed"
+        s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+
+    tree = f"t/__magic_job-{job.id}/job-{job.id}/"
+    at = At(s3, lambda r: r.verb == "list" and r.key.startswith(tree), commits)
+    assert job.commit(expect=1).outcome == "committed"
+    assert at.done
+
+
 def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
     """The statistics of the report, and those in `_SUCCESS`, hold the sums of all tasks."""
     job = mc.start(DEST)
@@ -265,6 +337,32 @@ def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
     assert (found.owner_class, found.near) == ("foreign", True)
 
 
+def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) -> None:
+    """A directory without a record, whose pendings carry our token, is of a job that is over: an
+    upload beside it that nothing names is not near a live job."""
+    job = machine.job("running")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    machine.s3.start_upload("t/nobodys.csv")
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    assert (found.owner_class, found.near) == ("foreign", False)
+
+
+def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
+    """I6: a set of an adopted job names a key elsewhere, where there is an object of the same size:
+    the job has nothing visible, and is aborted."""
+    hadoops = leave_job(s3, "3.5.0")
+    mc.adopt(DEST, "hadoops", dead_after=0)
+    document = orjson.loads(s3.body(hadoops.sets[0]))
+    commit = document["commits"][0]
+    commit["destinationKey"] = "elsewhere/x.csv"
+    commit["uri"] = "s3a://bucket/elsewhere/x.csv"
+    s3.put_object("elsewhere/x.csv", b"x" * commit["length"])
+    s3.put_object(hadoops.sets[0], orjson.dumps(document))
+    assert mc.abort(DEST, "hadoops").outcome == "aborted"
+
+
 # Attempts -----------------------------------------------------------------------------------------
 
 
@@ -327,3 +425,55 @@ def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> Non
     s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     with pytest.raises(mc.TaskFailed, match=r"a\.csv\.pending"):
         mc.attach(DEST, job.id).task("1", attempt="a").commit()
+
+
+def test_a_set_that_cannot_be_read_when_a_file_is_closed_costs_no_file(s3: MemoryStore) -> None:
+    """I2: whether the attempt is committed already cannot be told: the file is closed and stays
+    saved, for whoever commits the attempt or ends the job."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{task.attempt_id}.pendingset"
+    with task.open("a.csv") as f:
+        f.write(b"1")
+        s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    assert [one for one in s3.keys() if one.endswith("a.csv.pending")]
+    assert len(s3.open_uploads("t/a.csv")) == 1
+
+
+def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore) -> None:
+    """I4: nobody else can commit it: its commit, which gets no answer, undoes it by a look at its
+    set, and claims nothing."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    puts = 0
+
+    def before(request: Request) -> None:
+        nonlocal puts
+        if request.verb == "put" and request.key.endswith(".pendingset"):
+            puts += 1
+            if puts <= PUT_TRIES_MAX:
+                raise Unanswered("no answer")
+
+    s3.before = before
+    with pytest.raises(mc.StoreError):
+        task.commit()
+    s3.before = None
+    assert puts == PUT_TRIES_MAX
+    assert s3.open_uploads() == ()
+    assert s3.keys() == (f"t/__magic_job-{job.id}/job.json",)
+
+
+def test_an_upload_that_cannot_be_aborted_keeps_no_other_open(s3: MemoryStore) -> None:
+    """I4: the abort of an attempt goes on behind a failure, and raises it at its end."""
+    task = mc.start(DEST).task("1")
+    for name in ("a.csv", "b.csv"):
+        task.open(name).write(b"1")
+    failing(s3, "abort_upload", "t/a.csv", PermissionDenied("not this one", status=403))
+    with pytest.raises(PermissionDenied):
+        task.abort()
+    s3.before = None
+    assert [upload.key for upload in s3.open_uploads()] == ["t/a.csv"]
+    task.abort()
+    assert s3.open_uploads() == ()
