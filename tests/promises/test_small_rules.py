@@ -25,6 +25,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.maintenance.uploads import Scope, Survey
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
@@ -361,6 +362,45 @@ def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore
     s3.put_object("elsewhere/x.csv", b"x" * commit["length"])
     s3.put_object(hadoops.sets[0], orjson.dumps(document))
     assert mc.abort(DEST, "hadoops").outcome == "aborted"
+
+
+@pytest.mark.parametrize("state", ["aborting", "reverted"])
+def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, state: str) -> None:
+    """Nothing of it becomes visible any more: its uploads are not those of a live job."""
+    machine.job(state)
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    assert {one.owner_class for page in survey.pages() for one in page} == {"over"}
+
+
+def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine) -> None:
+    """An attempt takes its set away just then: what the other tasks have saved is counted."""
+    job = machine.job("running")
+    directory = f"t/__magic_job-{job.id}/"
+    sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
+    assert len(sets) == 2
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    at = At(
+        machine.s3,
+        lambda r: (r.verb, r.key) == ("get", sets[0]),
+        lambda: machine.s3.delete_object(sets[0]),
+    )
+    found = measure(runtime, Listing(runtime, directory))
+    assert at.done
+    assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
+
+
+def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: Machine) -> None:
+    """It is in the listing and not there any more: no reason to give up the look."""
+    machine.s3.put_object("t/__magic_job-x/a.txt")
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    at = At(
+        machine.s3,
+        lambda r: r.verb == "head",
+        lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"),
+    )
+    assert with_token(runtime, "t/__magic_job-x/") == ""
+    assert at.done
 
 
 # Attempts -----------------------------------------------------------------------------------------
