@@ -249,6 +249,19 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
     ]
 
 
+def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
+    """Nobody can have completed an upload of a job that never was decided: its uploads are aborted
+    and proved gone, and no request is sent for what they might have become."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+    looked: list[str] = []
+    s3.before = lambda r: looked.append(r.key) if r.verb == "head" else None
+    job.abort()
+    s3.before = None
+    assert "t/a.csv" not in looked
+    assert s3.open_uploads() == ()
+
+
 def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
     """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
     a killed attempt: that one is aborted."""
@@ -296,6 +309,27 @@ def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) 
     report = mc.cleanup(DEST)
     assert [found.state for found in report.recovered] == ["absent"]
     assert report.errors == ()
+
+
+@pytest.mark.parametrize("end", [mc.abort, mc.recover])
+def test_the_record_says_that_an_operator_has_decided(
+    machine: Machine, end: Callable[..., object]
+) -> None:
+    """I10: a driver whose job an operator has aborted reads in its error that it was no driver."""
+    job = machine.job("running", job_id="given")
+    machine.later(2 * DAY)
+    end(DEST, "given")
+    with pytest.raises(mc.JobNotRunning, match="decided by recovery on"):
+        job.commit()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
+    """The UUID of the job is in the result, by which its uploads and objects are known; and whether
+    anything was done."""
+    job = machine.job("committing")
+    told = mc.recover(DEST, job.id, dry_run=dry_run)
+    assert (told.uuid, told.dry_run) == (job.uuid, dry_run)
 
 
 def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
