@@ -154,3 +154,19 @@ def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryS
     assert open_ids(s3) == set(twins.made)
     job.abort()
     assert open_ids(s3) == set()
+
+
+def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) -> None:
+    """I4: a file that is given up in a job that has ended looks for its twin by itself: perhaps
+    nobody ends its task."""
+    job = mc.start(DEST)
+    Twins(s3)
+    file = job.task("1").open("a.csv", unique=True)
+    file.write(b"1")
+    file._sender.created()  # its Create was answered
+    s3.after = None
+    (key,) = {upload.key for upload in s3.open_uploads()}
+    mc.abort(DEST, job.id)
+    s3.start_upload(key)  # the twin lands after the sweep
+    file.abort()
+    assert open_ids(s3) == set()

@@ -323,6 +323,19 @@ def test_the_record_says_that_an_operator_has_decided(
         job.commit()
 
 
+def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> None:
+    """A driver deletes some old ones on its way; who recovers one job touches that job only."""
+    closed = machine.job("closed")
+    machine.later(2 * DAY)
+    mc.recover(DEST, machine.job("committing").id)
+    assert f"t/__magic_job-{closed.id}/job.json" in machine.s3.keys()
+
+
+def test_a_dry_recovery_of_a_job_without_record_says_that_it_is_one(s3: MemoryStore) -> None:
+    """Whoever reads the result knows that nothing was tried."""
+    assert mc.recover(DEST, "nobody", dry_run=True).dry_run
+
+
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
     """The UUID of the job is in the result, by which its uploads and objects are known; and whether
@@ -446,6 +459,17 @@ def shared_file(job: mc.Job) -> mc.Task:
     with task.open("a.csv") as f:
         f.write(b"1")
     return task
+
+
+def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -> None:
+    """A process that attaches to the job without its options writes parts that the job can
+    complete."""
+    job = mc.start(DEST, options=mc.Options(checksum="CRC32C"))
+    committed_task(mc.attach(DEST, job.id), "1", {"a.csv": b"a"})
+    (upload,) = s3.open_uploads()
+    (part,) = s3.list_parts(upload.key, upload.upload_id)
+    assert part.checksum is not None
+    assert part.checksum.algorithm == "CRC32C"
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
