@@ -3,6 +3,8 @@ found by `tests/mutants`, and each has a test now that fails."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records, sweep
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.pendingset import PUT_TRIES_MAX
+from magic_committer.committers.magic import tree
 from magic_committer.errors import (
     InvalidRequest,
     NotSupported,
@@ -275,6 +278,32 @@ def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
         assert visible(s3) == {"t/a.csv": b"a"}
 
 
+# The revert ---------------------------------------------------------------------------------------
+
+
+def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
+    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
+    the job's own object there: the ETag is the same, and the time is not: the object stays."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    heads = 0
+
+    def after(request: Request, reply: object) -> None:
+        nonlocal heads
+        heads += (request.verb, request.key) == ("head", "t/1.csv")
+        if heads == 2:
+            s3.after = None
+            machine.later(10)
+            upload = s3.start_upload("t/1.csv")
+            part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
+            s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
+
+    s3.after = after
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert s3.after is None
+    assert visible(s3) == {"t/1.csv": b"1"}
+
+
 # Operators ----------------------------------------------------------------------------------------
 
 
@@ -470,6 +499,36 @@ def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -
     (part,) = s3.list_parts(upload.key, upload.upload_id)
     assert part.checksum is not None
     assert part.checksum.algorithm == "CRC32C"
+
+
+def test_large_pendings_are_not_read_side_by_side(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a task's commit holds of its tree is bounded in bytes, whatever the number of
+    threads."""
+    monkeypatch.setattr(tree, "LOADING_BYTES_MAX", 1)
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    for name in "abcd":
+        with task.open(f"{name}.csv") as f:
+            f.write(b"1")
+    lock = threading.Lock()
+    now = most = 0
+
+    def before(request: Request) -> None:
+        nonlocal now, most
+        if request.verb == "get" and request.key.endswith(".pending"):
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.02)  # so that the others come, if they are let
+            with lock:
+                now -= 1
+
+    s3.before = before
+    assert task.commit().files == 4
+    s3.before = None
+    assert most == 1
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
