@@ -47,11 +47,14 @@ class CostlyStore(MemoryStore):
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         """As the port's."""
-        for page in super().list_uploads(prefix):
-            yield page
-        if self.lags:
-            late = (upload for upload in self.done.values() if upload.key.startswith(prefix))
-            yield UploadPage(tuple(late), page.seen_at)
+        pages = list(super().list_uploads(prefix))
+        if not self.lags:
+            yield from pages
+            return
+        shown = [upload for page in pages for upload in page.uploads]
+        shown += (upload for upload in self.done.values() if upload.key.startswith(prefix))
+        shown.sort(key=lambda upload: (upload.key, upload.upload_id))  # as a store lists them
+        yield UploadPage(tuple(shown), pages[-1].seen_at)
 
 
 @contextmanager

@@ -285,6 +285,17 @@ def test_a_forged_record_is_refused(s3: MemoryStore, machine: Machine, forgery: 
     assert attack.outside() == attack.before
 
 
+def test_a_copy_of_a_record_in_another_directory_is_refused(s3: MemoryStore) -> None:
+    """I6: a record that lies in the directory of another id speaks for no job: whoever ends that
+    other id does not end the job whose record was copied."""
+    job = mc.start(DEST, job_id="a")
+    s3.put_object("t/__magic_job-b/job.json", s3.body("t/__magic_job-a/job.json"))
+    for end in (mc.attach, mc.abort, mc.recover):
+        with pytest.raises(mc.FormatError, match="the record of another job"):
+            end(DEST, "b")
+    assert job.state == "running"
+
+
 def test_a_drawn_id_is_its_uuid(s3: MemoryStore) -> None:
     """I6: a record of a drawn id cannot speak in the name of another job."""
     job = mc.start(DEST)

@@ -24,6 +24,7 @@ from magic_committer.commit.load import (
     SMALL_SET_BYTES,
     SetRef,
     Spool,
+    each_listed,
     load,
 )
 from magic_committer.errors import FormatError
@@ -217,6 +218,28 @@ def test_a_set_beyond_the_limit_is_named(runtime: Runtime, monkeypatch: pytest.M
     assert read.sets == []
     assert f"has over {SMALL_SET_BYTES + 1} bytes" in read.problems[0]
     assert held.most == 0
+
+
+def test_large_leftovers_are_not_read_side_by_side(runtime: Runtime) -> None:
+    """What a sweep or a cleanup reads of a listing is bounded in bytes, as the listing tells them,
+    whatever the number of threads."""
+    keys = stored(runtime, 20, 400_000)
+    infos = [runtime.store.head(key) for key in keys]
+    lock = threading.Lock()
+    now = most = 0
+
+    def read(info: Any) -> None:
+        nonlocal now, most
+        with lock:
+            now += info.size
+            most = max(most, now)
+        time.sleep(0.02)  # so that the others come, if they are let
+        with lock:
+            now -= info.size
+
+    for outcome in each_listed(runtime, read, infos):
+        outcome.unwrap()
+    assert infos[0].size < most <= LOADING_BYTES_MAX
 
 
 # Temporary files ----------------------------------------------------------------------------------

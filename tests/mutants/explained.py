@@ -33,4 +33,31 @@ EXPLAINED: dict[str, str] = {
     "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
+    "commit/records.py::without Unanswered:06c4d78b": (
+        "equivalent: what was sent and not answered is doubtful before this is asked"
+    ),
+    "commit/published.py:_named:without part 2:498e1abe": (
+        "an upload that two sets name is looked up twice; each key is counted once all the same"
+    ),
+    "commit/upload_state.py:is_listed:True:5d114f1b": (
+        "equivalent: a listing has a page, an empty one at least"
+    ),
+    "committers/magic/saved.py:SavedFiles.give_up:drop call:775adfb5": (
+        "the abort of the file asks once more and comes to the same: a line more in the log"
+    ),
+    "maintenance/abort_uploads.py:Clearing.run:without part 2:b74907e0": (
+        "equivalent: the plan names no upload of a dead job, and its verdicts are kept"
+    ),
+    "maintenance/attribution.py:Places.record:without part 2:29e73bbc": (
+        "equivalent: both callers ask whether it is certain only if there is no record"
+    ),
+    "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
+        "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
+    ),
+    "maintenance/recover.py:_absent:True:5d114f1b.2": (
+        "equivalent: of this job only the UUID and the destination are asked for"
+    ),
+    "maintenance/recover.py:_follow:drop raise:010ca5be": (
+        "equivalent: the error of a job that was decided and reverted always has its report"
+    ),
 }

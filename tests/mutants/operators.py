@@ -28,7 +28,11 @@ Variant = tuple[str, Node, Callable[[], New]]
 
 NOT_MEANT = ("logger.", "self.statistics.", "self._statistics.", ".progress", "add_note", "_note")
 """Calls that no promise rests on."""
-CONDITIONS = frozenset({"if_match", "if_none_match", "version_id", "metadata", "owns"})
+CONDITIONS = frozenset({
+    "if_match", "if_none_match", "version_id", "metadata", "owns", "modified", "look_first",
+    "leave_visible", "accept", "role", "dry_run", "options", "uuid", "shared", "there", "ended",
+    "before_block", "on_answer", "on_abort", "abort_told", "checksum", "weigh",
+})  # fmt: skip
 """Keywords of calls that a careless hand leaves out."""
 SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,

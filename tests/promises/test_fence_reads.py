@@ -9,7 +9,7 @@ import pytest
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.fence import Fence
+from magic_committer.commit.fence import FENCE_SECONDS, Fence
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.stores.memory import MemoryStore
@@ -85,3 +85,14 @@ def test_before_the_first_create_is_answered_there_is_nothing_to_cover(fenced: F
     fenced.fence.check_if_due()
     fenced.fence.check()
     assert heads(fenced) == 0
+
+
+def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
+    """A block that is handed over while the fence is being read, by another thread, does not wait
+    for it, and costs no read of its own."""
+    fenced.fence.created()
+    fenced.runtime.clock.sleep(2 * FENCE_SECONDS)
+    at = At(fenced.s3, lambda r: r.verb == "head", fenced.fence.check_if_due)
+    fenced.fence.check_if_due()
+    assert at.done
+    assert heads(fenced) == 1

@@ -139,3 +139,34 @@ def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> No
     job.task("1", attempt="b").abort()
     assert job.commit([result]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
+    """I6: while the job runs its plan may name the twin: the abort of the attempt succeeds, and the
+    abort of the job takes the twin."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    twins = Twins(s3)
+    with task.open("a.csv", unique=True) as file:
+        file.write(b"1")
+    s3.after = None
+    task.abort()
+    assert open_ids(s3) == set(twins.made)
+    job.abort()
+    assert open_ids(s3) == set()
+
+
+def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) -> None:
+    """I4: a file that is given up in a job that has ended looks for its twin by itself: perhaps
+    nobody ends its task."""
+    job = mc.start(DEST)
+    Twins(s3)
+    file = job.task("1").open("a.csv", unique=True)
+    file.write(b"1")
+    file._sender.created()  # its Create was answered
+    s3.after = None
+    (key,) = {upload.key for upload in s3.open_uploads()}
+    mc.abort(DEST, job.id)
+    s3.start_upload(key)  # the twin lands after the sweep
+    file.abort()
+    assert open_ids(s3) == set()

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.ready import EXTRA_JOB
+from magic_committer.commit.ready import EXTRA_JOB, EXTRA_TASK
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA, TaskCommit
 from magic_committer.stores.memory import MemoryStore
@@ -86,6 +86,30 @@ def test_a_zombies_set_is_passed_over(s3: MemoryStore, named: str) -> None:
     rewritten(s3, result, metadata=metadata, uuid="" if named == "in metadata" else OTHER)
     assert job.commit().files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_set_of_another_job_is_passed_over_by_its_body(s3: MemoryStore) -> None:
+    """A set of another id that lies in the job's directory and has lost its metadata is not the
+    job's, and is no reason to refuse the job."""
+    job, result = two_tasks()
+    document = orjson.loads(s3.body(result.key))
+    del document["contentSha256"]
+    document["jobId"] = document["commits"][0]["jobId"] = "another"
+    document["extraData"][EXTRA_JOB] = OTHER
+    s3.put_object(result.key, orjson.dumps(document))
+    assert job.commit().files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_set_of_ours_that_names_no_task_is_refused(s3: MemoryStore) -> None:
+    """I2: which task it is an attempt of is not guessed: nothing is published."""
+    job, result = two_tasks()
+    document = orjson.loads(s3.body(result.key))
+    del document["contentSha256"], document["extraData"][EXTRA_TASK]
+    s3.put_object(result.key, orjson.dumps(document), metadata={JOB_METADATA: job.uuid})
+    with pytest.raises(mc.CommitRefused, match="no task or no attempt"):
+        job.commit()
+    assert visible(s3) == {}
 
 
 def test_a_set_of_two_names_is_no_set_of_a_task(s3: MemoryStore) -> None:

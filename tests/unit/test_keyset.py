@@ -62,3 +62,14 @@ def test_keys_with_half_a_hash_in_common_are_two(monkeypatch: pytest.MonkeyPatch
     assert names.tick("same high")
     assert not names.ticked("a")
     assert "absent" not in names
+
+
+def test_two_keys_are_one_only_if_both_words_of_their_hashes_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of keys that fall into one slot each word of the hash tells: none is taken for another."""
+    hashes = {"a": (1, 2), "other high": (1 + 2**40, 2), "other low": (1, 4)}
+    monkeypatch.setattr(keyset, "_hash", hashes.__getitem__)
+    names = KeySet()
+    assert [names.add(key) for key in hashes] == [True, True, True]
+    assert all(key in names for key in hashes)

@@ -227,10 +227,13 @@ def test_a_bucket_that_is_not_there_says_nothing_of_an_upload() -> None:
 
 
 def test_what_is_completed_between_head_and_list_parts_is_visible() -> None:
-    """The object is looked at again before an upload is called gone."""
+    """The object is looked at again before an upload is called gone, and is told."""
     world = World()
     world.before("list_parts", 1, world.complete)
-    assert upload_state(world.runtime, world.upload).state is UploadState.VISIBLE
+    look = upload_state(world.runtime, world.upload)
+    assert (look.state, look.ended) == (UploadState.VISIBLE, True)
+    assert look.there is not None
+    assert became(world.upload, look.there)
 
 
 def test_what_is_completed_and_overwritten_in_between_is_gone() -> None:
