@@ -17,6 +17,7 @@ asked by itself, with a condition that cannot hold. Invariants:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
@@ -59,6 +60,9 @@ _DONE_WITHOUT: frozenset[Want] = frozenset({"conditional_delete", "true_complete
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 INTERNAL_ERROR = 500
+AWS = re.compile(r"https://s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?/(?!.*--x-s3$)")
+"""The identity of a bucket of AWS S3. The directory buckets of S3 Express are not among them: they
+list uploads by whole directories."""
 STORES_KNOWN_MAX = 64
 """How many stores a process remembers. It forgets the oldest first."""
 
@@ -262,8 +266,9 @@ def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
 
 def hides_uploads(runtime: Runtime, prefix: str) -> str:
     """How the store hides open uploads from a listing of a directory; "" if it does not. 9
-    requests, once for each process and store, in a directory of its own below ``prefix``.
-    Repeatable.
+    requests, once for each process and store, in a directory of its own below ``prefix``. None for
+    AWS S3, which lists by prefix (S3 API, ListMultipartUploads): there a caller who may only read
+    can look, too. Repeatable.
 
     Args:
         runtime: the components.
@@ -274,6 +279,8 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
             and abort uploads, and so cannot ask.
     """
     identity = runtime.store.identity
+    if AWS.match(identity):
+        return ""
     found = _known.get(identity, {}).get("uploads_by_prefix")
     if found is None:
         uuid = runtime.ids()

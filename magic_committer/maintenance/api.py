@@ -383,7 +383,8 @@ def cleanup(
         finish: True (default): finish decided jobs that nobody finishes. False: only name them in
             ``unfinished``.
         dry_run: True: change nothing, and report what would be done. False by default. To find out
-            whether the store shows all open uploads, two are created and aborted all the same.
+            whether the store shows all open uploads, two are created and aborted all the same;
+            not on AWS S3, which does.
         s3: the connection to the store; None (default): as the environment says.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.

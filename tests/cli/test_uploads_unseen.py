@@ -9,6 +9,7 @@ import pytest
 import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
+from magic_committer.commit import probe
 from magic_committer.errors import PermissionDenied
 from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock
@@ -198,3 +199,27 @@ def test_a_cleanup_that_may_not_ask_gives_no_all_clear(command: Command, server:
     assert ran.code == exits.BAD_STATE
     assert "whether the store shows all open uploads under s3://bucket/t/ cannot be told" in ran.err
     assert "s3:PutObject" in ran.err
+
+
+AWS = "https://s3.eu-central-1.amazonaws.com/bucket"
+OTHERS = (
+    "https://s3.example.org/bucket",
+    "https://s3.amazonaws.com.example.org/bucket",
+    "https://s3.eu-central-1.amazonaws.com/bucket--euc1-az1--x-s3",
+    "http://127.0.0.1:9000/s3.amazonaws.com",
+)
+
+
+@lists("")
+@pytest.mark.parametrize("identity", [AWS, "https://s3.amazonaws.com/bucket", *OTHERS])
+def test_aws_is_believed_without_a_question(
+    server: Server, identity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS S3 lists by prefix, so a cleanup by somebody who may only read creates nothing there; any
+    other store is asked."""
+    monkeypatch.setattr(server, "_identity", identity)
+    monkeypatch.setattr(probe, "_known", {})
+    asked: list[str] = []
+    server.before = lambda request: asked.append(request.verb)
+    assert mc.cleanup(T, dry_run=True).errors == ()
+    assert ("create_upload" in asked) is (identity in OTHERS)
