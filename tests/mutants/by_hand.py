@@ -391,7 +391,8 @@ _EXECUTING = (
     ),
     Hand(
         "complete whatever the record says", JOB_COMMIT, "JobCommit._go_on",
-        (("state is not State.COMPLETED", "state is State.CLOSED"),),
+        (("state is State.CLOSED and now.record.outcome == 'committed'", "False"),
+         ("state is not State.COMPLETED", "False")),
         "I7: old data is deleted after a revert",
     ),
     Hand(
