@@ -4,10 +4,10 @@ The stored record says what comes next (`rules.next_step`), and the process that
 does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
 they begin. The order of requests is the protocol (protocol.md, "Job commit" and "Abort, revert").
 
-Here the job is decided, and here its record moves on, from its setup to its end. The work between
-two moves is elsewhere: `prepare` and `check` read what the tasks left, `publish` makes a decided
-job's data visible, `revert` takes it back, `sweep` leaves nothing behind. They move no record, and
-call nothing here.
+Here the job is decided, and here its record moves on, up to the last arrow, which `closed` draws
+for it. The work between two moves is elsewhere: `prepare` and `check` read what the tasks left,
+`publish` makes a decided job's data visible, `revert` takes it back, `sweep` leaves nothing behind.
+They move no record, and call nothing here.
 
 Before the decision:
 
