@@ -103,7 +103,9 @@ def complete(
     for number in range(CONFLICT_TRIES_MAX):
         if number:
             runtime.clock.sleep(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
-        answer = _answer(runtime, upload, if_none_match)
+        answer = _send(runtime, upload, if_none_match)
+        if isinstance(answer, InvalidRequest):
+            answer = _send_stored_parts(runtime, upload, if_none_match, answer)
         if isinstance(answer, Written):
             if distrust or number or answer.attempts > 1:
                 return _look_after(runtime, upload, answer)
@@ -126,7 +128,9 @@ def _once_more(
     """Send a refused Complete a second time, after a pause. A single refusal may come from a server
     that was just restarting, or from another process that is completing the upload."""
     runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
-    answer = _answer(runtime, upload, if_none_match)
+    answer = _send(runtime, upload, if_none_match)
+    if isinstance(answer, InvalidRequest):
+        answer = _send_stored_parts(runtime, upload, if_none_match, answer)
     if isinstance(answer, Written):
         return _look_after(runtime, upload, answer)
     settled = _settle(runtime, upload, answer, _conflicts(answer, if_none_match))
@@ -155,45 +159,36 @@ def is_final(error: StoreError) -> bool:
     )
 
 
-def _answer(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written | StoreError:
-    """Send Complete and give the store's answer."""
+def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written | StoreError:
+    """Send Complete and give the store's answer, also if it is an error."""
+    # No checksum for an empty object: it proves nothing, and MinIO answers the right one with 400
+    # for ever. No length for Hadoop's uploads (no token), as Hadoop does: with encryption on the
+    # client it is the length of the plain text. The ETags of the parts name the bytes.
     try:
-        return _send(runtime, upload, if_none_match)
-    except InvalidRequest as error:
-        return _with_stored_parts(runtime, upload, if_none_match, error)
+        return runtime.store.complete_upload(
+            upload.key,
+            upload.upload_id,
+            upload.parts,
+            length=upload.length if upload.token else None,
+            checksum=upload.checksum if upload.length else None,
+            if_none_match=if_none_match,
+        )
     except StoreError as error:
         return error
 
 
-def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written:
-    # No checksum for an empty object: it proves nothing, and MinIO answers the right one with 400
-    # for ever. No length for Hadoop's uploads (no token), as Hadoop does: with encryption on the
-    # client it is the length of the plain text. The ETags of the parts name the bytes.
-    return runtime.store.complete_upload(
-        upload.key,
-        upload.upload_id,
-        upload.parts,
-        length=upload.length if upload.token else None,
-        checksum=upload.checksum if upload.length else None,
-        if_none_match=if_none_match,
-    )
-
-
-def _with_stored_parts(
+def _send_stored_parts(
     runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
 ) -> Written | StoreError:
-    """Send Complete once more, with the ETags that the store has now. Under SSE-KMS and SSE-C a
-    late retry of a part changes its ETag (counterexamples.md, #16)."""
+    """Send a refused Complete once more, with the ETags that the store has now. Under SSE-KMS and
+    SSE-C a late retry of a part changes its ETag (counterexamples.md, #16)."""
     try:
         parts = same_parts(upload, runtime.store.list_parts(upload.key, upload.upload_id))
     except StoreError as error:
         return error if isinstance(error, Unanswered) else refused
     if parts is None:
         return refused
-    try:
-        return _send(runtime, replace(upload, parts=parts), if_none_match)
-    except StoreError as error:
-        return error
+    return _send(runtime, replace(upload, parts=parts), if_none_match)
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:

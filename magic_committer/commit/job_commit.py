@@ -1,8 +1,13 @@
-"""One driver for a job: it commits, finishes, aborts or reverts the job, step by step.
+"""One driver for a job: it moves the record, and has done what each state asks for.
 
 The stored record says what comes next (`rules.next_step`), and the process that holds a `JobCommit`
 does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
 they begin. The order of requests is the protocol (protocol.md, "Job commit" and "Abort, revert").
+
+Here the job is decided, and here its record moves on, up to the last arrow, which `closed` draws
+for it. The work between two moves is elsewhere: `prepare` and `check` read what the tasks left,
+`publish` makes a decided job's data visible, `revert` takes it back, `sweep` leaves nothing behind.
+They move no record, and call nothing here.
 
 Before the decision:
 
@@ -25,23 +30,20 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
-from magic_committer._quantities import counted, name_some
-from magic_committer._runtime import Progress, Runtime
+from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.check import Checked, check_uploads, expected, spooled
 from magic_committer.commit.closed import finish
-from magic_committer.commit.complete import Completion, complete
 from magic_committer.commit.conflict import (
     destination_exists,
     partitions_of,
     refuse_overlapping_plans,
 )
-from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
 from magic_committer.commit.outcome import (
     committed,
@@ -52,7 +54,7 @@ from magic_committer.commit.outcome import (
     half_aborted,
     incomplete,
     interrupted,
-    not_all_visible,
+    not_undone,
     undecided,
     unknown,
 )
@@ -66,14 +68,13 @@ from magic_committer.commit.prepare import (
     wanted_results,
     whose_they_are_is_lost,
 )
-from magic_committer.commit.probe import known, need
+from magic_committer.commit.probe import need
+from magic_committer.commit.publish import Conflict, Publication
 from magic_committer.commit.published import refuse_if_published
-from magic_committer.commit.ready import ReadyUpload
-from magic_committer.commit.revert import not_undone, undo
+from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
-from magic_committer.commit.success_marker import marker_ref, success_data, write_marker
+from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import Swept, nothing_spared, sweep
-from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import (
     AlreadyVisible,
     CommitIncomplete,
@@ -88,10 +89,8 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
-from magic_committer.hadoop.paths import Destination
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.options import BY_PARTITION, FAILING
+from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
@@ -106,29 +105,20 @@ from magic_committer.protocol.rules import Step, choose_attempts, next_step
 
 logger = logging.getLogger("magic_committer")
 
-UNANSWERED_RUN_MAX = 64
-"""After this many Completes in a row without an answer the store counts as down. The rest is left
-for the next try."""
-
-
-class Conflict(Exception):
-    """Another writer's object is at a key of a job of mode ``fail``. The argument is the key."""
-
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """What a decided job publishes.
+class Offer:
+    """A stored plan that the next swap may decide.
 
     Attributes:
-        may_remove: the record may be deleted: this process alone decided, undisturbed, a job whose
-            id was drawn. Otherwise it is left ``closed``.
-        decider: the process that decided, for the report; None: this process.
+        publication: what the job publishes, if the swap wins.
+        plan: where the plan is stored.
+        announced: the key of the plan that announces the job's partitions; "": there is none.
     """
 
-    plan: Plan
-    source: Source
-    may_remove: bool = False
-    decider: Decider | None = None
+    publication: Publication
+    plan: ObjectRef
+    announced: str
 
 
 class JobCommit:
@@ -157,14 +147,9 @@ class JobCommit:
         self.in_flight = in_flight
         self.role = role
         self.accept = accept
-        self.dest = Destination.parse(job.dest)
         self.paths = job.paths
+        self.dest = self.paths.dest
         self.statistics = Statistics()
-        self.names = KeySet()
-        self.knows_all = False
-        """``names`` holds every upload of the plan: this process has completed them."""
-        self.filenames: list[str] = []
-        self.warnings: list[str] = []
         self._started = runtime.clock.monotonic()
 
     @property
@@ -202,8 +187,19 @@ class JobCommit:
             if seen is None or next_step(seen.record.state) is not Step.DECIDE:
                 return self._obey(seen)
             wanted = wanted_results(self.job, results)
+            if wanted is not None:
+                tasks = [result.task for result in wanted]
+                expected(self.job, tasks, expect, by_results=True)
             with self._timed(stats.COMMIT_JOB), Spool() as spool:
-                return self._commit_running(seen, wanted, expect, spool)
+                offer = self._offer(seen, wanted, expect, spool)
+                if not isinstance(offer, Offer):
+                    return self._obey(offer)
+                with interrupted(deciding(self.job)):
+                    with self._timed(stats.DECIDE):
+                        swapped = self._swap_to_committing(seen, offer)
+                    if not swapped.won or swapped.now is None:
+                        return self._obey(swapped.now)
+                    return self._publish(swapped.now, offer.publication, self.may_remove)
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
@@ -279,7 +275,7 @@ class JobCommit:
             return self._without_record()
         record = seen.record
         if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
-            return self._execute_stored(seen)
+            return self._publish_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
             return self._report("committed", State.CLOSED, record.decider)
         raise ended_by_record(self.job.dest, record)
@@ -292,16 +288,21 @@ class JobCommit:
 
     # The decision ---------------------------------------------------------------------------------
 
-    def _commit_running(
+    def _offer(
         self,
         seen: records.Seen,
         wanted: list[TaskCommit] | None,
         expect: int | Iterable[str] | None,
         spool: Spool,
-    ) -> JobReport:
-        if wanted is not None:
-            tasks = [result.task for result in wanted]
-            expected(self.job, tasks, expect, by_results=True)
+    ) -> Offer | records.Seen | None:
+        """Steps 1 to 3: load the sets, check them, store the plan.
+
+        Returns:
+            The plan. Or, if another process was faster, the stored record, to be obeyed.
+
+        Raises:
+            JobError: the job is not committed: see `commit`.
+        """
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
         accepted, problems = self._choose(loaded.sets), loaded.problems
@@ -324,12 +325,12 @@ class JobCommit:
         if problems:
             return self._refuse(seen, refusal(self.job, problems))
         self.statistics.add(stats.TASKS_COMPLETED, len(accepted))
-        return self._decide(seen, accepted, checked, spool)
+        return self._store_plan(seen, accepted, checked, spool)
 
-    def _decide(
+    def _store_plan(
         self, seen: records.Seen, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool
-    ) -> JobReport:
-        """Steps 3 and 4: store the plan, swap the record, and go on as the record then says."""
+    ) -> Offer | records.Seen | None:
+        """Step 3: look at what the job may meet at its destination, and store the plan."""
         if checked.files:  # another process may have started the job, and asked for itself
             need(self.runtime, self.paths, seen, {"true_complete"})
         announced = ""
@@ -351,26 +352,19 @@ class JobCommit:
             if isinstance(error, ConflictingJob | DestinationExists):
                 return self._refuse(seen, error)
             raise
-        with interrupted(deciding(self.job)):
-            with self._timed(stats.DECIDE):
-                swapped = self._swap_to_committing(seen, ref, plan.files)
-                if not swapped.won:
-                    drop_plan(self.runtime, self.job, announced)
-            if not swapped.won or swapped.now is None:
-                return self._obey(swapped.now)
-            self.names = checked.names
-            work = Decided(plan, SpooledSource(accepted, spool), self.may_remove)
-            return self._execute(swapped.now, work)
+        source = SpooledSource(accepted, spool)
+        return Offer(self._publication(plan, source, checked.names), ref, announced)
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
         plan = announcement(self.runtime, self.job, partitions)
         return store_plan(self.runtime, self.job, plan).key
 
-    def _unless_decided(self, seen: records.Seen, error: JobError) -> JobReport:
-        """Raise, unless a faster driver has swept what is missed: then obey that driver."""
+    def _unless_decided(self, seen: records.Seen, error: JobError) -> records.Seen | None:
+        """Raise, unless a faster driver has swept what is missed: then give the record that it has
+        left, to be obeyed."""
         now = records.read(self.runtime, seen.key)
         if now is None or now.record.nonce != seen.record.nonce:
-            return self._obey(now)
+            return now
         raise error
 
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
@@ -381,16 +375,16 @@ class JobCommit:
             self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept
         )
 
-    def _refuse(self, seen: records.Seen, why: JobError) -> JobReport:
-        """A check failed: decide *abort*, then raise the reason. If another driver was faster, obey
-        it: what looked wrong may have been its work."""
+    def _refuse(self, seen: records.Seen, why: JobError) -> records.Seen | None:
+        """A check failed: decide *abort*, then raise the reason. If another driver was faster, give
+        the record that it has left, to be obeyed: what looked wrong may have been its work."""
         try:
             swapped = self._swap_to_aborting(seen)
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
         if not swapped.won:
-            return self._obey(swapped.now)
+            return swapped.now
         aborted = self._abandon(swapped.now, self.may_remove)
         for warning in aborted.warnings:
             why.add_note(warning)
@@ -408,19 +402,20 @@ class JobCommit:
 
     # Swaps ----------------------------------------------------------------------------------------
 
-    def _swap_to_committing(
-        self, seen: records.Seen, plan: ObjectRef, files: int
-    ) -> records.Swapped:
-        """Decide *commit*. The loser of the swap deletes its plan."""
+    def _swap_to_committing(self, seen: records.Seen, offer: Offer) -> records.Swapped:
+        """Step 4: decide *commit*. The loser of the swap deletes its plans."""
         committing = seen.record.step(
-            State.COMMITTING, self.runtime.ids(), decider=decider("driver"), plan=plan
+            State.COMMITTING, self.runtime.ids(), decider=decider("driver"), plan=offer.plan
         )
         # If this raises, the plan stays: the swap may have won, or may still win.
         swapped = records.swap(self.runtime, seen, committing)
         if swapped.won:
+            files = offer.publication.plan.files
             logger.info("job %s: committed, %d files to complete", self.job.id, files)
-        elif swapped.now is None or not _names(swapped.now, plan.key):
-            drop_plan(self.runtime, self.job, plan.key)
+            return swapped
+        if swapped.now is None or not _names(swapped.now, offer.plan.key):
+            drop_plan(self.runtime, self.job, offer.plan.key)
+        drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
     def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
@@ -431,6 +426,10 @@ class JobCommit:
     def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:
         reverting = seen.record.step(State.REVERTING, self.runtime.ids())
         return records.swap(self.runtime, seen, reverting).now
+
+    def _swap_to_reverted(self, seen: records.Seen) -> records.Seen | None:
+        reverted = seen.record.step(State.REVERTED, self.runtime.ids())
+        return records.swap(self.runtime, seen, reverted).now
 
     def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
         try:
@@ -449,7 +448,7 @@ class JobCommit:
     # Forward: steps 5 to 8 ------------------------------------------------------------------------
 
     @patient(Kind.DECIDED)
-    def _execute_stored(self, seen: records.Seen) -> JobReport:
+    def _publish_stored(self, seen: records.Seen) -> JobReport:
         """Go on by the stored plan, from ``committing`` or ``completed``."""
         record = seen.record
         completed = record.state is State.COMPLETED
@@ -467,7 +466,7 @@ class JobCommit:
                 state = self._finish(seen, "committed", False, warnings)
             return self._report("committed", state, record.decider, swept, warnings)
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
-        return self._execute(seen, Decided(plan, source, decider=record.decider))
+        return self._publish(seen, self._publication(plan, source), decider=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
         """The plan that the record names.
@@ -487,269 +486,102 @@ class JobCommit:
                     raise
             raise incomplete(self.job, "its plan cannot be read", error) from error
 
-    @patient(Kind.DECIDED)
-    def _execute(self, seen: records.Seen, work: Decided) -> JobReport:
+    def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
+        return Publication(
+            self.runtime,
+            self.job,
+            plan,
+            source,
+            names,
+            in_flight=self.in_flight,
+            accept=self.accept,
+            statistics=self.statistics,
+        )
+
+    def _publish(
+        self,
+        seen: records.Seen,
+        publication: Publication,
+        may_remove: bool = False,
+        decider: Decider | None = None,
+    ) -> JobReport:
         """Do all steps from the present state of the record to the end.
+
+        Args:
+            seen: the stored record, ``committing`` or ``completed``.
+            publication: what is to be published.
+            may_remove: the record may be deleted: this process alone decided, undisturbed, a job
+                whose id was drawn. Otherwise it is left ``closed``.
+            decider: the process that decided, for the report; None: this process.
 
         Raises:
             CommitIncomplete: not everything is done. Call it again.
             DestinationExists: mode ``fail`` met another writer's object; the job is reverted.
         """
-        if not work.plan.files:
-            gone = len(work.plan.deletes)
-            replaced = f", and deleted what was there: {counted(gone, 'file')}" if gone else ""
-            self.warnings.append(f"the job published no file{replaced}")
-        try:
-            with interrupted(committed(self.job), self._report("committed", seen.record.state)):
-                state, swept = self._go_on(seen, work)
-        except Conflict as conflict:
-            return self._revert_after(str(conflict), seen, work.source)
-        except StoreError as error:  # the job is decided: never "this call decided nothing"
-            raise incomplete(self.job, "what became of it cannot be read", error) from error
-        return self._report(
-            "committed", state, work.decider, swept, self.warnings, work.plan, self.filenames
-        )
+        now: records.Seen | None = seen
+        with patient(Kind.DECIDED):
+            try:
+                with interrupted(committed(self.job), self._report("committed", seen.record.state)):
+                    if next_step(seen.record.state) is Step.COMPLETE:
+                        failure = publication.complete_all()
+                        if failure is None:
+                            now = self._swap_to_completed(seen).now
+                        elif self._still_committing(seen):
+                            raise failure
+                        else:
+                            now = records.read(self.runtime, seen.key)
+                    state, swept = self._go_on(now, publication, may_remove)
+            except Conflict as conflict:
+                return self._revert_after(str(conflict), seen, publication.source)
+            except StoreError as error:  # the job is decided: never "this call decided nothing"
+                raise incomplete(self.job, "what became of it cannot be read", error) from error
+            return self._report(
+                "committed",
+                state,
+                decider,
+                swept,
+                publication.warnings,
+                publication.plan,
+                publication.filenames,
+            )
 
-    def _go_on(self, seen: records.Seen, work: Decided) -> tuple[State, Swept]:
-        """Do the steps that are left.
+    def _still_committing(self, seen: records.Seen) -> bool:
+        """Whether the record is still ``committing``, after files could not be completed."""
+        with suppress(StoreError):  # the failure tells more
+            now = records.read(self.runtime, seen.key)
+            return now is not None and now.record.state is State.COMMITTING
+        return True
+
+    def _go_on(
+        self, now: records.Seen | None, publication: Publication, may_remove: bool
+    ) -> tuple[State, Swept]:
+        """Steps 6 to 8, from the record as it is now: this process has moved it to ``completed``,
+        or another process has moved it on.
 
         Returns:
             The last state that was seen, and what the sweep found.
 
         Raises:
-            CommitIncomplete: not everything is visible yet. Do it again.
-            Conflict: mode ``fail`` met another writer's object: the job is to be reverted.
+            CommitIncomplete: what the job replaces is still there, or the marker that it deleted is
+                still missing.
             JobNotRunning: the job is being reverted.
         """
-        if next_step(seen.record.state) is Step.COMPLETE:
-            if work.plan.marker is not None:
-                self._delete_old_marker(work.plan.marker)
-            if not self._complete_all(seen, work):
-                return self._moved_on(records.read(self.runtime, seen.key), work)
-            self.knows_all = True
-            swapped = self._swap_to_completed(seen)
-            if not swapped.won or swapped.now is None:
-                return self._moved_on(swapped.now, work)
-            seen = swapped.now
-        return self._after_completed(seen, work)
-
-    def _moved_on(self, now: records.Seen | None, work: Decided) -> tuple[State, Swept]:
-        """Another process moved the record on while this process completed."""
         if now is None:
             if committed_by_marker(self.runtime, self.job):
                 return State.ABSENT, Swept()
             raise unknown(self.job)
         state = now.record.state
-        if state is State.COMPLETED:
-            return self._after_completed(now, work)
         if state is State.CLOSED and now.record.outcome == "committed":
             return state, Swept()
-        raise ended_by_record(self.job.dest, now.record)
-
-    def _distrusts(self, source: Source) -> bool:
-        """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
-        tell the truth; or somebody may have begun to complete what a stored plan names, and a
-        server that was killed meanwhile answers falsely from then on. What this process has just
-        decided is touched by nobody else, except by somebody who does not wait until it is dead
-        (docs/recovery.md)."""
-        stored = isinstance(source, StoredSource)
-        return stored or known(self.runtime.store.identity).true_complete is not True
-
-    def _delete_old_marker(self, marker: ObjectRef) -> None:
-        """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
-        then wait until it is back."""
-        try:
-            delete_if_same(self.runtime, marker.key, marker.etag, modified=marker.modified)
-        except StoreError as error:
-            raise incomplete(self.job, "the old _SUCCESS could not be deleted", error) from error
-
-    def _complete_all(self, seen: records.Seen, work: Decided) -> bool:
-        """Step 5. False if the record has left ``committing`` meanwhile."""
-        if_none_match = self.job.terms.mode in FAILING
-        distrust = self._distrusts(work.source)
-        left: dict[Completion, list[str]] = {each: [] for each in Completion}
-        done = unanswered_run = 0
-        first_error: MagicError | None = None
-
-        def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
-            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
-                return complete(
-                    self.runtime, upload, if_none_match=if_none_match, distrust=distrust
-                )
-
-        def remaining() -> Iterator[ReadyUpload]:
-            for upload in self._uploads(work.source):
-                if unanswered_run >= UNANSWERED_RUN_MAX:
-                    left[Completion.UNFINISHED].append(upload.key)
-                else:
-                    yield upload
-
-        try:
-            completing = self.runtime.pool.each(one, remaining(), in_flight=self.in_flight)
-            with closing(completing) as outcomes:
-                for outcome in outcomes:
-                    (completion, error), key = outcome.unwrap(), outcome.item.key
-                    if completion is Completion.DONE:
-                        done, unanswered_run = done + 1, 0
-                        self.runtime.progress(Progress("complete", done, work.plan.files, "files"))
-                        continue
-                    if completion is Completion.CONFLICT and key not in self.accept:
-                        raise Conflict(key)
-                    if completion is not Completion.UNFINISHED and key in self.accept:
-                        self._take_as_it_is(outcome.item)
-                        continue
-                    first_error = first_error or error
-                    left[completion].append(key)
-                    unanswered_run += completion is Completion.UNFINISHED
-        except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
-            first_error = error
-        self.statistics.add(stats.COMMITS_COMPLETED, done)
-        self.statistics.add(stats.COMMITS_FAILED, sum(map(len, left.values())))
-        if first_error is None:
-            self.statistics.add(stats.BYTES_COMMITTED, work.plan.data_bytes)
-            return True
-        with suppress(StoreError):  # the first error tells more
-            now = records.read(self.runtime, seen.key)
-            if now is None or now.record.state is not State.COMMITTING:
-                return False
-        raise not_all_visible(
-            self.job,
-            first_error,
-            left[Completion.LOST],
-            left[Completion.UNRESOLVED],
-            left[Completion.REFUSED],
-            left[Completion.UNFINISHED],
-        ) from first_error
-
-    def _take_as_it_is(self, upload: ReadyUpload) -> None:
-        """Abort the job's own upload of a key that an operator takes as it is: the upload is not
-        needed any more, and the sweep would spare it, because the plan names it."""
-        removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
-        aborted = removed.removal is Removal.ABORTED and removed.error is None
-        lost = ": its upload was open and is aborted, so the job's file is not published"
-        self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
-        if removed.removal is Removal.LEFT:
-            self.warnings.append(f"the upload of {upload.key} may be open still: {removed.why}")
-        elif removed.why:
-            self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
-
-    def _uploads(self, source: Source) -> Iterator[ReadyUpload]:
-        for uploads, statistics in source.uploads():
-            self.statistics.merge(statistics)
-            for upload in uploads:
-                self.names.add(upload.name)
-                if len(self.filenames) < SUCCESS_FILENAMES_MAX:
-                    self.filenames.append(f"/{upload.key}")
-                yield upload
-
-    def _after_completed(self, seen: records.Seen, work: Decided) -> tuple[State, Swept]:
-        """Steps 6 to 8. Everything is visible.
-
-        Raises:
-            CommitIncomplete: what the job replaces is still there, or the marker that it deleted is
-                still missing.
-        """
-        self._delete_replaced(work.plan)
-        if self.job.terms.mark_success and not self._mark(seen, work):
+        if state is not State.COMPLETED:
+            raise ended_by_record(self.job.dest, now.record)
+        publication.delete_replaced()
+        if self.job.terms.mark_success and not publication.mark(now):
             return State.COMPLETED, Swept()
-        swept = sweep(
-            self.runtime,
-            self.job,
-            spared=self.names.__contains__,
-            accepted={self.paths.tree + planned.name for planned in work.plan.sets},
-            in_flight=self.in_flight,
-            look_first=not self.knows_all or bool(self.job.adopted),
-            accepted_attempts={planned.task: planned.attempt for planned in work.plan.sets},
-        )
-        self.warnings += swept.warnings
+        swept = publication.sweep()
         if swept.again:
             return State.COMPLETED, swept
-        state = self._finish(seen, "committed", work.may_remove, self.warnings)
-        return state, swept
-
-    def _delete_replaced(self, plan: Plan) -> None:
-        """Step 6: delete what the plan names, each object only if it is still the planned
-        version."""
-        failures: dict[str, StoreError] = {}
-
-        def one(replaced: ObjectRef) -> None:
-            delete_if_same(self.runtime, replaced.key, replaced.etag, modified=replaced.modified)
-
-        total = len(plan.deletes)
-        if not total:
-            return
-        deleting = self.runtime.pool.each(one, plan.deletes, in_flight=self.in_flight)
-        with (
-            self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
-            closing(deleting) as outcomes,
-        ):
-            for number, outcome in enumerate(outcomes, 1):
-                if isinstance(outcome.error, StoreError):
-                    if outcome.item.key in self.accept:
-                        self.warnings.append(f"{outcome.item.key} was accepted as it is")
-                    else:
-                        failures[outcome.item.key] = outcome.error
-                    continue
-                outcome.unwrap()
-                self.runtime.progress(Progress("replace", number, total, "files"))
-        if failures:
-            first = next(iter(failures.values()))
-            raise incomplete(
-                self.job,
-                f"{counted(len(failures), 'file')} that it replaces could not be deleted yet:"
-                f" {name_some(sorted(failures))}",
-                first,
-                outstanding=tuple(sorted(failures)),
-            ) from first
-
-    def _mark(self, seen: records.Seen, work: Decided) -> bool:
-        """Step 7: write the marker. False if the store failed: the record and the plan stay, so
-        that the process that finishes the job writes it.
-
-        Raises:
-            CommitIncomplete: it failed, and the job has deleted the old marker.
-        """
-        if self.dest.success_key in self.accept:
-            self.warnings.append(f"{self.dest.success_key} was accepted as it is")
-            return True
-        try:
-            self._read_names(work.source)
-            left = write_marker(
-                self.runtime, self.dest.success_key, seen.key, self._success_data(seen, work.plan)
-            )
-        except StoreError as error:
-            if work.plan.marker is not None:
-                what = "_SUCCESS could not be written, and the old one is deleted"
-                marker = (self.dest.success_key,)
-                raise incomplete(self.job, what, error, outstanding=marker) from error
-            self.warnings.append(
-                f"_SUCCESS could not be written; commit() again writes it: {error}"
-            )
-            return False
-        except MagicError as error:  # its content cannot be made: nobody can write it
-            self.warnings.append(f"_SUCCESS could not be written: {error}")
-            return True
-        if left:
-            self.warnings.append(f"_SUCCESS was left as it is: {left}")
-        return True
-
-    def _read_names(self, source: Source) -> None:
-        """Read the first names for `_SUCCESS`, if this process has completed nothing. They are for
-        people: if a set cannot be trusted any more, the marker is written all the same."""
-        if self.names:
-            return
-        try:
-            for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(source), strict=False):
-                continue
-        except FormatError as error:
-            self.warnings.append(f"_SUCCESS names {counted(len(self.filenames), 'file')}: {error}")
-
-    def _success_data(self, seen: records.Seen, plan: Plan) -> SuccessData:
-        self.statistics.add(stats.JOBS_COMPLETED)
-        now = self.runtime.clock.now()
-        return success_data(
-            self.job.id, plan, self.statistics, self.filenames, seen.record.started, now
-        )
+        return self._finish(now, "committed", may_remove, publication.warnings), swept
 
     # Back -----------------------------------------------------------------------------------------
 
@@ -786,7 +618,32 @@ class JobCommit:
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=False)
-        return undo(self.runtime, self.job, seen, source, self.in_flight)
+        return self._undo(seen, source)
+
+    def _undo(self, seen: records.Seen, source: Source) -> records.Seen | None:
+        """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable.
+
+        Returns:
+            The stored record: ``reverted``, or what another process has made of it.
+
+        Raises:
+            AbortIncomplete: not everything could be undone, or the record could not be read or
+                written. Do it again.
+        """
+        failure: MagicError | None = None
+        try:
+            failure = undo_all(self.runtime, self.job, source, self.in_flight)
+            if failure is None:
+                return self._swap_to_reverted(seen)
+        except (StoreError, FormatError, OutcomeUnknown) as error:
+            failure = error  # a pendingset of the plan cannot be read, or the swap was not clear
+        try:
+            now = records.read(self.runtime, seen.key)
+        except (StoreError, FormatError):
+            raise not_undone(self.job, failure) from failure  # the first failure says more
+        if now is None or now.record.state is not State.REVERTING:
+            return now
+        raise not_undone(self.job, failure) from failure
 
     def _revert_after(self, key: str, seen: records.Seen, source: Source) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
@@ -797,7 +654,7 @@ class JobCommit:
             what = f"{key} is somebody else's, and the job could not be reverted yet"
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
         if now is not None and now.record.state is State.REVERTING:
-            now = undo(self.runtime, self.job, now, source, self.in_flight)
+            now = self._undo(now, source)
         conflict = destination_exists(self.job, key)
         conflict.report = self._abandon(now, False)
         raise conflict

@@ -10,6 +10,7 @@ from magic_committer._quantities import counted_are, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.success_marker import read_marker
 from magic_committer.errors import (
+    AbortIncomplete,
     CommitIncomplete,
     JobNotRunning,
     MagicError,
@@ -234,6 +235,15 @@ def incomplete(
         state=(State.COMPLETED if outstanding else State.COMMITTING).value,
         hint=hint,
         remedies=remedies,
+    )
+
+
+def not_undone(job: StartedJob, cause: MagicError) -> AbortIncomplete:
+    """The error for a job that is being reverted while not everything is gone."""
+    return AbortIncomplete(
+        f"job {job.id!r} is being reverted, but not all of it is gone ({cause.message})",
+        job_id=job.id,
+        remedies=undo_again(job.dest, job.id),
     )
 
 

@@ -6,10 +6,10 @@ became. A HEAD first would leave a Complete between the two visible (counterexam
 the same reason the abort must be proved: an upload whose parts are still there can be completed
 after the HEAD. The delete removes exactly the version that was looked at, by its ETag, or by its
 version id in a versioned bucket. What another program has written since stays. All of this is
-repeatable, by anyone. Only after it the record says ``reverted``, and only then the job is swept:
-its pendingsets are needed until then.
+repeatable, by anyone. Only after it `job_commit` moves the record to ``reverted``, and only then
+the job is swept: its pendingsets are needed until then.
 
-The job is decided: every failure here is `AbortIncomplete`, and the work is done again.
+The job is decided: whatever fails here is told as `AbortIncomplete`, and the work is done again.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from contextlib import closing
 from typing import Any
 
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source
-from magic_committer.commit.outcome import undo_again
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.upload_state import (
     Removal,
@@ -31,65 +29,27 @@ from magic_committer.commit.upload_state import (
     became,
     object_at,
 )
-from magic_committer.errors import (
-    AbortIncomplete,
-    FormatError,
-    MagicError,
-    OutcomeUnknown,
-    StoreError,
-)
-from magic_committer.protocol.record import StartedJob, State
+from magic_committer.errors import AbortIncomplete, MagicError, StoreError
+from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectInfo
 
 
-def undo(
-    runtime: Runtime, job: StartedJob, seen: records.Seen, source: Source, in_flight: int
-) -> records.Seen | None:
-    """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable.
+def undo_all(
+    runtime: Runtime, job: StartedJob, source: Source, in_flight: int
+) -> MagicError | None:
+    """Undo every upload of a ``reverting`` job, and go on after single failures. Repeatable.
 
     Args:
         runtime, job: the components and the job.
-        seen: the stored record.
         source: where the plan's uploads come from.
         in_flight: how many requests at once.
 
     Returns:
-        The stored record: ``reverted``, or what another process has made of it.
+        The last failure; None: everything is undone.
 
     Raises:
-        AbortIncomplete: not everything could be undone, or the record could not be read or written.
-            Do it again.
+        StoreError, FormatError: a pendingset of the plan cannot be read.
     """
-    failure: MagicError | None = None
-    try:
-        failure = _undo_all(runtime, job, source, in_flight)
-        if failure is None:
-            return _swap(runtime, seen)
-    except (StoreError, FormatError, OutcomeUnknown) as error:
-        failure = error  # a pendingset of the plan cannot be read, or the swap has no clear answer
-    try:
-        now = records.read(runtime, seen.key)
-    except (StoreError, FormatError):
-        raise not_undone(job, failure) from failure  # the first failure says more
-    if now is None or now.record.state is not State.REVERTING:
-        return now
-    raise not_undone(job, failure) from failure
-
-
-def not_undone(job: StartedJob, failure: MagicError) -> AbortIncomplete:
-    """The error for a job that is being reverted while not everything is gone."""
-    return AbortIncomplete(
-        f"job {job.id!r} is being reverted, but not all of it is gone ({failure.message})",
-        job_id=job.id,
-        remedies=undo_again(job.dest, job.id),
-    )
-
-
-def _undo_all(
-    runtime: Runtime, job: StartedJob, source: Source, in_flight: int
-) -> MagicError | None:
-    """Undo every upload and go on after single failures. Gives the last failure; None if there was
-    none."""
     done = 0
     failure: MagicError | None = None
 
@@ -133,7 +93,3 @@ def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:
     """The object at an upload's key, if it is what the upload became. One HEAD."""
     info = object_at(runtime, upload.key)
     return info if info is not None and became(upload, info) else None
-
-
-def _swap(runtime: Runtime, seen: records.Seen) -> records.Seen | None:
-    return records.swap(runtime, seen, seen.record.step(State.REVERTED, runtime.ids())).now

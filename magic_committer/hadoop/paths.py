@@ -396,13 +396,6 @@ class JobPaths:
         name = f"{check_id('attempt', attempt)}{PENDINGSET_SUFFIX}"
         return _check_fits(f"{self.job_attempt}{name}")
 
-    def attempt_of_pendingset(self, key: str) -> str | None:
-        """The attempt whose pendingset a key names; None for every other key."""
-        name = key.removeprefix(self.job_attempt)
-        attempt = name.removesuffix(PENDINGSET_SUFFIX)
-        below = key.startswith(self.job_attempt) and attempt != name
-        return attempt if below and _is_id(attempt) else None
-
     def attempt_directory(self, attempt: str) -> str:
         return f"{self.task_attempts}{check_id('attempt', attempt)}/"
 

@@ -432,7 +432,7 @@ class _Translator:
             return model.plan("me-announced")
         if key.startswith(f"{paths.directory}plan-"):
             return f"{model.directory}{key.removeprefix(paths.directory)}"
-        attempt = paths.attempt_of_pendingset(key)
+        attempt = _attempt_of_set(paths, key)
         if attempt is not None:
             return model.set(attempt)
         if key.startswith(paths.task_attempts):
@@ -677,3 +677,11 @@ def _writes_the_record(request: Any) -> bool:
 
 def _unread(one: TaskCommit) -> PendingSet:
     return PendingSet(one.job_uuid, one.task, one.attempt, ())
+
+
+def _attempt_of_set(paths: JobPaths, key: str) -> str | None:
+    """The attempt whose pendingset a key names; None for every other key."""
+    name = key.removeprefix(paths.job_attempt)
+    attempt = name.removesuffix(PENDINGSET_SUFFIX)
+    named = key.startswith(paths.job_attempt) and attempt != name and "/" not in attempt
+    return attempt if named else None

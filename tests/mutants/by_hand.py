@@ -14,7 +14,7 @@ CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neigh
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
 PURE = "protocol/rules.py"
-JOB_COMMIT = "commit/job_commit.py"
+JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
 TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
@@ -268,7 +268,7 @@ _ATTEMPTS = (
 
 _DECIDING = (
     Hand(
-        "plans looked at never", JOB_COMMIT, "JobCommit._decide",
+        "plans looked at never", JOB_COMMIT, "JobCommit._store_plan",
         (("refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)", "pass"),),
         "two jobs of one partition both commit",
     ),
@@ -305,16 +305,16 @@ _DECIDING = (
     ),
     Hand(
         "refused though decided", JOB_COMMIT, "JobCommit._refuse",
-        (("if not swapped.won:\n    return self._obey(swapped.now)", "pass"),),
+        (("if not swapped.won:\n    return swapped.now", "pass"),),
         "I10: a check that another's work made fail is raised, of a job that committed",
     ),
     Hand(
         "the plan of a swap that may have won", JOB_COMMIT, "JobCommit._swap_to_committing",
-        (("swapped.now is None or not _names(swapped.now, plan.key)", "True"),),
+        (("swapped.now is None or not _names(swapped.now, offer.plan.key)", "True"),),
         "I5: the plan of a decided job is deleted",
     ),
     Hand(
-        "an adopted job is refused for good", JOB_COMMIT, "JobCommit._commit_running",
+        "an adopted job is refused for good", JOB_COMMIT, "JobCommit._offer",
         (("problems and self.job.adopted", "False"),),
         "a Hadoop job that cannot be run again is aborted because one upload is gone",
     ),
@@ -335,13 +335,13 @@ _DECIDING = (
         "I10: a second run of the id cannot be told from the first",
     ),
     Hand(
-        "a missing set is fine", JOB_COMMIT, "JobCommit._execute_stored",
+        "a missing set is fine", JOB_COMMIT, "JobCommit._publish_stored",
         (("StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)",
           "StoredSource(self.runtime, self.job, plan, missing_is_fine=True)"),),
         "I2: a decided job is told committed without the files of a set that is gone",
     ),
     Hand(
-        "the last sweep does not look", JOB_COMMIT, "JobCommit._execute_stored",
+        "the last sweep does not look", JOB_COMMIT, "JobCommit._publish_stored",
         (("self._sweep(look_first=True)", "self._sweep(look_first=False)"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
@@ -368,40 +368,41 @@ _DECIDING = (
 
 _EXECUTING = (
     Hand(
-        "accept swallows what is unfinished", JOB_COMMIT, "JobCommit._complete_all",
+        "accept swallows what is unfinished", PUBLISH, "Publication.complete_all",
         (("completion is not Completion.UNFINISHED and key in self.accept", "key in self.accept"),),
         "I2: a file whose upload is still open is called accepted, and swept",
     ),
     Hand(
-        "accept swallows nothing", JOB_COMMIT, "JobCommit._complete_all",
+        "accept swallows nothing", PUBLISH, "Publication.complete_all",
         (("completion is not Completion.UNFINISHED and key in self.accept", "False"),),
         "what the operator accepts stays unresolved for ever",
     ),
     Hand(
-        "fail overwrites", JOB_COMMIT, "JobCommit._complete_all",
+        "fail overwrites", PUBLISH, "Publication.complete_all",
         (("self.job.terms.mode in FAILING", "False"),),
         "I6: mode fail completes over a neighbour's object",
     ),
     Hand(
-        "the sweep after failed deletes", JOB_COMMIT, "JobCommit._delete_replaced",
+        "the sweep after failed deletes", PUBLISH, "Publication.delete_replaced",
         (("failures[outcome.item.key] = outcome.error",
           "self.warnings.append(str(outcome.error))"),),
         "I7: what could not be deleted is a warning, and is forgotten with the plan",
     ),
     Hand(
-        "the sweep after no marker", JOB_COMMIT, "JobCommit._after_completed",
-        (("self.job.terms.mark_success and not self._mark(seen, work)",
-          "self.job.terms.mark_success and self._mark(seen, work) is None"),),
+        "the sweep after no marker", JOB_COMMIT, "JobCommit._go_on",
+        (("self.job.terms.mark_success and not publication.mark(now)",
+          "self.job.terms.mark_success and publication.mark(now) is None"),),
         "I8: the job is finished without its marker, and nobody writes it",
     ),
     Hand(
-        "the plan's uploads are not spared", JOB_COMMIT, "JobCommit._after_completed",
+        "the plan's uploads are not spared", PUBLISH, "Publication.sweep",
         (("self.names.__contains__", "lambda name: False"),),
         "I2: the sweep aborts what the plan names, which costs the object on some stores",
     ),
     Hand(
         "complete whatever the record says", JOB_COMMIT, "JobCommit._go_on",
-        (("not swapped.won or swapped.now is None", "swapped.now is None"),),
+        (("state is State.CLOSED and now.record.outcome == 'committed'", "False"),
+         ("state is not State.COMPLETED", "False")),
         "I7: old data is deleted after a revert",
     ),
     Hand(
@@ -444,7 +445,8 @@ _EXECUTING = (
         "I3: a Complete between the look and the abort stays visible",
     ),
     Hand(
-        "reverted in spite of failures", UNDO, "undo", (("failure is None", "True"),),
+        "reverted in spite of failures", JOB_COMMIT, "JobCommit._undo",
+        (("failure is None", "True"),),
         "I3: a file of a reverted job stays visible",
     ),
     Hand(

@@ -13,7 +13,7 @@ MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
 STATE, LONG = "commit/upload_state.py", "commit/long_names.py"
 FORCE, GIVING = "maintenance/force.py", "maintenance/giving_up.py"
-JOB_COMMIT = "commit/job_commit.py"
+JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
 _MAKE_PLAN = (
     "plan = make_plan(self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions)"
@@ -22,18 +22,18 @@ _LOOK_AT_PLANS = "refuse_overlapping_plans(self.runtime, self.job, self.dest, pa
 
 _BESIDE_EACH_OTHER = (
     Hand(
-        "list, then look", JOB_COMMIT, "JobCommit._decide",
+        "list, then look", JOB_COMMIT, "JobCommit._store_plan",
         ((_MAKE_PLAN, f"if partitions is None:\n    {_MAKE_PLAN}"),
          (_LOOK_AT_PLANS, f"{_MAKE_PLAN}\n{_LOOK_AT_PLANS}")),
         "I6: a job by partition ends between the listing and the look: both sets of files stay",
     ),
     Hand(
-        "no announcement", JOB_COMMIT, "JobCommit._decide",
+        "no announcement", JOB_COMMIT, "JobCommit._store_plan",
         (("announced = self._announce(partitions)", "pass"),),
         "I6: two jobs of one partition look at each other's plans before either has stored one",
     ),
     Hand(
-        "the announcement stays after a refusal", JOB_COMMIT, "JobCommit._decide",
+        "the announcement stays after a refusal", JOB_COMMIT, "JobCommit._store_plan",
         (("with cleaning_up(error):\n    drop_plan(self.runtime, self.job, announced)\n"
           "if isinstance(error, ConflictingJob | DestinationExists):\n"
           "    return self._refuse(seen, error)\nraise",
@@ -42,8 +42,8 @@ _BESIDE_EACH_OTHER = (
         "I4: an aborter swept before it was stored: a plan of a job that is gone stays",
     ),
     Hand(
-        "the announcement stays after a lost swap", JOB_COMMIT, "JobCommit._decide",
-        (("if not swapped.won:\n    drop_plan(self.runtime, self.job, announced)", "pass"),),
+        "the announcement stays after a lost swap", JOB_COMMIT, "JobCommit._swap_to_committing",
+        (("drop_plan(self.runtime, self.job, offer.announced)", "pass"),),
         "I4: the winner swept before it was stored: a plan of a job that is gone stays",
     ),
     Hand(
@@ -158,7 +158,7 @@ _THE_DECISION = (
         "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
     ),
     Hand(
-        "a store's error after the decision", JOB_COMMIT, "JobCommit._execute",
+        "a store's error after the decision", JOB_COMMIT, "JobCommit._publish",
         (("except StoreError:", "except ZeroDivisionError:"),),
         "I10: a decided job ends in an error that says that nothing was decided",
     ),
@@ -186,7 +186,7 @@ _EXECUTING = (
         "I5: one 409 reverts a committed job, with nothing at the key",
     ),
     Hand(
-        "a marker cannot be accepted", JOB_COMMIT, "JobCommit._mark",
+        "a marker cannot be accepted", PUBLISH, "Publication.mark",
         (("self.dest.success_key in self.accept", "False"),),
         "a job whose _SUCCESS may not be written stays incomplete for ever",
     ),
@@ -338,7 +338,7 @@ _A_WAY_OUT = (
         "AWS: a job of etag_form='strings' never ends",
     ),
     Hand(
-        "refused is unfinished", JOB_COMMIT, "JobCommit._complete_all",
+        "refused is unfinished", PUBLISH, "Publication.complete_all",
         (("left[completion].append(key)",
           "left[Completion.UNFINISHED if completion is Completion.REFUSED else completion]"
           ".append(key)"),),
@@ -477,12 +477,12 @@ _STORES = (
         "I2: a server that was killed in the first sending answers the second with 200",
     ),
     Hand(
-        "a 200 by a stored plan is believed", JOB_COMMIT, "JobCommit._distrusts",
-        (("isinstance(source, StoredSource)", "False"),),
+        "a 200 by a stored plan is believed", PUBLISH, "Publication._distrusts",
+        (("isinstance(self.source, StoredSource)", "False"),),
         "I2: a server that was killed while the driver completed answers the recovery with 200",
     ),
     Hand(
-        "a store that believes dead uploads is believed", JOB_COMMIT, "JobCommit._distrusts",
+        "a store that believes dead uploads is believed", PUBLISH, "Publication._distrusts",
         (("known(self.runtime.store.identity).true_complete is not True", "False"),),
         "I2: an upload is aborted after the check, and an older object at its key is the answer",
     ),
@@ -492,7 +492,7 @@ _STORES = (
         "I10: a job that another process has just committed is told half published",
     ),
     Hand(
-        "nobody asks whether a 200 is true", JOB_COMMIT, "JobCommit._decide",
+        "nobody asks whether a 200 is true", JOB_COMMIT, "JobCommit._store_plan",
         (("need(self.runtime, self.paths, seen, {'true_complete'})", "pass"),),
         "I2: the process that commits has not started the job, and does not know its store",
     ),
@@ -512,7 +512,7 @@ _STORES = (
         "I5: a file that the store has lost is called unfinished for ever",
     ),
     Hand(
-        "a set of nobody is passed over", JOB_COMMIT, "JobCommit._commit_running",
+        "a set of nobody is passed over", JOB_COMMIT, "JobCommit._offer",
         (("if loaded.nobodys:\n    return self._unless_decided(seen,"
           " whose_they_are_is_lost(self.job, loaded.nobodys))", "pass"),),
         "I2: a task whose set has lost its metadata is left out, and nobody is told",

@@ -100,7 +100,7 @@ def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
     def broken(*_: object) -> str:
         raise FormatError("_SUCCESS", "filenames", "cannot be encoded")
 
-    monkeypatch.setattr("magic_committer.commit.job_commit.write_marker", broken)
+    monkeypatch.setattr("magic_committer.commit.publish.write_marker", broken)
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
     report = job.commit()

@@ -18,6 +18,7 @@ from magic_committer.commit import (
 from magic_committer.commit.check import expected
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
+from magic_committer.commit.publish import Publication
 from magic_committer.commit.upload_state import (
     UploadLook,
     UploadRemover,
@@ -110,15 +111,15 @@ def _by_etag_alone() -> list[Replacement]:
 
 
 def _deletes_as_it_can() -> list[Replacement]:
-    real = JobCommit._delete_replaced
+    real = Publication.delete_replaced
 
-    def delete(self: Any, plan: Any) -> None:
+    def delete(self: Any) -> None:
         try:
-            real(self, plan)
+            real(self)
         except CommitIncomplete as error:
             self.warnings.append(str(error))
 
-    return [(JobCommit, "_delete_replaced", delete)]
+    return [(Publication, "delete_replaced", delete)]
 
 
 def _never_asked() -> list[Replacement]:
@@ -204,6 +205,6 @@ RULES_OF_LOOKS = (
          ("I2", "I10"), 3000,
          lambda: [(complete, "_look_after", lambda *_: (Completion.DONE, None))], FALSE_SUCCESS),
     Rule("distrust a stored plan", "who executes a stored plan looks after every 200",
-         ("I2", "I10"), 3000, lambda: [(JobCommit, "_distrusts", lambda *_: False)],
+         ("I2", "I10"), 3000, lambda: [(Publication, "_distrusts", lambda *_: False)],
          FALSE_SUCCESS),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from magic_committer.commit import (
     deletes,
     fence,
     job_commit,
+    publish,
     records,
     revert,
     setup,
@@ -29,10 +30,11 @@ from magic_committer.commit import (
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.neighbours import directory_of
+from magic_committer.commit.publish import Publication
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import saved
 from magic_committer.committers.magic.abort import RetriedCreates
-from magic_committer.errors import JobTooYoung, NotFound
+from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance import attribution, cleanup, recover
 from magic_committer.protocol import rules as protocol_rules
@@ -68,7 +70,9 @@ def _no_completed() -> list[Replacement]:
         (
             JobCommit,
             "_swap_to_completed",
-            lambda self, seen: records.Swapped(True, seen),
+            lambda self, seen: records.Swapped(
+                True, replace(seen, record=replace(seen.record, state=State.COMPLETED))
+            ),
         ),
         (JobRecord, "step", step),
     ]
@@ -106,13 +110,13 @@ def _delete_by_name(runtime: Any, key: str, *_: Any, **__: Any) -> bool:
 
 
 def _delete_first() -> list[Replacement]:
-    real = JobCommit._complete_all
+    real = Publication.complete_all
 
-    def complete_all(self: Any, seen: Any, work: Any) -> bool:
-        self._delete_replaced(work.plan)
-        return real(self, seen, work)
+    def complete_all(self: Any) -> CommitIncomplete | None:
+        self.delete_replaced()
+        return real(self)
 
-    return [(JobCommit, "_complete_all", complete_all)]
+    return [(Publication, "complete_all", complete_all)]
 
 
 def _look_first() -> list[Replacement]:
@@ -253,11 +257,11 @@ RULES = (
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",
          ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
     Rule("delete If-Match †", "what is replaced is deleted only as it was planned",
-         ("I6",), 3000, lambda: [(job_commit, "delete_if_same", _delete_by_name)], REPLACED),
+         ("I6",), 3000, lambda: [(publish, "delete_if_same", _delete_by_name)], REPLACED),
     Rule("complete, then delete", "old data goes after all that replaces it is visible",
          ("I7",), 500, _delete_first),
     Rule("fail by If-None-Match", "mode fail completes only where nothing is",
-         ("I6",), 6000, lambda: [(job_commit, "FAILING", frozenset())], FAILING),
+         ("I6",), 6000, lambda: [(publish, "FAILING", frozenset())], FAILING),
     Rule("abort, HEAD, delete †", "revert looks after it aborted the upload",
          ("I3",), 3000, _look_first, REVERTED),
     Rule("an id is used once †", "a given id ends in `closed`, and its directory must be empty",

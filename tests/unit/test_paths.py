@@ -346,10 +346,6 @@ def test_the_keys_of_a_job() -> None:
     assert job.marker("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv"
     assert job.pending("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv.pending"
     assert job.uri("t/a b%.x") == "s3a://b/t/a%20b%25.x"
-    assert job.attempt_of_pendingset(job.pendingset("a_0")) == "a_0"
-    assert job.attempt_of_pendingset(m + "job-7/00/deep/a_0.pendingset") is None
-    assert job.attempt_of_pendingset(m + "job-7/00/a_0.json") is None
-    assert job.attempt_of_pendingset("u/a_0.pendingset") is None
 
 
 def test_a_control_key_over_1024_bytes_is_refused() -> None:

@@ -8,7 +8,6 @@ from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB
 from magic_committer.stores.base import (
-    OBJECT_BYTES_MAX,
     PART_BYTES_MAX,
     PART_BYTES_MIN,
     PART_NUMBER_MAX,
@@ -36,7 +35,7 @@ def test_the_longest_file() -> None:
     assert capacity(8 * MiB) == 1000 * 1023 * 8 * MiB
     assert 7.8 <= capacity(8 * MiB) / TiB < 7.81
     assert capacity(8 * MiB, uniform=True) == 10_000 * 8 * MiB
-    assert capacity(PART_BYTES_MAX) == OBJECT_BYTES_MAX
+    assert capacity(PART_BYTES_MAX) == PART_NUMBER_MAX * PART_BYTES_MAX
 
 
 @pytest.mark.parametrize("block_bytes", [PART_BYTES_MIN, 8 * MiB, 100 * MiB, PART_BYTES_MAX])

@@ -1,0 +1,307 @@
+"""Publishing: what a decided job does to the data (protocol.md, "Job commit", steps 5 to 8).
+
+Complete the plan's uploads, delete what they replace, write `_SUCCESS`, sweep. The record is not
+moved here: `job_commit` moves it between these steps, and says which step comes next. Every step
+may be done again, by any process, after any crash. The way back is `revert`.
+
+Keys that an operator takes as they are (``accept``) hold nothing up: a lost file, an object that
+cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing
+
+from magic_committer._quantities import counted, name_some
+from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit.complete import Completion, complete
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.load import Source, StoredSource
+from magic_committer.commit.outcome import incomplete, not_all_visible
+from magic_committer.commit.probe import known
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.records import Seen
+from magic_committer.commit.success_marker import success_data, write_marker
+from magic_committer.commit.sweep import Swept, sweep
+from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
+from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
+from magic_committer.hadoop import statistics as stats
+from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
+from magic_committer.hadoop.statistics import Statistics
+from magic_committer.options import FAILING
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import Plan
+from magic_committer.protocol.record import ObjectRef, StartedJob
+
+UNANSWERED_RUN_MAX = 64
+"""After this many Completes in a row without an answer the store counts as down. The rest is left
+for the next try."""
+
+
+class Conflict(Exception):
+    """Another writer's object is at a key of a job of mode ``fail``. The argument is the key."""
+
+
+class Publication:
+    """One decided job, as one process publishes it.
+
+    Args:
+        runtime, job: the components and the job.
+        plan: what was decided.
+        source: where the plan's uploads come from.
+        names: the names of all uploads of the plan, if they are known; None: they are collected
+            when the uploads are read.
+        in_flight: how many requests at once.
+        accept: keys that the operator takes as they are.
+        statistics: takes the counters of the steps, and those of the tasks.
+
+    Attributes:
+        filenames: the first paths that the job publishes, for people.
+        warnings: what the job's report must tell.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        job: StartedJob,
+        plan: Plan,
+        source: Source,
+        names: KeySet | None = None,
+        *,
+        in_flight: int,
+        accept: Collection[str],
+        statistics: Statistics,
+    ) -> None:
+        self.runtime = runtime
+        self.job = job
+        self.plan = plan
+        self.source = source
+        self.names = KeySet() if names is None else names
+        self.in_flight = in_flight
+        self.accept = accept
+        self.statistics = statistics
+        self.dest = job.paths.dest
+        self.filenames: list[str] = []
+        self.warnings: list[str] = []
+        self._knows_all = False
+        """``names`` holds every upload of the plan: this process has completed them."""
+        if not plan.files:
+            gone = len(plan.deletes)
+            replaced = f", and deleted what was there: {counted(gone, 'file')}" if gone else ""
+            self.warnings.append(f"the job published no file{replaced}")
+
+    # Step 5 ---------------------------------------------------------------------------------------
+
+    def complete_all(self) -> CommitIncomplete | None:
+        """Step 5: make every file visible. Repeatable.
+
+        Returns:
+            None: all files are visible. Otherwise the reason why not. Raise it, unless another
+            process has moved the record on: then that may be the reason.
+
+        Raises:
+            CommitIncomplete: the old marker could not be deleted. Nothing was completed.
+            Conflict: mode ``fail`` met another writer's object: the job is to be reverted.
+        """
+        if self.plan.marker is not None:
+            self._delete_old_marker(self.plan.marker)
+        if_none_match = self.job.terms.mode in FAILING
+        distrust = self._distrusts()
+        left: dict[Completion, list[str]] = {each: [] for each in Completion}
+        done = unanswered_run = 0
+        first_error: MagicError | None = None
+
+        def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
+            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
+                return complete(
+                    self.runtime, upload, if_none_match=if_none_match, distrust=distrust
+                )
+
+        def remaining() -> Iterator[ReadyUpload]:
+            for upload in self._uploads():
+                if unanswered_run >= UNANSWERED_RUN_MAX:
+                    left[Completion.UNFINISHED].append(upload.key)
+                else:
+                    yield upload
+
+        try:
+            completing = self.runtime.pool.each(one, remaining(), in_flight=self.in_flight)
+            with closing(completing) as outcomes:
+                for outcome in outcomes:
+                    (completion, error), key = outcome.unwrap(), outcome.item.key
+                    if completion is Completion.DONE:
+                        done, unanswered_run = done + 1, 0
+                        self.runtime.progress(Progress("complete", done, self.plan.files, "files"))
+                        continue
+                    if completion is Completion.CONFLICT and key not in self.accept:
+                        raise Conflict(key)
+                    if completion is not Completion.UNFINISHED and key in self.accept:
+                        self._take_as_it_is(outcome.item)
+                        continue
+                    first_error = first_error or error
+                    left[completion].append(key)
+                    unanswered_run += completion is Completion.UNFINISHED
+        except (StoreError, FormatError) as error:  # a pendingset of the plan cannot be read
+            first_error = error
+        self.statistics.add(stats.COMMITS_COMPLETED, done)
+        self.statistics.add(stats.COMMITS_FAILED, sum(map(len, left.values())))
+        if first_error is None:
+            self.statistics.add(stats.BYTES_COMMITTED, self.plan.data_bytes)
+            self._knows_all = True
+            return None
+        failure = not_all_visible(
+            self.job,
+            first_error,
+            left[Completion.LOST],
+            left[Completion.UNRESOLVED],
+            left[Completion.REFUSED],
+            left[Completion.UNFINISHED],
+        )
+        failure.__cause__ = first_error
+        return failure
+
+    def _distrusts(self) -> bool:
+        """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
+        tell the truth; or somebody may have begun to complete what a stored plan names, and a
+        server that was killed meanwhile answers falsely from then on. What this process has just
+        decided is touched by nobody else, except by somebody who does not wait until it is dead
+        (docs/recovery.md)."""
+        stored = isinstance(self.source, StoredSource)
+        return stored or known(self.runtime.store.identity).true_complete is not True
+
+    def _delete_old_marker(self, marker: ObjectRef) -> None:
+        """Delete the marker before a whole directory is replaced: readers that look for `_SUCCESS`
+        then wait until it is back."""
+        try:
+            delete_if_same(self.runtime, marker.key, marker.etag, modified=marker.modified)
+        except StoreError as error:
+            raise incomplete(self.job, "the old _SUCCESS could not be deleted", error) from error
+
+    def _take_as_it_is(self, upload: ReadyUpload) -> None:
+        """Abort the job's own upload of a key that an operator takes as it is: the upload is not
+        needed any more, and the sweep would spare it, because the plan names it."""
+        removed = UploadRemover(self.runtime).remove(UploadName.of(upload))
+        aborted = removed.removal is Removal.ABORTED and removed.error is None
+        lost = ": its upload was open and is aborted, so the job's file is not published"
+        self.warnings.append(f"{upload.key} was accepted as it is{lost if aborted else ''}")
+        if removed.removal is Removal.LEFT:
+            self.warnings.append(f"the upload of {upload.key} may be open still: {removed.why}")
+        elif removed.why:
+            self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
+
+    def _uploads(self) -> Iterator[ReadyUpload]:
+        for uploads, statistics in self.source.uploads():
+            self.statistics.merge(statistics)
+            for upload in uploads:
+                self.names.add(upload.name)
+                if len(self.filenames) < SUCCESS_FILENAMES_MAX:
+                    self.filenames.append(f"/{upload.key}")
+                yield upload
+
+    # Steps 6 to 8 ---------------------------------------------------------------------------------
+
+    def delete_replaced(self) -> None:
+        """Step 6: delete what the plan names, each object only if it is still the planned version.
+        Repeatable.
+
+        Raises:
+            CommitIncomplete: some of it is still there.
+        """
+        failures: dict[str, StoreError] = {}
+
+        def one(replaced: ObjectRef) -> None:
+            delete_if_same(self.runtime, replaced.key, replaced.etag, modified=replaced.modified)
+
+        total = len(self.plan.deletes)
+        if not total:
+            return
+        deleting = self.runtime.pool.each(one, self.plan.deletes, in_flight=self.in_flight)
+        with (
+            self.statistics.timed(stats.DELETE_REPLACED, self.runtime.clock),
+            closing(deleting) as outcomes,
+        ):
+            for number, outcome in enumerate(outcomes, 1):
+                if isinstance(outcome.error, StoreError):
+                    if outcome.item.key in self.accept:
+                        self.warnings.append(f"{outcome.item.key} was accepted as it is")
+                    else:
+                        failures[outcome.item.key] = outcome.error
+                    continue
+                outcome.unwrap()
+                self.runtime.progress(Progress("replace", number, total, "files"))
+        if failures:
+            first = next(iter(failures.values()))
+            raise incomplete(
+                self.job,
+                f"{counted(len(failures), 'file')} that it replaces could not be deleted yet:"
+                f" {name_some(sorted(failures))}",
+                first,
+                outstanding=tuple(sorted(failures)),
+            ) from first
+
+    def mark(self, seen: Seen) -> bool:
+        """Step 7: write the marker of the ``completed`` job. Repeatable.
+
+        Returns:
+            False if the store failed: the record and the plan stay, so that the process that
+            finishes the job writes it.
+
+        Raises:
+            CommitIncomplete: it failed, and the job has deleted the old marker.
+        """
+        if self.dest.success_key in self.accept:
+            self.warnings.append(f"{self.dest.success_key} was accepted as it is")
+            return True
+        try:
+            self._read_names()
+            left = write_marker(
+                self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
+            )
+        except StoreError as error:
+            if self.plan.marker is not None:
+                what = "_SUCCESS could not be written, and the old one is deleted"
+                marker = (self.dest.success_key,)
+                raise incomplete(self.job, what, error, outstanding=marker) from error
+            self.warnings.append(
+                f"_SUCCESS could not be written; commit() again writes it: {error}"
+            )
+            return False
+        except MagicError as error:  # its content cannot be made: nobody can write it
+            self.warnings.append(f"_SUCCESS could not be written: {error}")
+            return True
+        if left:
+            self.warnings.append(f"_SUCCESS was left as it is: {left}")
+        return True
+
+    def _read_names(self) -> None:
+        """Read the first names for `_SUCCESS`, if this process has completed nothing. They are for
+        people: if a set cannot be trusted any more, the marker is written all the same."""
+        if self.names:
+            return
+        try:
+            for _ in zip(range(SUCCESS_FILENAMES_MAX), self._uploads(), strict=False):
+                continue
+        except FormatError as error:
+            self.warnings.append(f"_SUCCESS names {counted(len(self.filenames), 'file')}: {error}")
+
+    def _success_data(self, seen: Seen) -> SuccessData:
+        self.statistics.add(stats.JOBS_COMPLETED)
+        now = self.runtime.clock.now()
+        return success_data(
+            self.job.id, self.plan, self.statistics, self.filenames, seen.record.started, now
+        )
+
+    def sweep(self) -> Swept:
+        """Step 8: abort and delete what is left of the job. Repeatable."""
+        swept = sweep(
+            self.runtime,
+            self.job,
+            spared=self.names.__contains__,
+            accepted={self.job.paths.tree + planned.name for planned in self.plan.sets},
+            in_flight=self.in_flight,
+            look_first=not self._knows_all or bool(self.job.adopted),
+            accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},
+        )
+        self.warnings += swept.warnings
+        return swept
