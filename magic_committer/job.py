@@ -48,8 +48,7 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.hadoop.elements import name_text
-from magic_committer.hadoop.paths import Destination
+from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note

@@ -30,8 +30,7 @@ from magic_committer.cli.app import root
 from magic_committer.cli.running import run
 from magic_committer.cli.shell import Shell, command
 from magic_committer.errors import MagicError, OptionError
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import Destination, unique_name
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, unique_name
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, ObjectStore
 

@@ -21,8 +21,7 @@ from itertools import chain, islice
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.errors import MagicError, OutcomeUnknown, StoreError
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import RECORD
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD
 from magic_committer.protocol.record import State
 
 logger = logging.getLogger("magic_committer")

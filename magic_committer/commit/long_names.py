@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from magic_committer._runtime import Runtime
 from magic_committer.errors import InvalidRequest, NotFound, PathError, StoreError
-from magic_committer.hadoop.elements import shown
+from magic_committer.hadoop.paths import shown
 from magic_committer.stores.base import KEY_BYTES_MAX
 
 ELEMENT_BYTES_MAX = 255

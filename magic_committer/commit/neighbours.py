@@ -17,8 +17,7 @@ from contextlib import closing
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.errors import MagicError, PathError
-from magic_committer.hadoop.elements import MAGIC, MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import RECORD, Destination
+from magic_committer.hadoop.paths import MAGIC, MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import State
 
 

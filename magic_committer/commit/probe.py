@@ -38,8 +38,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef
 from magic_committer.remedy import Remedy

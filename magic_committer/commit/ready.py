@@ -17,9 +17,8 @@ from typing import Any, cast, get_args
 import orjson
 
 from magic_committer.errors import FormatError, PathError
-from magic_committer.hadoop.elements import shown
 from magic_committer.hadoop.formats import Pending, UploadEtag, new_pending
-from magic_committer.hadoop.paths import Destination, check_name
+from magic_committer.hadoop.paths import Destination, check_name, shown
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
 

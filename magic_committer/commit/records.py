@@ -37,8 +37,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import RECORD, Destination, JobPaths
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination, JobPaths
 from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Written, same_etag

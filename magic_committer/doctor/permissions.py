@@ -47,8 +47,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import RECORD, Destination
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import Attributes, Part, uploads
 

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from magic_committer.hadoop.elements import MAGIC, MAGIC_JOB_PREFIX
-from magic_committer.hadoop.paths import RECORD, Destination
+from magic_committer.hadoop.paths import MAGIC, MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.options import Track
 
 Role = Literal["writer", "committer", "cleaner"]

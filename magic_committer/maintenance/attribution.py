@@ -31,10 +31,10 @@ from magic_committer.commit.load import each_listed
 from magic_committer.commit.neighbours import at_and_above, job_directories_in
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
+    MAGIC_JOB_PREFIX,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
     RECORD,

@@ -13,8 +13,14 @@ from dataclasses import dataclass
 
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.errors import PathError
-from magic_committer.hadoop.elements import MAGIC, MAGIC_JOB_PREFIX, is_control_element
-from magic_committer.hadoop.paths import JOB_PREFIX, SUCCESS, Destination
+from magic_committer.hadoop.paths import (
+    JOB_PREFIX,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
+    SUCCESS,
+    Destination,
+    is_control_element,
+)
 from magic_committer.stores.base import ObjectInfo
 
 OBJECTS_MAX = 10_000_000

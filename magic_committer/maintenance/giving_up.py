@@ -39,8 +39,8 @@ from magic_committer.errors import (
     StoreError,
     WriteConflict,
 )
-from magic_committer.hadoop.elements import MAGIC_JOB_PREFIX
 from magic_committer.hadoop.paths import (
+    MAGIC_JOB_PREFIX,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
     Destination,

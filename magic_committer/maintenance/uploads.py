@@ -31,8 +31,7 @@ from magic_committer.commit import records
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadName, upload_state
-from magic_committer.hadoop.elements import MAGIC
-from magic_committer.hadoop.paths import RECORD, Destination, parse_url, uuid_in_name
+from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
 from magic_committer.maintenance.attribution import Index, Named, Places
 from magic_committer.maintenance.prices import US_EAST_1, Prices
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of

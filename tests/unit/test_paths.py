@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magic_committer.errors import PathError
-from magic_committer.hadoop import elements, paths
+from magic_committer.hadoop import paths
 from magic_committer.hadoop.paths import Destination, JobPaths, Location
 from magic_committer.stores import base
 
@@ -71,13 +71,13 @@ DIFFERENCES: dict[tuple[str, str], str] = {
 """Everything in which we differ from Hadoop's table, and why: (input, function)."""
 
 FUNCTIONS: dict[str, Callable[[list[str]], Any]] = {
-    "isMagicPath": elements.is_magic_path,
-    "containsBasePath": elements.contains_base,
-    "magicElementIndex": elements.magic_element_index,
-    "magicPathParents": elements.magic_parents,
-    "magicPathChildren": elements.magic_children,
-    "basePathChildren": elements.base_children,
-    "finalDestination": elements.final_destination,
+    "isMagicPath": paths.is_magic_path,
+    "containsBasePath": paths.contains_base,
+    "magicElementIndex": paths.magic_element_index,
+    "magicPathParents": paths.magic_parents,
+    "magicPathChildren": paths.magic_children,
+    "basePathChildren": paths.base_children,
+    "finalDestination": paths.final_destination,
     "elementsToKey": "/".join,
 }
 SAME_AS_PYTHON = {"lastElement", "filename"}
@@ -101,7 +101,7 @@ def url_of(path: str) -> str:
 
 
 def split(path: str) -> list[str]:
-    return elements.split_key(paths.parse_url(url_of(path)).key)
+    return paths.split_key(paths.parse_url(url_of(path)).key)
 
 
 def is_magic_file(path: str) -> bool:
