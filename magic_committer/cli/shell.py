@@ -30,7 +30,6 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
 from magic_committer.remedy import reword_notes
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 

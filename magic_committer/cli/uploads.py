@@ -42,7 +42,6 @@ from magic_committer.options import Options
 from magic_committer.remedy import Remedy, as_command
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
 
 uploads = group("uploads", "Open uploads under a path: whose they are, how old, how large.")
 
