@@ -54,6 +54,9 @@ EXPLAINED: dict[str, str] = {
     "maintenance/attribution.py:Places.record:without part 2:29e73bbc": (
         "equivalent: both callers ask whether it is certain only if there is no record"
     ),
+    "maintenance/cleanup.py:Cleaning._recover:drop options:6b206a68": (
+        "only how many requests a recovery in a cleanup sends at once"
+    ),
     "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
         "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
     ),
@@ -62,5 +65,11 @@ EXPLAINED: dict[str, str] = {
     ),
     "maintenance/recover.py:_follow:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
+    ),
+    "doctor/permissions.py:_Scratch._abort:drop call:888e1976": (
+        "the upload is aborted once more at the end, which finds nothing"
+    ),
+    "doctor/permissions.py:_Scratch._create:drop assignment:878c180b": (
+        "uploads are listed once more at the end, and none is found that is not known"
     ),
 }
