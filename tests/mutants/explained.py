@@ -33,6 +33,9 @@ EXPLAINED: dict[str, str] = {
     "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
+    "commit/conflict.py:refuse_other_jobs:without part 1:f22783a8": (
+        "the own record is read once for each rival: a GET more, and the same answer"
+    ),
     "commit/records.py::without Unanswered:06c4d78b": (
         "equivalent: what was sent and not answered is doubtful before this is asked"
     ),
@@ -51,6 +54,9 @@ EXPLAINED: dict[str, str] = {
     "maintenance/attribution.py:Places.record:without part 2:29e73bbc": (
         "equivalent: both callers ask whether it is certain only if there is no record"
     ),
+    "maintenance/cleanup.py:Cleaning._recover:drop options:6b206a68": (
+        "only how many requests a recovery in a cleanup sends at once"
+    ),
     "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
         "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
     ),
@@ -59,5 +65,11 @@ EXPLAINED: dict[str, str] = {
     ),
     "maintenance/recover.py:_follow:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
+    ),
+    "doctor/permissions.py:_Scratch._abort:drop call:888e1976": (
+        "the upload is aborted once more at the end, which finds nothing"
+    ),
+    "doctor/permissions.py:_Scratch._create:drop assignment:878c180b": (
+        "uploads are listed once more at the end, and none is found that is not known"
     ),
 }

@@ -67,6 +67,19 @@ def test_an_append_that_is_listed_first_hides_no_other_job(s3: MemoryStore) -> N
         mc.start(DEST, job_id="c", mode="replace")
 
 
+def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
+    """I6: a running append has no partitions of its own, and the look at the plans goes on behind
+    it: of two jobs of one partition the second is refused."""
+    mc.start(DEST, job_id="a")
+    first, second = (mc.start(DEST, job_id=name, mode="fail_partitions") for name in "bc")
+    for job in (first, second):
+        committed_task(job, "1", {f"p=1/{job.id}.csv": b"1"})
+    killed_at(s3, "complete_upload", "t/p=1/b.csv", first)
+    with pytest.raises(mc.ConflictingJob, match="job 'b'"):
+        second.commit()
+    assert visible(s3) == {}
+
+
 def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStore) -> None:
     """I7: an object that a decided append is about to rewrite goes between the listing and the look
     whose it is: it is nobody's, and the replace commits."""
@@ -171,6 +184,32 @@ def test_a_swap_without_conditions_whose_record_is_gone_is_unknown(s3: MemorySto
     At(s3, lambda r: r.verb == "put", lost)
     with pytest.raises(OutcomeUnknown):
         swaps(runtime, seen)
+
+
+def test_without_conditions_too_a_record_is_created_once(s3: MemoryStore) -> None:
+    """I2: with ``conditional_writes="off"`` the record that is there is read first, and another run
+    of the id does not overwrite it."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
+    seen = records.create(runtime, "t/__magic_job-j/job.json", record).seen
+    with pytest.raises(mc.JobExists):
+        records.create(runtime, seen.key, replace(record, uuid="3" * 32, nonce="4" * 32))
+    now = records.read(runtime, seen.key)
+    assert now is not None
+    assert now.record.uuid == record.uuid
+
+
+def test_a_record_that_another_has_deleted_is_gone(s3: MemoryStore) -> None:
+    """I4: a delete that meets a conflict, and then finds no record, has come to its end."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    seen = records.create(runtime, "t/__magic_job-j/job.json", record_of("j")).seen
+
+    def another() -> None:
+        s3.delete_object(seen.key)
+        raise WriteConflict("another deletes it")
+
+    At(s3, lambda r: r.verb == "delete_one", another)
+    assert records.remove(runtime, seen)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +354,27 @@ def test_a_cleanup_that_finishes_nothing_still_aborts_the_dead(machine: Machine)
     assert [found.state for found in report.recovered] == ["closed"]
     assert report.unfinished == ()
     assert machine.s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("answer", [PermissionDenied, NotSupported])
+def test_a_cleanup_that_cannot_list_uploads_still_ends_the_dead(
+    machine: Machine, answer: type[StoreError]
+) -> None:
+    """I4: that uploads could not be listed is told, and everything else is done."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+    killed_at(machine.s3, "complete_upload", "t/a.csv", job)
+    machine.later(2 * DAY)
+
+    def before(request: Request) -> None:
+        if request.verb == "list_uploads":
+            raise answer("no listing")
+
+    machine.s3.before = before
+    report = mc.cleanup(DEST)
+    machine.s3.before = None
+    assert any("list" in error for error in report.errors)
+    assert visible(machine.s3) == {"t/a.csv": b"a"}
 
 
 def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) -> None:
