@@ -20,7 +20,7 @@ from magic_committer.commit import probe
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.capabilities import verdicts
 from magic_committer.doctor.policies import PERMISSIONS, ROLES, Role, actions_of, policy
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.errors import FormatError, PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Track
 from magic_committer.stores.base import objects, uploads
@@ -154,9 +154,29 @@ def test_without_the_listing_of_uploads_the_rest_is_asked(
     found = checks(command("doctor", PATH, "--format", "json"))
     assert found["store", "swap"]["answer"] == "yes"
     assert found["store", "uploads_by_prefix"]["answer"] == "not asked"
-    detail = found["promise", "finding uploads of killed tasks"]["detail"]
-    assert "s3:ListBucketMultipartUploads" in detail
-    assert "lifecycle" in detail
+    promise = found["promise", "finding uploads of killed tasks"]
+    assert promise["answer"] == "no"
+    assert "s3:ListBucketMultipartUploads" in promise["detail"]
+    assert "lifecycle" in promise["detail"]
+
+
+class OddRules(MemoryStore):
+    """A bucket whose lifecycle holds what this library cannot write back."""
+
+    def lifecycle(self) -> dict[str, Any]:
+        """Its lifecycle, read."""
+        raise FormatError("the lifecycle of bucket", "Rules[0]", "is new to us")
+
+    def put_lifecycle(self, configuration: object) -> None:
+        """Nobody may."""
+        raise AssertionError(configuration)
+
+
+def test_a_lifecycle_that_is_not_understood_may_be_read(command: Command) -> None:
+    """What is in it is for ``lifecycle show``: here the permission counts."""
+    with served(OddRules("bucket")):
+        found = checks(command("doctor", PATH, "--format", "json"))
+    assert found["permission", "s3:GetLifecycleConfiguration"]["answer"] == "ok"
 
 
 @pytest.mark.parametrize(("role", "code"), [("writer", 0), ("committer", 43), ("cleaner", 43)])
@@ -370,7 +390,10 @@ def test_a_server_that_refuses_everything(
         for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
             monkeypatch.setenv(variable, value)
         ran = command("doctor", "s3://denied/t", "--format", "json")
-    answers = {key[1]: row["answer"] for key, row in checks(ran).items() if key[0] == "permission"}
+    asked = {key[1]: row for key, row in checks(ran).items() if key[0] == "permission"}
+    of_the_bucket = {action for action, row in asked.items() if row["on"] == "s3://denied/"}
+    assert of_the_bucket == {"s3:GetLifecycleConfiguration", "s3:ListBucketMultipartUploads"}
+    answers = {action: row["answer"] for action, row in asked.items()}
     # without s3:ListBucket a 403 for an absent object says nothing
     assert answers.pop("s3:GetObject") == "unknown"
     assert set(answers.values()) == {"denied"}
