@@ -26,8 +26,10 @@ Jobs by partition may run beside each other if their partitions differ. They kno
 only when their tasks have ended: **announce, then look, then list**. Each job stores a plan that
 names its partitions, then looks at the others' plans, then lists the present data. If two jobs
 overlap in time, one sees the other's plan. If they do not, the later one lists what the earlier one
-has published. If a job listed first, another job could begin and end between the listing and the
-look: it would leave neither plan nor record, and both sets of files would stay.
+has published. Who sees the plan of an older job, or of one that is decided, yields. The older one
+waits as above, with its plan in its place, and lists only after a look that shows no other plan:
+age decides only who goes on trying. If a job listed first, another job could begin and end between
+the listing and the look: it would leave neither plan nor record, and both sets of files would stay.
 
 ``append`` may run beside all modes. What it adds after a ``replace`` is planned stays. While the
 ``replace`` is being planned, an append's files all stay or all go: **list, look, list again**. A
@@ -372,23 +374,42 @@ def refuse_overlapping_plans(
     runtime: Runtime, job: StartedJob, dest: Destination, partitions: Iterable[str]
 ) -> None:
     """After this job's partitions are announced: raise `ConflictingJob` if another live job by
-    partition has announced one of them."""
+    partition has announced one of them and does not yield to this one. What is listed after the
+    last look shows all that an ended job has published."""
     mine = set(partitions)
-    for other in _live_others(runtime, job, dest, tidy=False):
-        if other.record.terms.mode not in BY_PARTITION:
-            continue
-        directory = JobPaths(dest, other.record.id).directory
-        for page in runtime.store.list(f"{directory}plan-"):
-            for info in page.objects:
-                try:
-                    stored = runtime.store.get(info.key, max_bytes=PLAN_BYTES_MAX)
-                except NotFound:
-                    continue  # its swap lost, or its job is finished
-                shared = mine & set(Plan.decode(stored.body, info.key).partitions)
-                if shared:
-                    raise _conflict(
-                        job, other, f", and writes {sorted(shared)[0] or 'its root'} too"
-                    )
+    refusal: ConflictingJob | None = None
+    for _ in _looks(runtime):
+        own: records.Seen | None = None
+        refusal = None
+        for other in _live_others(runtime, job, dest, tidy=False):
+            if other.record.terms.mode not in BY_PARTITION:
+                continue
+            shared = _announced(runtime, dest, other) & mine
+            if not shared:
+                continue
+            what = f", and writes {min(shared) or 'its root'} too"
+            own = own or records.read(runtime, job.paths.record)
+            if not _yields(other, own):
+                raise _conflict(job, other, f"{what}: this one yields to it")
+            younger = _conflict(job, other, f"{what}: it is younger, and has not yielded")
+            refusal = refusal or younger
+        if refusal is None:
+            return
+    assert refusal is not None
+    raise refusal
+
+
+def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[str]:
+    """The partitions that another job's plans name, whichever of its drivers has stored them."""
+    found: set[str] = set()
+    for page in runtime.store.list(f"{JobPaths(dest, other.record.id).directory}plan-"):
+        for info in page.objects:
+            try:
+                stored = runtime.store.get(info.key, max_bytes=PLAN_BYTES_MAX)
+            except NotFound:
+                continue  # its swap lost, or its job is finished
+            found.update(Plan.decode(stored.body, info.key).partitions)
+    return found
 
 
 def _live_others(

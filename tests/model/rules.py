@@ -87,6 +87,7 @@ RULES = (
     Rule("the loser withdraws its announcement", "Conflict modes", "I4", "partition rivals", 0, 35),
     Rule("announced before the look", "Conflict modes", "I2", "two partition replaces", 0, 30),
     Rule("the look at the plans", "Conflict modes", "I2", "two partition fails", 0, 20),
+    Rule("the older waits by partition", "Conflict modes", "I2", "two partition replaces", 0, 34),
     Rule("the data is listed after the look", "Conflict modes", "I2", "two partition fails", 0, 28),
     Rule("only appends are spared", "Conflict modes", "I2", "two partition replaces", 1, 42),
     Rule("spared whole or not at all", "Conflict modes", "I2", "append beside replace", 0, 32),

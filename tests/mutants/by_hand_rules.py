@@ -394,6 +394,21 @@ _THE_OLDEST = (
         "I6: a younger job that has looked before runs beside it: both publish",
     ),
     Hand(
+        "the older goes on by partition", CONFLICT, "refuse_overlapping_plans",
+        (("refusal = refusal or younger", "pass"),),
+        "I2: a younger job that has looked before runs beside it: both sets of files stay",
+    ),
+    Hand(
+        "by partition nobody yields at once", CONFLICT, "refuse_overlapping_plans",
+        (("not _yields(other, own)", "False"),),
+        "of eight jobs of one partition that meet none wins: all wait for each other",
+    ),
+    Hand(
+        "by partition nobody waits", CONFLICT, "refuse_overlapping_plans",
+        (("_looks(runtime)", "range(1)"),),
+        "of eight jobs of one partition that meet none wins: the oldest yields as well",
+    ),
+    Hand(
         "nobody yields at once", CONFLICT, "refuse_other_jobs",
         (("not _yields(other, own)", "False"),),
         "of eight jobs that start at once none wins: all wait for each other",

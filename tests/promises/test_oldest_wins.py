@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -244,3 +245,168 @@ def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> N
         ways.add(waited)
         first.abort()
     assert ways == {True, False}
+
+
+# By partition -------------------------------------------------------------------------------------
+
+BY_PARTITION: tuple[Mode, ...] = ("fail_partitions", "replace_partitions")
+
+
+def looks_at_plans(request: Request) -> bool:
+    """A job has announced its partitions, and looks for other jobs."""
+    return request.verb == "list" and request.key == "t/__magic_job-"
+
+
+def ready(mode: Mode, partition: str = "p=1", name: str = "a.csv") -> tuple[mc.Job, list[Any]]:
+    """A job by partition whose task is committed."""
+    job = mc.start(DEST, mode=mode)
+    return job, [committed_task(job, "1", {f"{partition}/{name}": b"1"})]
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode: Mode) -> None:
+    """All have announced the partition before any looks; the work of the oldest is not lost."""
+    with memory_store(clock=SystemClock()) as s3:
+        jobs = [ready(mode, name=f"{number}.csv") for number in range(JOBS)]
+        age = {
+            job.id: (s3.head(f"t/__magic_job-{job.id}/job.json").last_modified, job.uuid)
+            for job, _ in jobs
+        }
+        gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
+        met = threading.local()
+
+        def all_announced(request: Request) -> None:
+            if looks_at_plans(request) and not getattr(met, "done", False):
+                met.done = True
+                gate.wait()
+
+        won: list[str] = []
+        lost: list[mc.ConflictingJob] = []
+
+        def commit(job: mc.Job, results: list[Any]) -> None:
+            try:
+                job.commit(results)
+                won.append(job.id)
+            except mc.ConflictingJob as error:
+                lost.append(error)
+
+        s3.before = all_announced
+        threads = [threading.Thread(target=commit, args=one) for one in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+        s3.before = None
+        assert won == [min(age, key=lambda one: age[one])]
+        assert len(lost) == JOBS - 1
+        assert all("writes p=1/ too: this one yields to it" in str(error) for error in lost)
+        assert len(visible(s3)) == 1
+        assert not [key for key in control(s3) if not key.endswith("job.json")]
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_the_younger_of_one_partition_yields_at_once(
+    s3: MemoryStore, clock: PatientClock, mode: Mode
+) -> None:
+    """It need not wait, and the older one, which has announced before, goes on."""
+    older, older_results = ready(mode)
+    clock.sleep(5)
+    younger, results = ready(mode, name="b.csv")
+
+    def meet() -> None:
+        before = clock.ahead
+        with pytest.raises(mc.ConflictingJob, match=f"{older.id}.*p=1/ too: this one yields"):
+            younger.commit(results)
+        assert clock.ahead == before
+
+    at = At(s3, looks_at_plans, meet)
+    older.commit(older_results)
+    assert at.done
+    assert set(visible(s3)) == {"t/p=1/a.csv"}
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_a_younger_one_of_a_partition_that_looked_first_wins_and_the_older_one_is_refused(
+    s3: MemoryStore, clock: PatientClock, mode: Mode
+) -> None:
+    """The younger one has seen no plan, and lists: to be the older one is no leave to go on beside
+    it. It waits, and is refused."""
+    older, older_results = ready(mode)
+    clock.sleep(5)
+    younger, results = ready(mode, name="b.csv")
+    waited: list[float] = []
+
+    def meet() -> None:
+        before = clock.ahead
+        with pytest.raises(mc.ConflictingJob, match="it is younger, and has not yielded"):
+            older.commit(older_results)
+        waited.append(clock.ahead - before)
+
+    at = At(s3, lambda r: r.verb == "list" and r.key == "t/p=1/", meet)
+    younger.commit(results)
+    assert at.done
+    assert waited == [WAITED_SECONDS]
+    assert set(visible(s3)) == {"t/p=1/b.csv"}
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_a_decided_one_of_the_same_partition_is_not_waited_for(
+    s3: MemoryStore, clock: PatientClock, mode: Mode
+) -> None:
+    """It completes now, and may take hours: the older one yields to it at once."""
+    older, older_results = ready(mode)
+    clock.sleep(5)
+    younger, results = ready(mode, name="b.csv")
+
+    def meet() -> None:
+        before = clock.ahead
+        with pytest.raises(mc.ConflictingJob, match=r"committing.*this one yields to it"):
+            older.commit(older_results)
+        assert clock.ahead == before
+
+    at = At(s3, lambda r: r.verb == "complete_upload", meet)
+    younger.commit(results)
+    assert at.done
+    assert set(visible(s3)) == {"t/p=1/b.csv"}
+
+
+@pytest.mark.parametrize("mode", BY_PARTITION)
+def test_the_older_one_of_a_partition_lists_after_its_last_look(
+    s3: MemoryStore, clock: PatientClock, mode: Mode
+) -> None:
+    """The younger one publishes and ends while the older one waits for it: the older one finds its
+    file, and replaces it or refuses."""
+    older, older_results = ready(mode)
+    clock.sleep(5)
+    younger, results = ready(mode, name="b.csv")
+    sleep, waits, ended = clock.sleep, threading.Event(), threading.Event()
+    told: list[BaseException | None] = []
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+        waits.set()
+        assert ended.wait(PATIENCE_SECONDS)
+
+    def commit() -> None:
+        try:
+            older.commit(older_results)
+            told.append(None)
+        except mc.DestinationExists as error:
+            told.append(error)
+
+    thread = threading.Thread(target=commit)
+
+    def meet() -> None:
+        clock.sleep = wait  # type: ignore[method-assign]
+        thread.start()
+        assert waits.wait(PATIENCE_SECONDS)
+
+    at = At(s3, lambda r: r.verb == "list" and r.key == "t/p=1/", meet)
+    younger.commit(results)
+    ended.set()
+    thread.join(PATIENCE_SECONDS)
+    assert at.done
+    assert set(visible(s3)) == {"t/p=1/b.csv" if mode == "fail_partitions" else "t/p=1/a.csv"}
+    assert [type(one) for one in told] == [
+        mc.DestinationExists if mode == "fail_partitions" else type(None)
+    ]

@@ -103,20 +103,40 @@ def is_free(job: Job, partitions: tuple[str, ...]) -> Steps:
     """Whether no other live job by partition has planned, or announced, one of the partitions."""
     if job.mode not in BY_PARTITION or not job.keeps("the look at the plans"):
         return True
-    records = yield from _others(job)
-    for key in records:
-        record = yield from read(key)
-        if record is None or record.state == "closed" or record.mode not in BY_PARTITION:
-            continue
-        del record
-        listed = yield List(f"{directory_of(key)}plan-")
-        plans = tuple(name for name, _ in listed)
-        del listed
-        for name in plans:
-            plan = yield from read(name)
-            if plan is not None and set(plan.partitions) & set(partitions):
+    free = False
+    for _number in LOOKS:
+        free = True
+        own: Record | None = None
+        records = yield from _others(job)
+        for key in records:
+            record = yield from read(key)
+            if record is None or record.state == "closed" or record.mode not in BY_PARTITION:
+                continue
+            listed = yield List(f"{directory_of(key)}plan-")
+            plans = tuple(name for name, _ in listed)
+            del listed
+            shared = False
+            for name in plans:
+                plan = yield from read(name)
+                if plan is not None and set(plan.partitions) & set(partitions):
+                    shared = True
+                    break
+            plan = None
+            del plans
+            if not shared:
+                continue
+            if own is None:
+                own = yield from read(job.record)
+            if not _yields(record, own):
                 return False
-    return True
+            free = False
+            del record
+        del records, own
+        if free:
+            return True
+        if not job.keeps("the older waits by partition"):
+            return True
+    return False
 
 
 # The data -----------------------------------------------------------------------------------------
