@@ -29,6 +29,8 @@ from tools import lifeline
 WHOLE_SECONDS = 3600.0
 UNMEASURED_MAX = 5
 """So many mutants without a known killer are tried without measuring what the tests run."""
+AT_ONCE = 50
+"""Of so many mutants at a time the known killers are run on the unchanged library first."""
 TRIED_MIN = 40
 """A run that is out of time has failed if it has tried fewer."""
 
@@ -104,19 +106,30 @@ def run(
     with Forks(jobs) as forks:
         unknown = [m for m in mutants if m.id not in killers]
         measured = reach.measured(forks) if len(unknown) > UNMEASURED_MAX else None
-        mine = [killers[m.id] for m in mutants if m.id in killers]
-        for failed in forks.run([judge.unchanged(mine)]):
-            if failed:
-                raise BrokenError(f"without any mutant: {failed}")
-        for verdict in judge.all_verdicts(forks, mutants, measured, until, schedules):
-            verdicts.append(verdict)
-            mark = "killed  " if verdict.killed else "NO ANSWER" if verdict.broken else "SURVIVED"
-            print(
-                f"{len(verdicts):>4}/{len(mutants)} {mark} {verdict.seconds:>5.1f} s "
-                f" {verdict.mutant.id}  {verdict.by.removeprefix('tests/')}",
-                flush=True,
-            )
+        for first in range(0, len(mutants), AT_ONCE):
+            if time.monotonic() >= until:
+                break
+            these = mutants[first : first + AT_ONCE]
+            _see_that_killers_pass(forks, jobs, [killers[m.id] for m in these if m.id in killers])
+            for verdict in judge.all_verdicts(forks, these, measured, until, schedules):
+                verdicts.append(verdict)
+                _print_verdict(verdict, len(verdicts), len(mutants))
     return verdicts
+
+
+def _see_that_killers_pass(forks: Forks, jobs: int, killers: Sequence[judge.Killer]) -> None:
+    for failed in forks.run([judge.unchanged(killers[one::jobs]) for one in range(jobs)]):
+        if failed:
+            raise BrokenError(f"without any mutant: {failed}")
+
+
+def _print_verdict(verdict: Verdict, number: int, of_them: int) -> None:
+    mark = "killed  " if verdict.killed else "NO ANSWER" if verdict.broken else "SURVIVED"
+    print(
+        f"{number:>4}/{of_them} {mark} {verdict.seconds:>5.1f} s "
+        f" {verdict.mutant.id}  {verdict.by.removeprefix('tests/')}",
+        flush=True,
+    )
 
 
 def told(mutants: Sequence[Mutant], verdicts: Sequence[Verdict], gone: Sequence[str]) -> int:
