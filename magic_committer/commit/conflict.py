@@ -342,7 +342,7 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
         if rival is None:
             return
     assert rival is not None
-    raise _conflict(job, rival, ": it is younger, and has not yielded")
+    raise _conflict(job, rival, _why_still_there(rival))
 
 
 def _looks(runtime: Runtime) -> Iterator[int]:
@@ -362,6 +362,13 @@ def _yields(other: records.Seen, own: records.Seen | None) -> bool:
     if own is None or not own.record.state is other.record.state is State.RUNNING:
         return False
     return _seniority(own) < _seniority(other)
+
+
+def _why_still_there(other: records.Seen) -> str:
+    """What a job says that has waited in vain for one that `_yields`."""
+    if other.record.state is State.RUNNING:
+        return ": it is younger, and has not yielded"
+    return ": it is being ended, and has not gone yet"
 
 
 def _seniority(seen: records.Seen) -> tuple[float, str]:
@@ -391,8 +398,7 @@ def refuse_overlapping_plans(
             own = own or records.read(runtime, job.paths.record)
             if not _yields(other, own):
                 raise _conflict(job, other, f"{what}: this one yields to it")
-            younger = _conflict(job, other, f"{what}: it is younger, and has not yielded")
-            refusal = refusal or younger
+            refusal = refusal or _conflict(job, other, f"{what}{_why_still_there(other)}")
         if refusal is None:
             return
     assert refusal is not None

@@ -17,6 +17,7 @@ from magic_committer.errors import (
     OutcomeUnknown,
 )
 from magic_committer.hadoop.paths import Destination
+from magic_committer.options import FAILING
 from magic_committer.protocol.record import OUTCOMES, JobRecord, JobReport, StartedJob, State
 from magic_committer.remedy import DEAD_AFTER, Remedy, add_note
 
@@ -117,17 +118,29 @@ def look_again(dest: str, job_id: str) -> Remedy:
     return Remedy("show", dest, job_id, "look at it, and do this again")
 
 
+def _undoing(job: StartedJob) -> str:
+    """How the remedy that undoes a decided job begins: with what is lost by it."""
+    lost = []
+    if job.terms.mode not in FAILING:
+        lost.append("what it has overwritten does not come back")
+    if job.terms.mode == "replace":
+        lost.append("nor does the old _SUCCESS")
+    if job.adopted:
+        lost.append("its own files are lost for good")
+    return f"undo the job ({', '.join(lost)})" if lost else "undo the job"
+
+
 def _unresolved(
-    dest: str, job_id: str, unresolved: tuple[str, ...], refused: tuple[str, ...]
+    job: StartedJob, unresolved: tuple[str, ...], refused: tuple[str, ...]
 ) -> tuple[str, tuple[Remedy, ...]]:
     """Advice and remedies for files that are not published and cannot be."""
-    whys = []
+    dest, job_id, whys = job.dest, job.id, []
     remedies = [
         Remedy(
             "recover", dest, job_id, "take what is there for right", {"accept": unresolved},
             "unresolved",
         ),
-        undo(dest, job_id, "undo the job"),
+        undo(dest, job_id, _undoing(job)),
     ]  # fmt: skip
     if len(unresolved) > len(refused):
         whys.append(
@@ -218,13 +231,13 @@ def incomplete(
         finish(job.dest, job.id, "finish it, from any machine, as often as it takes"),
     )
     if unresolved:
-        hint, remedies = _unresolved(job.dest, job.id, unresolved, refused)
+        hint, remedies = _unresolved(job, unresolved, refused)
     elif outstanding:
         accept, why = {"accept": outstanding}, "take these keys as they are"
         remedies += (Remedy("recover", job.dest, job.id, why, accept, "outstanding"),)
     elif unfinished:  # versitygw answers some Completes with 500 for ever (docs/stores.md)
         hint = ""
-        remedies += (undo(job.dest, job.id, "if that never ends, undo the job"),)
+        remedies += (undo(job.dest, job.id, f"if that never ends, {_undoing(job)}"),)
     return CommitIncomplete(
         f"job {job.id!r} is committed, but {what} ({cause.message})",
         job_id=job.id,

@@ -59,7 +59,7 @@ _DONE_WITHOUT: frozenset[Want] = frozenset({"conditional_delete", "true_complete
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 INTERNAL_ERROR = 500
-AWS = re.compile(r"https://s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?/(?!.*--x-s3$)")
+AWS = re.compile(r"https://s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?/(?!.*--xa?-s3$)")
 """The identity of a bucket of AWS S3. The directory buckets of S3 Express are not among them: they
 list uploads by whole directories."""
 STORES_KNOWN_MAX = 64
@@ -275,7 +275,8 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
 
     Raises:
         StoreError: the store did not answer clearly. PermissionDenied: the caller may not create
-            and abort uploads, and so cannot ask.
+            and abort uploads, and so cannot ask. If it may create and not abort, the error names
+            the uploads that stay open.
     """
     identity = runtime.store.identity
     if AWS.match(identity):
@@ -285,7 +286,10 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
         uuid = runtime.ids()
         with Scratch(runtime, f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/", uuid) as scratch:
             found = _uploads_by_prefix(scratch)
-        _learn(identity, {"uploads_by_prefix": found})
+        if found.value or found.note in (_BESIDE, WHOLE_KEYS_ONLY):  # another answer may be odd
+            _learn(identity, {"uploads_by_prefix": found})
+        for error in scratch.left.values():
+            raise error.ending(f"uploads of this question stay open: {', '.join(scratch.left)}")
     return "" if found.value or found.note == _BESIDE else found.note
 
 
@@ -456,9 +460,14 @@ def _uploads_by_prefix(scratch: Scratch) -> _Finding:
         return listed
     if beside in listed:
         return _Finding(False, _BESIDE)
-    if inside not in listed:
+    if inside in listed:
+        return _Finding(True)
+    whole = _listed(scratch, scratch.key("a/object").removeprefix(scratch.root))
+    if isinstance(whole, _Finding):
+        return whole
+    if inside in whole:
         return _Finding(False, WHOLE_KEYS_ONLY)
-    return _Finding(True)
+    return _Finding(False, "does not list an upload that was created a moment ago")
 
 
 def _uploads_paged(scratch: Scratch) -> _Finding:

@@ -35,6 +35,7 @@ class Scratch:
         root: the prefix of all its keys.
         uuid: the job's UUID, in each key.
         metadata: the metadata of everything that is made here.
+        left: after the ``with``: the keys whose uploads stay open, each with the reason.
     """
 
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
@@ -43,6 +44,7 @@ class Scratch:
         self.root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
         self.uuid = uuid
         self.metadata = {JOB_METADATA: uuid}
+        self.left: dict[str, StoreError] = {}
         self._keys: set[str] = set()
         self._uploads: list[UploadInfo] = []
         self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
@@ -105,6 +107,8 @@ class Scratch:
                     outcome.unwrap()
                     continue
                 logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
+                if isinstance(outcome.item, UploadInfo):
+                    self.left[outcome.item.key] = outcome.error
 
     def each(
         self, function: Callable[[T], R], items: Iterable[T]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,7 +10,7 @@ import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.commit import probe
-from magic_committer.errors import PermissionDenied
+from magic_committer.errors import InvalidRequest, PermissionDenied
 from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command
@@ -206,6 +206,7 @@ OTHERS = (
     "https://s3.example.org/bucket",
     "https://s3.amazonaws.com.example.org/bucket",
     "https://s3.eu-central-1.amazonaws.com/bucket--euc1-az1--x-s3",
+    "https://s3.eu-central-1.amazonaws.com/point--euc1-az1--xa-s3",
     "http://127.0.0.1:9000/s3.amazonaws.com",
 )
 
@@ -223,3 +224,48 @@ def test_aws_is_believed_without_a_question(
     server.before = lambda request: asked.append(request.verb)
     assert mc.cleanup(T, dry_run=True).errors == ()
     assert ("create_upload" in asked) is (identity in OTHERS)
+
+
+def taken(server: Server) -> None:
+    """Another process's ``exclusive`` job takes all uploads that are open just then."""
+    for upload in server.open_uploads():
+        server.drop_upload(upload.upload_id)
+
+
+def odd(server: Server) -> None:
+    """The listing gets an answer that it gets once."""
+    raise InvalidRequest("odd", operation="list_uploads", bucket=server.bucket, status=400)
+
+
+@lists("")
+@pytest.mark.parametrize("accident", [taken, odd])
+def test_an_accident_of_the_question_is_not_remembered(
+    server: Server, accident: Callable[[Server], None]
+) -> None:
+    """The cleanup that it befell gives no all-clear; the next one asks again, and does."""
+    asked: list[str] = []
+
+    def once(request: Request) -> None:
+        asked.append(request.verb)
+        if request.verb == "list_uploads" and asked.count("put_part") == 2:
+            server.before = None
+            accident(server)
+
+    server.before = once
+    assert mc.cleanup(T).errors != ()
+    assert mc.cleanup(T).errors == ()
+
+
+@lists("")
+def test_a_question_that_may_not_clean_up_names_what_it_left(server: Server) -> None:
+    """The role may create uploads and not abort them: they cost money, so they are named."""
+
+    def refuse(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403)
+
+    server.before = refuse
+    (error,) = mc.cleanup(T, dry_run=True).errors
+    left = [upload.key for upload in server.open_uploads()]
+    assert len(left) == 2
+    assert all(key in error for key in left)

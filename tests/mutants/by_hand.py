@@ -249,7 +249,7 @@ _ATTEMPTS = (
         "I4: a marker whose .pending a cleanup took is nobody's (seed 435356)",
     ),
     Hand(
-        "any marker goes", TREE, "AttemptTree._stray_markers",
+        "any marker goes", TREE, "AttemptTree._is_ours",
         (("metadata.get(JOB_METADATA) == self._job.uuid", "True"),),
         "I6: a late attempt deletes the marker of another run of the same id",
     ),

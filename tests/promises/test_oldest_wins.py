@@ -410,3 +410,39 @@ def test_the_older_one_of_a_partition_lists_after_its_last_look(
     assert [type(one) for one in told] == [
         mc.DestinationExists if mode == "fail_partitions" else type(None)
     ]
+
+
+def test_a_rival_that_is_being_ended_is_not_called_younger(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """Its driver was killed, its abort is refused, its plan stays: who waits in vain says how it
+    is. When the refusal is over, the call in the hint ends it."""
+    dead, results = ready("replace_partitions")
+    dying: list[Request] = []
+
+    def die(request: Request) -> None:
+        if dying or looks_at_plans(request):
+            dying.append(request)
+            raise Cut
+
+    s3.before = die
+    with pytest.raises(Cut):
+        dead.commit(results)
+
+    def refuse(request: Request) -> None:
+        if request.verb == "abort_upload" and request.key == "t/p=1/a.csv":
+            raise mc.PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403)
+
+    s3.before = refuse
+    assert mc.abort(DEST, dead.id).warnings
+    clock.sleep(600)
+    job, later = ready("replace_partitions", name="b.csv")
+    with pytest.raises(
+        mc.ConflictingJob, match=r"aborting.*it is being ended, and has not gone yet"
+    ):
+        job.commit(later)
+    s3.before = None
+    mc.recover(DEST, dead.id, dead_after=0)
+    job, later = ready("replace_partitions", name="c.csv")
+    job.commit(later)
+    assert set(visible(s3)) == {"t/p=1/c.csv"}

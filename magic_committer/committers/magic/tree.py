@@ -120,20 +120,21 @@ class AttemptTree:
     def _stray_markers(self) -> list[str]:
         """Markers of ours without a `.pending` of ours: the file was not saved, or a cleanup took
         its `.pending` and could not look at the marker. One HEAD each."""
-        own, found = set(self._own), list[str]()
-        for key in self._listed:
-            if key in own or key.endswith(PENDING_SUFFIX):
-                continue
-            try:
-                metadata = self._runtime.store.head(key).metadata or {}
-            except NotFound:
-                continue
-            except StoreError as error:
-                logger.warning("job %s: whose %s is is not known: %s", self._job.id, key, error)
-                continue
-            if metadata.get(JOB_METADATA) == self._job.uuid:
-                found.append(key)
-        return found
+        own = set(self._own)
+        doubtful = [k for k in self._listed if k not in own and not k.endswith(PENDING_SUFFIX)]
+        with closing(self._each(self._is_ours, doubtful)) as outcomes:
+            return [outcome.item for outcome in outcomes if outcome.unwrap()]
+
+    def _is_ours(self, key: str) -> bool:
+        try:
+            metadata = self._runtime.store.head(key).metadata or {}
+        except NotFound:
+            return False
+        except StoreError as error:
+            logger.warning("job %s: whether %s is its own is not known: %s",
+                           self._job.id, key, error)  # fmt: skip
+            return False
+        return metadata.get(JOB_METADATA) == self._job.uuid
 
     def _load(self, key: str) -> Pending:
         try:
