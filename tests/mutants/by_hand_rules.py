@@ -395,7 +395,8 @@ _THE_OLDEST = (
     ),
     Hand(
         "the older goes on by partition", CONFLICT, "refuse_overlapping_plans",
-        (("refusal = refusal or _conflict(job, other, f'{what}{_why_still_there(other)}')", "pass"),),
+        (("refusal = refusal or _conflict(job, other, f'{what}{_why_still_there(other)}')",
+          "pass"),),
         "I2: a younger job that has looked before runs beside it: both sets of files stay",
     ),
     Hand(
