@@ -120,7 +120,7 @@ def inspect(
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ReadFile:
     """A file that was read: what it is, and its content or why that is not valid."""
 
     file: str
@@ -157,7 +157,7 @@ class Seen:
         }
 
 
-def _look(shell: Shell, file: str, kind: FileKind | None) -> Seen | int:
+def _look(shell: Shell, file: str, kind: FileKind | None) -> ReadFile | int:
     """Read one file; or the exit code, if it cannot be read."""
     try:
         kind = kind or kind_by_name(file)
@@ -165,9 +165,9 @@ def _look(shell: Shell, file: str, kind: FileKind | None) -> Seen | int:
         if isinstance(data, int):
             return data
         kind = kind or kind_by_content(data, file)
-        return Seen(file, kind, decode(kind, data, file), None)
+        return ReadFile(file, kind, decode(kind, data, file), None)
     except FormatError as error:
-        return Seen(file, kind, None, error)
+        return ReadFile(file, kind, None, error)
 
 
 def _tell_each(
@@ -184,7 +184,7 @@ def _tell_each(
                     with reach.trying(file):
                         seen = _look(shell, file, kind)
                         reach.add(seen if isinstance(seen, int) else seen.code)
-                        if isinstance(seen, Seen):
+                        if isinstance(seen, ReadFile):
                             counts[seen.error is None] += 1
                             progress(Progress("read", counts.total(), None, "files"))
                             holds = _measure(seen.content) if seen.content is not None else ""

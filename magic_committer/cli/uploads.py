@@ -23,7 +23,7 @@ from magic_committer.cli.shell import DURATION, URL, Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.cli.tally import Sum
 from magic_committer.errors import MagicError
-from magic_committer.maintenance.abort_uploads import Cleared, Clearing, Plan
+from magic_committer.maintenance.abort_uploads import Cleared, Clearing, ClearingPlan
 from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.unlisted import blind_spot
@@ -110,7 +110,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class UploadQuery:
     """What the options ask for, whatever the path."""
 
     raw: bool
@@ -139,7 +139,7 @@ def _selecting(function: F) -> F:
             classes=frozenset(given.pop("owner_class")),
             upload_ids=frozenset(given.pop("upload_ids")),
         )
-        asked = Asked(given.pop("raw_prefix"), filters, given.pop("dead_after"))
+        asked = UploadQuery(given.pop("raw_prefix"), filters, given.pop("dead_after"))
         code: int | None = function(shell, asked, **given)
         return code
 
@@ -236,7 +236,7 @@ def _by_class(counts: Mapping[str, int]) -> str:
 @click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
 def list_uploads(
     shell: Shell,
-    asked: Asked,
+    asked: UploadQuery,
     paths: tuple[str, ...],
     no_sizes: bool,
     prices: Path | None,
@@ -387,7 +387,7 @@ class _Looking:
 @click.option("--dry-run", is_flag=True, help="Change nothing, show what would be aborted.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def abort_uploads(
-    shell: Shell, asked: Asked, path: str, no_sizes: bool, prices: Path | None, foreign: bool,
+    shell: Shell, asked: UploadQuery, path: str, no_sizes: bool, prices: Path | None, foreign: bool,
     beside_live_jobs: bool, hadoop: bool, max_aborts: int | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Abort the open uploads under PATH whose job is over or dead, and orphans of such jobs.
@@ -454,7 +454,7 @@ def _rules(filters: Filters, foreign: bool, beside_live_jobs: bool, hadoop: bool
     return Rules(older_than, foreign, hadoop, beside_live_jobs)
 
 
-def _question(scope: Scope, plan: Plan) -> str:
+def _question(scope: Scope, plan: ClearingPlan) -> str:
     size = f", {bytes_words(plan.bytes)}" if plan.bytes else ""
     jobs = [job.id for job in plan.jobs.values()]
     dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
@@ -464,7 +464,9 @@ def _question(scope: Scope, plan: Plan) -> str:
     )
 
 
-def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[str, ...]) -> int:
+def _tell(
+    shell: Shell, plan: ClearingPlan, cleared: Iterable[Cleared], problems: tuple[str, ...]
+) -> int:
     """Print what became of each upload; returns how many were left that were to be aborted."""
     actions: Counter[str] = Counter()
     sums = Sums()
@@ -502,7 +504,7 @@ def _tell(shell: Shell, plan: Plan, cleared: Iterable[Cleared], problems: tuple[
 @click.argument("path", type=URL)
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
 @_selecting
-def expect_uploads(shell: Shell, asked: Asked, path: str, expected: int) -> int:
+def expect_uploads(shell: Shell, asked: UploadQuery, path: str, expected: int) -> int:
     """Exit with 0 if exactly N open uploads under PATH fit the filters, else with 46.
 
     Also with 46 if the store does not list uploads by a part of their keys: then some may be open

@@ -86,7 +86,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
+class _NamedUpload:
     """An upload that a control object names. ``counts``: its task committed. ``taken``: a commit
     would take it."""
 
@@ -180,7 +180,7 @@ def _may_be(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.VISIBLE or (there is not None and there.size == upload.length)
 
 
-def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Named]:
+def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_NamedUpload]:
     """Each upload that the job's control objects name, once for each kind of control object."""
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
@@ -204,7 +204,7 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
                 continue
             for upload in uploads:
                 if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
-                    yield _Named(upload, counts, taken)
+                    yield _NamedUpload(upload, counts, taken)
 
 
 def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:

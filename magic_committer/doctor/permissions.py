@@ -130,7 +130,7 @@ def diagnose(
         PermissionDenied: there are no credentials, or the store does not know them.
         Unanswered: there is no store.
     """
-    with _Scratch(runtime, dest) as scratch:
+    with _Trial(runtime, dest) as scratch:
         found = {one.action: one for one in scratch.ask()}
         found[LIFECYCLE] = _lifecycle(scratch, settings)
         above = list(scratch.ask_above())
@@ -157,7 +157,7 @@ def diagnose(
     )
 
 
-def _lifecycle(scratch: _Scratch, settings: BucketSettings | None) -> Asked:
+def _lifecycle(scratch: _Trial, settings: BucketSettings | None) -> Asked:
     if settings is None:
         detail = "the store that is registered for the bucket has none"
         return replace(scratch.asked(LIFECYCLE), answer="unsupported", detail=detail)
@@ -170,7 +170,7 @@ def _lifecycle(scratch: _Scratch, settings: BucketSettings | None) -> Asked:
 # Permissions --------------------------------------------------------------------------------------
 
 
-class _Scratch:
+class _Trial:
     """One key in a job's directory, on which each action is tried. Everything is removed when the
     ``with`` ends, however it ends; ``left`` names what is not."""
 
@@ -309,7 +309,7 @@ class _Scratch:
         self._store.delete_one(self._key)
         self._object = False
 
-    def __enter__(self) -> _Scratch:
+    def __enter__(self) -> _Trial:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -92,7 +92,7 @@ class DeadJob:
 
 
 @dataclass(slots=True)
-class Plan:
+class ClearingPlan:
     """What a run would do.
 
     Attributes:
@@ -151,7 +151,7 @@ class Clearing:
 
     # Planning -------------------------------------------------------------------------------------
 
-    def plan(self, *, sizes: bool = False) -> Plan:
+    def plan(self, *, sizes: bool = False) -> ClearingPlan:
         """Look at all uploads. Changes nothing.
 
         Args:
@@ -160,7 +160,7 @@ class Clearing:
         Raises:
             StoreError: the uploads could not be listed.
         """
-        plan = Plan()
+        plan = ClearingPlan()
         to_recover: set[tuple[str, str, str]] = set()
         for page in self._survey.pages():
             chosen = []
@@ -193,7 +193,7 @@ class Clearing:
             self._filters.fits(found, self._survey.scope) and deed(found, self._rules)[0] != "leave"
         )
 
-    def _count(self, plan: Plan, chosen: list[FoundUpload], sizes: bool) -> int:
+    def _count(self, plan: ClearingPlan, chosen: list[FoundUpload], sizes: bool) -> int:
         counted = self._sized(chosen) if sizes else chosen
         for found in counted:
             plan.chosen[found.owner_class] += 1
@@ -201,7 +201,7 @@ class Clearing:
             plan.dollars_per_month += found.dollars_per_month or 0.0
         return len(counted)
 
-    def _drop_partial(self, plan: Plan) -> None:
+    def _drop_partial(self, plan: ClearingPlan) -> None:
         """Leave the dead jobs if only a part of them is meant."""
         scope = self._survey.scope
         for uuid, job in list(plan.jobs.items()):
@@ -227,7 +227,7 @@ class Clearing:
 
     # Doing ----------------------------------------------------------------------------------------
 
-    def run(self, plan: Plan, *, dry_run: bool = False) -> Iterator[Cleared]:
+    def run(self, plan: ClearingPlan, *, dry_run: bool = False) -> Iterator[Cleared]:
         """Abort the uploads that the plan names, and no others. Works while the result is iterated.
         Repeatable.
 

@@ -210,7 +210,7 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
 
 
 @dataclass(slots=True)
-class Progress:
+class PlanProgress:
     """How far the plan of a ``committing`` job is executed.
 
     Attributes:
@@ -228,7 +228,7 @@ class Progress:
     why: str = ""
 
 
-def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Progress:
+def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> PlanProgress:
     """Look for each upload of the plan: open, visible, or neither.
 
     It lists the uploads under the destination and asks `upload_state` for each one that the listing
@@ -252,7 +252,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
         for uploads, _ in source.uploads():
             yield from (upload for upload in uploads if upload.name not in shown)
 
-    progress = Progress(plan.files)
+    progress = PlanProgress(plan.files)
     outcomes = runtime.pool.each(
         lambda upload: upload_state(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
     )
@@ -262,7 +262,7 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Prog
     return progress
 
 
-def _count(progress: Progress, upload: ReadyUpload, look: UploadLook) -> None:
+def _count(progress: PlanProgress, upload: ReadyUpload, look: UploadLook) -> None:
     if isinstance(look.error, Unanswered):
         raise look.error  # the others will fail in the same way
     progress.visible += look.state is UploadState.VISIBLE
@@ -406,7 +406,7 @@ def _with_record(
         found = replace(found, role=who.role, host=who.host, pid=who.pid)
     elif measured.sign is not None:
         found = _signed(runtime, found, measured.sign)
-    progress: Progress | None = None
+    progress: PlanProgress | None = None
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             found = _planned(runtime, dest, found, record)
@@ -459,7 +459,7 @@ def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
 
 
 def would_do(
-    record: JobRecord, age: float, dead_after: float, progress: Progress | None = None
+    record: JobRecord, age: float, dead_after: float, progress: PlanProgress | None = None
 ) -> str:
     """What `recover` does with a record, in one sentence. Pure."""
     match record.state:
@@ -487,7 +487,7 @@ def would_do(
             return "sweep what it left, and close it"
 
 
-def _would_complete(progress: Progress | None) -> str:
+def _would_complete(progress: PlanProgress | None) -> str:
     if progress is None:
         return "complete its files, mark the destination, sweep and close the job"
     left = progress.files - progress.visible - progress.missing

@@ -27,7 +27,7 @@ from magic_committer.errors import (
     OutcomeUnknown,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.inspect import Listing, Progress, progress_of, would_do
+from magic_committer.maintenance.inspect import Listing, PlanProgress, progress_of, would_do
 from magic_committer.maintenance.reports import Recovery
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
@@ -168,7 +168,7 @@ def _planned(
         return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
     if seen.record.state is not State.COMMITTING:
         return recovery
-    progress: Progress = progress_of(runtime, dest, seen)
+    progress: PlanProgress = progress_of(runtime, dest, seen)
     unresolved = tuple(key for key in progress.missing_keys if key not in accept)
     progress.missing -= len(progress.missing_keys) - len(unresolved)
     did = would_do(seen.record, 0.0, 0.0, progress)

@@ -255,7 +255,7 @@ def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Ownership:
     """What the owner of an upload tells about it."""
 
     owner_class: OwnerClass
@@ -310,8 +310,8 @@ class Survey:
         self._places = Places(runtime, in_flight)
         self._places.look(directories)
         self._index = Index(runtime, self._places, self._first)
-        self._by_job: dict[tuple[str, str], _Verdict] = {}
-        self._by_place: dict[str, _Verdict] = {}
+        self._by_job: dict[tuple[str, str], _Ownership] = {}
+        self._by_place: dict[str, _Ownership] = {}
 
     @property
     def listed(self) -> int:
@@ -359,7 +359,7 @@ class Survey:
 
     # Judging ------------------------------------------------------------------------------------
 
-    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Verdict:
+    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Ownership:
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
         in_name = uuid_in_name(upload.key)
@@ -384,22 +384,22 @@ class Survey:
             verdict, owner_class="unknown", note="it began while the records were being read"
         )
 
-    def _of_job(self, directory: str, uuid: str, job: str) -> _Verdict:
+    def _of_job(self, directory: str, uuid: str, job: str) -> _Ownership:
         """The verdict on an upload of a job of ours, by its UUID."""
         if (directory, uuid) not in self._by_job:
             self._by_job[directory, uuid] = self._look_up(directory, uuid)
         verdict = self._by_job[directory, uuid]
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
-    def _look_up(self, directory: str, uuid: str) -> _Verdict:
+    def _look_up(self, directory: str, uuid: str) -> _Ownership:
         seen, certain = self._places.record(directory, uuid)
         if seen is None and not certain:
             note = "the record of its job may be where nothing can be read"
-            return _Verdict("unknown", uuid=uuid, note=note)
+            return _Ownership("unknown", uuid=uuid, note=note)
         if seen is None:
-            return _Verdict("orphan", state=str(State.ABSENT), uuid=uuid)
+            return _Ownership("orphan", state=str(State.ABSENT), uuid=uuid)
         record = seen.record
-        of_job = _Verdict("over", record.id, str(record.state), uuid, _dest_of(seen))
+        of_job = _Ownership("over", record.id, str(record.state), uuid, _dest_of(seen))
         if record.state is State.CLOSED:
             age = age_of(seen.seen_at, seen.last_modified)
             return replace(of_job, named_age=age, note=f"its job was {record.outcome}")
@@ -410,34 +410,34 @@ class Survey:
             return replace(of_job, owner_class="live", note=f"its job changed {age_words(age)} ago")
         return replace(of_job, note=f"its job is dead: it changed {age_words(age)} ago")
 
-    def _of_hadoop(self, named: Named) -> _Verdict:
+    def _of_hadoop(self, named: Named) -> _Ownership:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
         place = self._places.around(dest)[-1]
         if named.directory in place.unread:
-            return _Verdict("unknown", named.job, note="the record of its job cannot be read")
+            return _Ownership("unknown", named.job, note="the record of its job cannot be read")
         seen = _record_in(place.records.values(), named.directory)
         if seen is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
         age = self._index.age(named.directory)
-        return _Verdict("hadoop", named.job, dest=dest, job_age=age)
+        return _Ownership("hadoop", named.job, dest=dest, job_age=age)
 
-    def _of_nobody(self, directory: str) -> _Verdict:
+    def _of_nobody(self, directory: str) -> _Ownership:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
             self._by_place[directory] = min(
                 self._neighbours(directory),
                 key=lambda v: (not v.near, not v.note),
-                default=_Verdict("foreign"),
+                default=_Ownership("foreign"),
             )
         return self._by_place[directory]
 
-    def _neighbours(self, directory: str) -> Iterator[_Verdict]:
+    def _neighbours(self, directory: str) -> Iterator[_Ownership]:
         for place in self._places.around(directory):
             for problem in place.problems:
-                yield _Verdict("foreign", near=True, note=f"it may be of a job: {problem}")
+                yield _Ownership("foreign", near=True, note=f"it may be of a job: {problem}")
             by_key = {seen.key: seen for seen in place.records.values()}
             for below in place.directories:
                 seen = by_key.get(f"{below}{RECORD}")
@@ -449,7 +449,7 @@ class Survey:
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
-                yield _Verdict("foreign", near=age < self.dead_after or not whole, note=note)
+                yield _Ownership("foreign", near=age < self.dead_after or not whole, note=note)
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.scope.bucket, _dest_of(seen))
@@ -460,7 +460,7 @@ class Survey:
         return min(ages)
 
 
-def _rank(verdict: _Verdict) -> int:
+def _rank(verdict: _Ownership) -> int:
     """How strongly a verdict protects: the lower, the stronger."""
     if verdict.owner_class == "hadoop":
         return 2

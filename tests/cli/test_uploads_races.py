@@ -14,7 +14,7 @@ from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import Unanswered
 from magic_committer.hadoop.paths import unique_name
-from magic_committer.maintenance.abort_uploads import Clearing, Plan
+from magic_committer.maintenance.abort_uploads import Clearing, ClearingPlan
 from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
 from magic_committer.options import Options, S3Options
 from magic_committer.stores.base import UploadInfo, UploadPage
@@ -65,7 +65,7 @@ class Shop:
         """The ids of all open uploads."""
         return {one.upload_id for one in self.store.open_uploads()}
 
-    def planned(self, rules: Rules, *, sizes: bool = True) -> tuple[Clearing, Plan]:
+    def planned(self, rules: Rules, *, sizes: bool = True) -> tuple[Clearing, ClearingPlan]:
         """What was looked at, before anybody has answered the question."""
         runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
         survey = Survey(runtime, Scope("bucket", "t/"), in_flight=4)

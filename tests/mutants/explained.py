@@ -66,10 +66,10 @@ EXPLAINED: dict[str, str] = {
     "maintenance/recover.py:_follow:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
     ),
-    "doctor/permissions.py:_Scratch._abort:drop call:888e1976": (
+    "doctor/permissions.py:_Trial._abort:drop call:888e1976": (
         "the upload is aborted once more at the end, which finds nothing"
     ),
-    "doctor/permissions.py:_Scratch._create:drop assignment:878c180b": (
+    "doctor/permissions.py:_Trial._create:drop assignment:878c180b": (
         "uploads are listed once more at the end, and none is found that is not known"
     ),
 }

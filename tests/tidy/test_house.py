@@ -56,6 +56,16 @@ def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Nobody has to ask which `Plan` is meant: an underscore makes no other name."""
+    places: dict[str, list[str]] = {}
+    for path in package_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.lstrip("_"), []).append(path.name)
+    assert {name: at for name, at in places.items() if len(at) > 1} == {}
+
+
 def test_every_test_says_what_it_claims() -> None:
     """Every test function has a docstring."""
     silent = [
