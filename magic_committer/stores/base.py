@@ -18,11 +18,13 @@ implementation (``tests/contract`` checks each implementation):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from magic_committer.errors import StoreError
+
+T = TypeVar("T")
 
 # S3's limits (S3 API, "Multipart upload limits"), which hold for every store
 
@@ -372,6 +374,64 @@ def sent_once(store: ObjectStore) -> ObjectStore:
     """The store without its own retries, if it has any. For questions to which a store may give a
     final error that looks temporary."""
     return store.once() if isinstance(store, Retrying) else store
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteUpload:
+    """What `ObjectStore.complete_upload` is asked, as a value."""
+
+    key: str
+    upload_id: str
+    parts: Sequence[Part]
+    length: int | None = None
+    checksum: Checksum | None = None
+    if_none_match: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AbortUpload:
+    """What `ObjectStore.abort_upload` is asked, as a value."""
+
+    key: str
+    upload_id: str
+
+
+Ask = CompleteUpload | AbortUpload
+
+
+class Batch(Protocol):
+    """Sends many requests from one thread, each of them once."""
+
+    def ask_each(
+        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
+    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+        """Send each request **once**, and give what it was answered, in the order of the answers.
+
+        A `Written` (for an abort: with an empty ETag) is the plain success of a request that was
+        sent once. Everything else is the error; a request that may have been sent says so
+        (`Unanswered.sent`). Nothing is tried again and nothing is looked up: the caller does that
+        by the verbs. If the iteration is left early, requests in flight are given up: they may have
+        taken effect.
+
+        Args:
+            asks: the requests, each with what the caller knows it by. Taken when there is room.
+            in_flight: how many requests may be in flight now; asked before each one.
+        """
+        ...
+
+
+@runtime_checkable
+class Batching(Protocol):
+    """A store that may be able to send many requests from one thread."""
+
+    def batch(self) -> Batch | None:
+        """The way to do so. None: this store has none, as it was set up; use the verbs."""
+        ...
+
+
+def batch_of(store: ObjectStore) -> Batch | None:
+    """The store's way to send many requests from one thread, if it has one."""
+    return store.batch() if isinstance(store, Batching) else None
 
 
 def same_etag(a: str, b: str) -> bool:
