@@ -3,10 +3,10 @@ that builds S3's requests and the module that moves bytes. Pure.
 
 Invariants:
 
-* An `HTTPRequest` is complete: its URL is quoted, it is signed, its headers are all that is sent. What
-  moves the bytes adds nothing but the framing, and sends it **at most once**.
-* An `HTTPAnswer` is whole: the head ended, the body has the length that the head promised. Whether it
-  is S3's answer is not decided here.
+* An `HTTPRequest` is complete: its URL is quoted, it is signed, its headers are all that is sent.
+  What moves the bytes adds nothing but the framing, and sends it **at most once**.
+* An `HTTPAnswer` is whole: the head ended, the body has the length that the head promised. Whether
+  it is S3's answer is not decided here.
 * What is not an answer is a `NoAnswer`. It says whether the store may have got the request.
 """
 
