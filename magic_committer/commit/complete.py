@@ -104,8 +104,6 @@ def complete(
         if number:
             runtime.clock.sleep(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
         answer = _send(runtime, upload, if_none_match)
-        if isinstance(answer, InvalidRequest):
-            answer = _send_stored_parts(runtime, upload, if_none_match, answer)
         if isinstance(answer, Written):
             if distrust or number or answer.attempts > 1:
                 return _look_after(runtime, upload, answer)
@@ -129,8 +127,6 @@ def _once_more(
     that was just restarting, or from another process that is completing the upload."""
     runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
     answer = _send(runtime, upload, if_none_match)
-    if isinstance(answer, InvalidRequest):
-        answer = _send_stored_parts(runtime, upload, if_none_match, answer)
     if isinstance(answer, Written):
         return _look_after(runtime, upload, answer)
     settled = _settle(runtime, upload, answer, _conflicts(answer, if_none_match))
@@ -159,8 +155,11 @@ def is_final(error: StoreError) -> bool:
     )
 
 
-def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written | StoreError:
-    """Send Complete and give the store's answer, also if it is an error."""
+def _send(
+    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, *, again: bool = True
+) -> Written | StoreError:
+    """Send Complete and give the store's answer, also if it is an error. ``again``: what is refused
+    is sent once more, with the parts that the store has."""
     # No checksum for an empty object: it proves nothing, and MinIO answers the right one with 400
     # for ever. No length for Hadoop's uploads (no token), as Hadoop does: with encryption on the
     # client it is the length of the plain text. The ETags of the parts name the bytes.
@@ -173,6 +172,8 @@ def _send(runtime: Runtime, upload: ReadyUpload, if_none_match: bool) -> Written
             checksum=upload.checksum if upload.length else None,
             if_none_match=if_none_match,
         )
+    except InvalidRequest as refused:
+        return _send_stored_parts(runtime, upload, if_none_match, refused) if again else refused
     except StoreError as error:
         return error
 
@@ -188,7 +189,7 @@ def _send_stored_parts(
         return error if isinstance(error, Unanswered) else refused
     if parts is None:
         return refused
-    return _send(runtime, replace(upload, parts=parts), if_none_match)
+    return _send(runtime, replace(upload, parts=parts), if_none_match, again=False)
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:

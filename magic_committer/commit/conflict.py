@@ -326,23 +326,64 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
     """After setup: raise `ConflictingJob` if a live job excludes this one and does not yield to it.
     Two jobs by partition do not exclude each other yet: their plans will tell. Deletes old closed
     records on the way."""
-    rival: records.Seen | None = None
+
+    def excludes(other: records.Seen) -> str | None:
+        theirs = other.record.terms.mode
+        if theirs not in EXCLUDING or {job.terms.mode, theirs} <= BY_PARTITION:
+            return None
+        return ""
+
+    _refuse_rivals(runtime, job, dest, excludes, tidy=True)
+
+
+def refuse_overlapping_plans(
+    runtime: Runtime, job: StartedJob, dest: Destination, partitions: Iterable[str]
+) -> None:
+    """After this job's partitions are announced: raise `ConflictingJob` if another live job by
+    partition has announced one of them and does not yield to this one. What is listed after the
+    last look shows all that an ended job has published."""
+    mine = set(partitions)
+
+    def overlaps(other: records.Seen) -> str | None:
+        if other.record.terms.mode not in BY_PARTITION:
+            return None
+        shared = _announced(runtime, dest, other) & mine
+        return f", and writes {min(shared) or 'its root'} too" if shared else None
+
+    _refuse_rivals(runtime, job, dest, overlaps, tidy=False)
+
+
+def _refuse_rivals(
+    runtime: Runtime,
+    job: StartedJob,
+    dest: Destination,
+    rivals: Callable[[records.Seen], str | None],
+    *,
+    tidy: bool,
+) -> None:
+    """Look until no rival is left: yield to who does not yield to this job, wait for the others.
+
+    Args:
+        runtime, job, dest: the components, the job and its destination.
+        rivals: whether a live job is a rival: what it does, for the error; None if it is none.
+        tidy: delete old closed records at the first look.
+    """
+    refusal: ConflictingJob | None = None
     for number in _looks(runtime):
         own: records.Seen | None = None
-        rival = None
-        for other in _live_others(runtime, job, dest, tidy=not number):
-            if other.record.terms.mode not in EXCLUDING:
-                continue
-            if {job.terms.mode, other.record.terms.mode} <= BY_PARTITION:
+        refusal = None
+        for other in _live_others(runtime, job, dest, tidy=tidy and not number):
+            what = rivals(other)
+            if what is None:
                 continue
             own = own or records.read(runtime, job.paths.record)
             if not _yields(other, own):
-                raise _conflict(job, other, ": this one yields to it")
-            rival = rival or other
-        if rival is None:
+                raise _conflict(job, other, f"{what}: this one yields to it")
+            refusal = refusal or _conflict(job, other, f"{what}{_why_still_there(other)}")
+        if refusal is None:
             return
-    assert rival is not None
-    raise _conflict(job, rival, _why_still_there(rival))
+    assert refusal is not None
+    raise refusal
 
 
 def _looks(runtime: Runtime) -> Iterator[int]:
@@ -375,34 +416,6 @@ def _seniority(seen: records.Seen) -> tuple[float, str]:
     """The order in which jobs were started. It is the same for everybody who reads their records
     while they run."""
     return seen.last_modified, seen.record.uuid
-
-
-def refuse_overlapping_plans(
-    runtime: Runtime, job: StartedJob, dest: Destination, partitions: Iterable[str]
-) -> None:
-    """After this job's partitions are announced: raise `ConflictingJob` if another live job by
-    partition has announced one of them and does not yield to this one. What is listed after the
-    last look shows all that an ended job has published."""
-    mine = set(partitions)
-    refusal: ConflictingJob | None = None
-    for _ in _looks(runtime):
-        own: records.Seen | None = None
-        refusal = None
-        for other in _live_others(runtime, job, dest, tidy=False):
-            if other.record.terms.mode not in BY_PARTITION:
-                continue
-            shared = _announced(runtime, dest, other) & mine
-            if not shared:
-                continue
-            what = f", and writes {min(shared) or 'its root'} too"
-            own = own or records.read(runtime, job.paths.record)
-            if not _yields(other, own):
-                raise _conflict(job, other, f"{what}: this one yields to it")
-            refusal = refusal or _conflict(job, other, f"{what}{_why_still_there(other)}")
-        if refusal is None:
-            return
-    assert refusal is not None
-    raise refusal
 
 
 def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[str]:

@@ -554,13 +554,13 @@ _CHECKING = (
     ),
     Hand(
         "partitions never meet", CONFLICT, "refuse_overlapping_plans",
-        (("not shared", "True"),),
+        (("_announced(runtime, dest, other) & mine", "set[str]()"),),
         "two jobs of one partition both commit",
     ),
     Hand(
         "partitions exclude none", CONFLICT, "refuse_other_jobs",
-        (("{job.terms.mode, other.record.terms.mode} <= BY_PARTITION",
-          "bool({job.terms.mode, other.record.terms.mode} & BY_PARTITION)"),),
+        (("{job.terms.mode, theirs} <= BY_PARTITION",
+          "bool({job.terms.mode, theirs} & BY_PARTITION)"),),
         "a replace of the whole and one by partition both commit",
     ),
 )  # fmt: skip

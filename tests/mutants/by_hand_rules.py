@@ -389,28 +389,13 @@ _A_WAY_OUT = (
 
 _THE_OLDEST = (
     Hand(
-        "the oldest goes on", CONFLICT, "refuse_other_jobs",
-        (("rival = rival or other", "pass"),),
-        "I6: a younger job that has looked before runs beside it: both publish",
-    ),
-    Hand(
-        "the older goes on by partition", CONFLICT, "refuse_overlapping_plans",
+        "the oldest goes on", CONFLICT, "_refuse_rivals",
         (("refusal = refusal or _conflict(job, other, f'{what}{_why_still_there(other)}')",
           "pass"),),
-        "I2: a younger job that has looked before runs beside it: both sets of files stay",
+        "I6, I2: a younger job that has looked before runs beside it: both publish",
     ),
     Hand(
-        "by partition nobody yields at once", CONFLICT, "refuse_overlapping_plans",
-        (("not _yields(other, own)", "False"),),
-        "of eight jobs of one partition that meet none wins: all wait for each other",
-    ),
-    Hand(
-        "by partition nobody waits", CONFLICT, "refuse_overlapping_plans",
-        (("_looks(runtime)", "range(1)"),),
-        "of eight jobs of one partition that meet none wins: the oldest yields as well",
-    ),
-    Hand(
-        "nobody yields at once", CONFLICT, "refuse_other_jobs",
+        "nobody yields at once", CONFLICT, "_refuse_rivals",
         (("not _yields(other, own)", "False"),),
         "of eight jobs that start at once none wins: all wait for each other",
     ),

@@ -33,9 +33,6 @@ EXPLAINED: dict[str, str] = {
     "maintenance/uploads.py:Survey._neighbours:boundary:0b347015": (
         "an age that is the limit to the microsecond: near or not, both are within the grain"
     ),
-    "commit/conflict.py:refuse_other_jobs:without part 1:f22783a8": (
-        "the own record is read once for each rival: a GET more, and the same answer"
-    ),
     "commit/records.py::without Unanswered:06c4d78b": (
         "equivalent: what was sent and not answered is doubtful before this is asked"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,6 +27,16 @@ def is_record(request: Request) -> bool:
     return request.verb == "put" and request.key.endswith("/job.json")
 
 
+def looks_around(request: Request) -> bool:
+    """A job looks for other jobs: after setup, or after it has announced its partitions."""
+    return request.verb == "list" and request.key == "t/__magic_job-"
+
+
+def lists_partition(request: Request) -> bool:
+    """A job lists the present data of its partition."""
+    return request.verb == "list" and request.key == "t/p=1/"
+
+
 def started(s3: MemoryStore) -> list[str]:
     """The ids of the jobs that have a record."""
     return [key.split("__magic_job-")[1].split("/")[0] for key in control(s3)]
@@ -42,8 +52,7 @@ def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> N
         met = threading.local()
 
         def all_set_up(request: Request) -> None:
-            looks = request.verb == "list" and request.key == "t/__magic_job-"
-            if looks and not getattr(met, "done", False):
+            if looks_around(request) and not getattr(met, "done", False):
                 met.done = True
                 gate.wait()
 
@@ -83,7 +92,7 @@ def cut() -> None:
 
 def interrupting(s3: MemoryStore, deed: Callable[[], object]) -> At:
     """Something is done when the next job has set up and looks."""
-    return At(s3, lambda r: r.verb == "list" and r.key == "t/__magic_job-", deed)
+    return At(s3, looks_around, deed)
 
 
 def test_a_younger_one_yields_at_once_and_says_to_whom(
@@ -220,7 +229,7 @@ def test_the_looks_are_bounded(s3: MemoryStore, clock: PatientClock) -> None:
     looks: list[str] = []
 
     def count(request: Request) -> None:
-        if request.verb == "list" and request.key == "t/__magic_job-":
+        if looks_around(request):
             looks.append(request.key)
 
     interrupting(s3, set_up)
@@ -252,15 +261,38 @@ def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> N
 BY_PARTITION: tuple[Mode, ...] = ("fail_partitions", "replace_partitions")
 
 
-def looks_at_plans(request: Request) -> bool:
-    """A job has announced its partitions, and looks for other jobs."""
-    return request.verb == "list" and request.key == "t/__magic_job-"
-
-
 def ready(mode: Mode, partition: str = "p=1", name: str = "a.csv") -> tuple[mc.Job, list[Any]]:
     """A job by partition whose task is committed."""
     job = mc.start(DEST, mode=mode)
     return job, [committed_task(job, "1", {f"{partition}/{name}": b"1"})]
+
+
+class Ready(NamedTuple):
+    """A job whose task is committed."""
+
+    job: mc.Job
+    results: list[Any]
+
+    def commit(self) -> None:
+        """Commit the job."""
+        self.job.commit(self.results)
+
+
+def two_ready(clock: PatientClock, mode: Mode) -> tuple[Ready, Ready]:
+    """An older and a younger job of one partition, with ``a.csv`` and ``b.csv``."""
+    older = Ready(*ready(mode))
+    clock.sleep(5)
+    return older, Ready(*ready(mode, name="b.csv"))
+
+
+def refused(
+    clock: PatientClock, commit: Callable[[], object], match: str, waited: float = 0.0
+) -> None:
+    """A commit is refused in these words, after so many seconds."""
+    before = clock.ahead
+    with pytest.raises(mc.ConflictingJob, match=match):
+        commit()
+    assert clock.ahead - before == waited
 
 
 @pytest.mark.parametrize("mode", BY_PARTITION)
@@ -276,7 +308,7 @@ def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode
         met = threading.local()
 
         def all_announced(request: Request) -> None:
-            if looks_at_plans(request) and not getattr(met, "done", False):
+            if looks_around(request) and not getattr(met, "done", False):
                 met.done = True
                 gate.wait()
 
@@ -309,18 +341,10 @@ def test_the_younger_of_one_partition_yields_at_once(
     s3: MemoryStore, clock: PatientClock, mode: Mode
 ) -> None:
     """It need not wait, and the older one, which has announced before, goes on."""
-    older, older_results = ready(mode)
-    clock.sleep(5)
-    younger, results = ready(mode, name="b.csv")
-
-    def meet() -> None:
-        before = clock.ahead
-        with pytest.raises(mc.ConflictingJob, match=f"{older.id}.*p=1/ too: this one yields"):
-            younger.commit(results)
-        assert clock.ahead == before
-
-    at = At(s3, looks_at_plans, meet)
-    older.commit(older_results)
+    older, younger = two_ready(clock, mode)
+    yields = f"{older.job.id}.*p=1/ too: this one yields"
+    at = At(s3, looks_around, lambda: refused(clock, younger.commit, yields))
+    older.commit()
     assert at.done
     assert set(visible(s3)) == {"t/p=1/a.csv"}
 
@@ -331,21 +355,11 @@ def test_a_younger_one_of_a_partition_that_looked_first_wins_and_the_older_one_i
 ) -> None:
     """The younger one has seen no plan, and lists: to be the older one is no leave to go on beside
     it. It waits, and is refused."""
-    older, older_results = ready(mode)
-    clock.sleep(5)
-    younger, results = ready(mode, name="b.csv")
-    waited: list[float] = []
-
-    def meet() -> None:
-        before = clock.ahead
-        with pytest.raises(mc.ConflictingJob, match="it is younger, and has not yielded"):
-            older.commit(older_results)
-        waited.append(clock.ahead - before)
-
-    at = At(s3, lambda r: r.verb == "list" and r.key == "t/p=1/", meet)
-    younger.commit(results)
+    older, younger = two_ready(clock, mode)
+    stays = "it is younger, and has not yielded"
+    at = At(s3, lists_partition, lambda: refused(clock, older.commit, stays, WAITED_SECONDS))
+    younger.commit()
     assert at.done
-    assert waited == [WAITED_SECONDS]
     assert set(visible(s3)) == {"t/p=1/b.csv"}
 
 
@@ -354,18 +368,10 @@ def test_a_decided_one_of_the_same_partition_is_not_waited_for(
     s3: MemoryStore, clock: PatientClock, mode: Mode
 ) -> None:
     """It completes now, and may take hours: the older one yields to it at once."""
-    older, older_results = ready(mode)
-    clock.sleep(5)
-    younger, results = ready(mode, name="b.csv")
-
-    def meet() -> None:
-        before = clock.ahead
-        with pytest.raises(mc.ConflictingJob, match=r"committing.*this one yields to it"):
-            older.commit(older_results)
-        assert clock.ahead == before
-
-    at = At(s3, lambda r: r.verb == "complete_upload", meet)
-    younger.commit(results)
+    older, younger = two_ready(clock, mode)
+    yields = r"committing.*this one yields to it"
+    at = At(s3, lambda r: r.verb == "complete_upload", lambda: refused(clock, older.commit, yields))
+    younger.commit()
     assert at.done
     assert set(visible(s3)) == {"t/p=1/b.csv"}
 
@@ -376,9 +382,7 @@ def test_the_older_one_of_a_partition_lists_after_its_last_look(
 ) -> None:
     """The younger one publishes and ends while the older one waits for it: the older one finds its
     file, and replaces it or refuses."""
-    older, older_results = ready(mode)
-    clock.sleep(5)
-    younger, results = ready(mode, name="b.csv")
+    older, younger = two_ready(clock, mode)
     sleep, waits, ended = clock.sleep, threading.Event(), threading.Event()
     told: list[BaseException | None] = []
 
@@ -389,7 +393,7 @@ def test_the_older_one_of_a_partition_lists_after_its_last_look(
 
     def commit() -> None:
         try:
-            older.commit(older_results)
+            older.commit()
             told.append(None)
         except mc.DestinationExists as error:
             told.append(error)
@@ -401,8 +405,8 @@ def test_the_older_one_of_a_partition_lists_after_its_last_look(
         thread.start()
         assert waits.wait(PATIENCE_SECONDS)
 
-    at = At(s3, lambda r: r.verb == "list" and r.key == "t/p=1/", meet)
-    younger.commit(results)
+    at = At(s3, lists_partition, meet)
+    younger.commit()
     ended.set()
     thread.join(PATIENCE_SECONDS)
     assert at.done
@@ -421,7 +425,7 @@ def test_a_rival_that_is_being_ended_is_not_called_younger(
     dying: list[Request] = []
 
     def die(request: Request) -> None:
-        if dying or looks_at_plans(request):
+        if dying or looks_around(request):
             dying.append(request)
             raise Cut
 

@@ -33,12 +33,18 @@ def open_ids(s3: MemoryStore) -> set[str]:
     return {upload.upload_id for upload in s3.open_uploads()}
 
 
-def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
-    """A task with one closed file, whose job has ended since; and the file's key."""
+def one_closed(*, unique: bool = True) -> tuple[mc.Job, mc.Task]:
+    """A job, and its task with one closed file."""
     job = mc.start(DEST, track="memory", accept="results")
     task = job.task("1")
     with task.open("a.csv", unique=unique) as file:
         file.write(b"1")
+    return job, task
+
+
+def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
+    """A task with one closed file, whose job has ended since; and the file's key."""
+    job, task = one_closed(unique=unique)
     (key,) = {upload.key for upload in s3.open_uploads()}
     s3.after = None
     mc.abort(DEST, job.id)
@@ -48,11 +54,8 @@ def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
 def test_the_twin_of_a_late_attempt_goes(s3: MemoryStore) -> None:
     """I4: an attempt that learns that it is late lists the key, and aborts the upload whose id it
     never heard."""
-    job = mc.start(DEST, track="memory", accept="results")
-    task = job.task("1")
     twins = Twins(s3)
-    with task.open("a.csv", unique=True) as file:
-        file.write(b"1")
+    job, task = one_closed()
     s3.after = None
     (key,) = {upload.key for upload in s3.open_uploads()}
     mc.abort(DEST, job.id)
@@ -144,11 +147,8 @@ def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> No
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
     """I6: while the job runs its plan may name the twin: the abort of the attempt succeeds, and the
     abort of the job takes the twin."""
-    job = mc.start(DEST, track="memory", accept="results")
-    task = job.task("1")
     twins = Twins(s3)
-    with task.open("a.csv", unique=True) as file:
-        file.write(b"1")
+    job, task = one_closed()
     s3.after = None
     task.abort()
     assert open_ids(s3) == set(twins.made)

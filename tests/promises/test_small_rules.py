@@ -446,6 +446,15 @@ def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
     assert [litter in error for error in report.errors] == [True]
 
 
+def nobodys(machine: Machine) -> tuple[tuple[str, bool], list[str]]:
+    """How a survey sees the upload ``t/nobodys.csv``: its class, and whether a live job is near;
+    and what the survey could not see."""
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    return (found.owner_class, found.near), list(survey.problems)
+
+
 def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_foreign(
     machine: Machine,
 ) -> None:
@@ -456,11 +465,9 @@ def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_forei
     machine.later(2 * DAY)
     directory = f"t/__magic_job-{job.id}/"
     failing(machine.s3, "list", directory, PermissionDenied("not this one", status=403))
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
-    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
-    assert (found.owner_class, found.near) == ("foreign", True)
-    assert [directory in problem for problem in survey.problems] == [True]
+    seen, problems = nobodys(machine)
+    assert seen == ("foreign", True)
+    assert [directory in problem for problem in problems] == [True]
 
 
 def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
@@ -468,10 +475,7 @@ def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
     beside it that nothing names may be that job's next file."""
     leave_job(machine.s3, "3.4.1", unfinished=True)
     machine.s3.start_upload("t/nobodys.csv")
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
-    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
-    assert (found.owner_class, found.near) == ("foreign", True)
+    assert nobodys(machine)[0] == ("foreign", True)
 
 
 def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) -> None:
@@ -480,10 +484,7 @@ def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) ->
     job = machine.job("running")
     machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
     machine.s3.start_upload("t/nobodys.csv")
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
-    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
-    assert (found.owner_class, found.near) == ("foreign", False)
+    assert nobodys(machine)[0] == ("foreign", False)
 
 
 def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
