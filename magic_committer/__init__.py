@@ -2,63 +2,73 @@
 
 Start with `write` (one process) or `start` (many processes). The README shows how to use the
 library; ``docs/`` gives the reasons.
+
+
+A name is loaded when it is first asked for, so that ``import magic_committer`` itself is cheap.
 """
 
-from magic_committer._modes import SparkMode
-from magic_committer._runtime import Progress, ProgressFunction
-from magic_committer.api import attach, open_magic, start, write
-from magic_committer.errors import (
-    AbortIncomplete,
-    AlreadyVisible,
-    BucketNotFound,
-    CommitIncomplete,
-    CommitRefused,
-    ConditionsNotSupported,
-    ConflictingJob,
-    DestinationExists,
-    FileStillOpen,
-    FormatError,
-    IncompleteJob,
-    JobError,
-    JobExists,
-    JobNotFound,
-    JobNotRunning,
-    JobTooYoung,
-    MagicError,
-    NotFound,
-    OptionError,
-    OutcomeUnknown,
-    PathError,
-    PermissionDenied,
-    StoreError,
-    TaskFailed,
-    UploadFailed,
-    WrongProcess,
-    WrongType,
-)
-from magic_committer.job import BinaryMode, Job, Task, TextMode, Writing
-from magic_committer.maintenance.api import (
-    Adoption,
-    Age,
-    CleanupReport,
-    FoundJob,
-    GivenUp,
-    JobKind,
-    Recovery,
-    abort,
-    adopt,
-    cleanup,
-    force_abort,
-    inspect,
-    recover,
-)
-from magic_committer.options import Accept, Mode, Options, S3Options, Track
-from magic_committer.protocol.record import State, TaskCommit
-from magic_committer.remedy import Remedy
-from magic_committer.report import Decider, JobReport
-from magic_committer.stores.base import Attributes
-from magic_committer.upload import FileState, TextUpload, UploadStream
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from magic_committer.version import __version__
+
+if TYPE_CHECKING:
+    from magic_committer._modes import SparkMode
+    from magic_committer._runtime import Progress, ProgressFunction
+    from magic_committer.api import attach, open_magic, start, write
+    from magic_committer.errors import (
+        AbortIncomplete,
+        AlreadyVisible,
+        BucketNotFound,
+        CommitIncomplete,
+        CommitRefused,
+        ConditionsNotSupported,
+        ConflictingJob,
+        DestinationExists,
+        FileStillOpen,
+        FormatError,
+        IncompleteJob,
+        JobError,
+        JobExists,
+        JobNotFound,
+        JobNotRunning,
+        JobTooYoung,
+        MagicError,
+        NotFound,
+        OptionError,
+        OutcomeUnknown,
+        PathError,
+        PermissionDenied,
+        StoreError,
+        TaskFailed,
+        UploadFailed,
+        WrongProcess,
+        WrongType,
+    )
+    from magic_committer.job import BinaryMode, Job, Task, TextMode, Writing
+    from magic_committer.maintenance.api import (
+        Adoption,
+        Age,
+        CleanupReport,
+        FoundJob,
+        GivenUp,
+        JobKind,
+        Recovery,
+        abort,
+        adopt,
+        cleanup,
+        force_abort,
+        inspect,
+        recover,
+    )
+    from magic_committer.options import Accept, Mode, Options, S3Options, Track
+    from magic_committer.protocol.record import State, TaskCommit
+    from magic_committer.remedy import Remedy
+    from magic_committer.report import Decider, JobReport
+    from magic_committer.stores.base import Attributes
+    from magic_committer.upload import FileState, TextUpload, UploadStream
 
 __all__ = [
     "AbortIncomplete",
@@ -129,3 +139,45 @@ __all__ = [
     "start",
     "write",
 ]
+
+_NAMES_OF = {
+    "_modes": "SparkMode",
+    "_runtime": "Progress ProgressFunction",
+    "api": "attach open_magic start write",
+    "errors": (
+        "AbortIncomplete AlreadyVisible BucketNotFound CommitIncomplete CommitRefused "
+        "ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen FormatError "
+        "IncompleteJob JobError JobExists JobNotFound JobNotRunning JobTooYoung MagicError "
+        "NotFound OptionError OutcomeUnknown PathError PermissionDenied StoreError TaskFailed "
+        "UploadFailed WrongProcess WrongType"
+    ),
+    "job": "BinaryMode Job Task TextMode Writing",
+    "maintenance.api": (
+        "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery abort adopt cleanup "
+        "force_abort inspect recover"
+    ),
+    "options": "Accept Mode Options S3Options Track",
+    "protocol.record": "State TaskCommit",
+    "remedy": "Remedy",
+    "report": "Decider JobReport",
+    "stores.base": "Attributes",
+    "upload": "FileState TextUpload UploadStream",
+}
+"""The modules that define the public names. The imports above say the same to type checkers."""
+_HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+_MODULES = ("errors", "options", "remedy")
+"""The public modules: ``magic_committer.errors`` is there without an import of its own."""
+
+if not TYPE_CHECKING:  # to a type checker, every name would be there
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value  # the next look-up does not come here
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, *_MODULES})

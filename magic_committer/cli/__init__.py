@@ -9,5 +9,6 @@ programs can have it without a terminal. Manners that hold for every command:
   (`magic_committer.cli.exits`). A traceback is shown with ``--debug`` only. No secret is printed.
 * What comes from a store is printed as text, never obeyed: no control character reaches a terminal.
 
-One module for each group of commands; each adds itself to `magic_committer.cli.app.root`.
+One module for each group of commands; each adds itself to `magic_committer.cli.app.root`
+when it is loaded, which is when it is called.
 """

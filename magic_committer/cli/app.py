@@ -1,13 +1,19 @@
-"""The root of all commands."""
+"""The root of all commands.
+
+A command is loaded when it is called, or when its own help or completion is asked for: until then
+the root has a `Later` in its place, with its name and its one line. So ``--help`` costs neither
+boto3 nor the commands.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 import click
 
-from magic_committer.cli.output import FORMATS
+from magic_committer.cli.plain import FORMATS
 from magic_committer.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +63,65 @@ def _keep(**values: Any) -> None:
     context.obj = given_so_far(context, values)
 
 
+class Later(click.Command):
+    """Stands for a command that is not loaded yet: in lists, in completions, in "did you mean"."""
+
+    def __init__(self, name: str, module: str, **words: str) -> None:
+        """
+        Args:
+            module: of `magic_committer.cli`; importing it puts the command in this one's place.
+            words: ``help`` of a group, or ``short_help`` of a command.
+        """
+        super().__init__(name, **words)  # type: ignore[arg-type]
+        self.module = module
+
+    def load(self) -> None:
+        """Put the command in this one's place."""
+        import_module(f"magic_committer.cli.{self.module}")
+
+
+LATER = (
+    Later("cleanup", "cleanup", short_help="From cron: take away what dead jobs left."),
+    Later("completion", "completion", short_help="The script that completes commands in a shell."),
+    Later("demo", "demo", short_help="A tour, on an S3 of its own."),
+    Later("doctor", "doctor", short_help="Try permissions and store; print IAM policies."),
+    Later("inspect", "inspecting", short_help="Print and check a committer's file."),
+    Later("job", "jobs", help="Jobs: look at them, finish them, undo them."),
+    Later(
+        "lifecycle", "lifecycle", help="A bucket's rule that aborts uploads which nobody completed."
+    ),
+    Later("report", "report", short_help="One page for people: uploads, cost, jobs."),
+    Later(
+        "uploads", "uploads", help="Open uploads under a path: whose they are, how old, how large."
+    ),
+)
+"""The commands and groups of the root, and their modules."""
+WORDS = {one.name: one.help or one.short_help or "" for one in LATER}
+"""What each is for, in one line."""
+
+
+class Root(click.Group):
+    """Loads a command when it is resolved."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, Later):
+            command.load()
+            return super().resolve_command(ctx, args)
+        return name, command, rest
+
+
+def load_all() -> None:
+    """Load every command."""
+    for one in LATER:
+        one.load()
+
+
 @click.group(
+    cls=Root,
+    commands=LATER,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A path is a directory: s3://bucket/table never means table2.",
 )
@@ -68,10 +132,10 @@ def root(**values: Any) -> None:
     _keep(**values)
 
 
-def group(name: str, help: str) -> click.Group:
-    """A group of commands under the root."""
+def group(name: str) -> click.Group:
+    """A group of commands under the root, one of `LATER`."""
 
-    @root.group(name, help=help)
+    @root.group(name, help=WORDS[name])
     @common
     def made(**values: Any) -> None:
         _keep(**values)

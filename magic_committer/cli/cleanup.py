@@ -22,10 +22,10 @@ import click
 from magic_committer._quantities import counted
 from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
+from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import note
+from magic_committer.cli.plain import note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.reach import Reach, recursive, unseen
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
@@ -118,7 +118,7 @@ class Cleaned:
 
 
 @command(
-    root, "cleanup", "From cron: take away what dead jobs left.",
+    root, "cleanup", WORDS["cleanup"],
     renamed={"--keep-closed": "--forget-after"},
 )  # fmt: skip
 @click.argument("paths", type=DIRECTORY, nargs=-1, metavar="[PATH]…")

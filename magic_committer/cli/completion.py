@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from magic_committer.cli.app import root
+from magic_committer.cli.app import WORDS, root
 
 PROGRAM = "magic-committer"
 VARIABLE = "_MAGIC_COMMITTER_COMPLETE"
 """What the script sets when it asks us; click's own name for a program of ours."""
 
 
-@root.command("completion", short_help="The script that completes commands in a shell.")
+@root.command("completion", short_help=WORDS["completion"])
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def completion(shell: str) -> None:
     """Print the completion script of a SHELL.

@@ -26,7 +26,7 @@ from magic_committer import _wiring
 from magic_committer._runtime import no_progress
 from magic_committer.api import start
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
+from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.running import run
 from magic_committer.cli.shell import Shell, command
 from magic_committer.errors import MagicError, OptionError
@@ -73,7 +73,7 @@ class Stage:
         return _wiring.runtime_for(BUCKET, S3Options(), no_progress).store
 
 
-@command(root, "demo", "A tour, on an S3 of its own.")
+@command(root, "demo", WORDS["demo"])
 @click.option("--keep", is_flag=True, help="Let the server run afterwards, until Ctrl-C.")
 @click.option("--in-memory", is_flag=True, help="Without moto's server, also where it is there.")
 def demo(shell: Shell, keep: bool, in_memory: bool) -> int:

@@ -13,7 +13,7 @@ import orjson
 from magic_committer import _wiring
 from magic_committer._quantities import age_words
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
+from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Output
 from magic_committer.cli.reach import Reach
 from magic_committer.cli.shell import DIRECTORY, Shell, command
@@ -62,7 +62,7 @@ _WORKS = {True: "yes", False: "no", None: "unknown"}
 _KEPT = {True: "yes", False: "no", None: "not asked"}
 
 
-@command(root, "doctor", "Try permissions and store; print IAM policies.")
+@command(root, "doctor", WORDS["doctor"])
 @click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--policy", "policy_for", type=click.Choice(ROLES),

@@ -15,8 +15,9 @@ import click
 from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
-from magic_committer.cli.output import Output, note
+from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.output import Output
+from magic_committer.cli.plain import note
 from magic_committer.cli.quantities import time_words
 from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
@@ -78,7 +79,7 @@ SET_COLUMNS = (
 )
 
 
-@command(root, "inspect", "Print and check a committer's file.")
+@command(root, "inspect", WORDS["inspect"])
 @click.argument("files", metavar="FILE|URL|-…", nargs=-1, required=True)
 @click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
 @click.option(

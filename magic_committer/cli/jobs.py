@@ -35,7 +35,7 @@ from magic_committer.maintenance.reports import (
 )
 from magic_committer.protocol.record import JobReport, State
 
-job = group("job", "Jobs: look at them, finish them, undo them.")
+job = group("job")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (

@@ -27,7 +27,7 @@ from magic_committer.maintenance.lifecycle import (
     too_short,
 )
 
-lifecycle = group("lifecycle", "A bucket's rule that aborts uploads which nobody completed.")
+lifecycle = group("lifecycle")
 
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (

@@ -23,27 +23,18 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, TextIO
 
 import orjson
 
+from magic_committer.cli.plain import Format, clean, note
 from magic_committer.cli.table import Column, render
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 
-Format = Literal["table", "json", "jsonl", "csv"]
-FORMATS: tuple[str, ...] = get_args(Format)
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
-
-
-def clean(text: object) -> str:
-    """Text that does nothing to a terminal: control and format characters are escaped."""
-    told = str(text)
-    if told.isprintable():
-        return told
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
 
 
 def clean_json(document: str) -> str:
@@ -152,12 +143,6 @@ class Output:
     def _document(self, value: Mapping[str, Any]) -> None:
         document = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
         self.stream.write(clean_json(document) + "\n")
-
-
-def note(line: str) -> None:
-    """A line for people beside the results: to stderr, in every format."""
-    sys.stderr.write(f"{clean(line)}\n")
-    sys.stderr.flush()
 
 
 def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:

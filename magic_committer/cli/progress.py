@@ -1,14 +1,13 @@
-"""Progress of long steps: a bar on stderr where that is a terminal, nothing elsewhere."""
+"""Progress of long steps: a bar on stderr where that is a terminal, nothing elsewhere.
+
+The bars' library is loaded where there is a bar: cron and pipes do not wait for it.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 
@@ -23,6 +22,10 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
     if quiet or not sys.stderr.isatty():
         yield no_progress
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
     with Bars(
         TextColumn("{task.description}"),
         BarColumn(),

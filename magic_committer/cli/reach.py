@@ -11,7 +11,7 @@ import click
 
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.output import note
+from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Shell
 from magic_committer.errors import MagicError, StoreError
 from magic_committer.hadoop.paths import Destination

@@ -17,9 +17,10 @@ import click
 from magic_committer._quantities import bytes_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
+from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import Output, note
+from magic_committer.cli.output import Output
+from magic_committer.cli.plain import note
 from magic_committer.cli.quantities import money_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.report_page import ReportData, needs_care, page, seconds_words
@@ -41,7 +42,7 @@ NOTES_MAX = 10
 STDOUT = "-"
 
 
-@command(root, "report", "One page for people: uploads, cost, jobs.")
+@command(root, "report", WORDS["report"])
 @click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--html", "html", metavar="FILE",

@@ -19,7 +19,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from magic_committer._quantities import age_words, bytes_words
-from magic_committer.cli.output import clean
+from magic_committer.cli.plain import clean
 from magic_committer.cli.quantities import money_words, time_words
 from magic_committer.cli.tally import AGES, CLASSES, Sum, Tally
 from magic_committer.cli.timeline import LastJob, Span

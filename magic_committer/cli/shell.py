@@ -21,7 +21,8 @@ from magic_committer import _wiring
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, common, given_so_far
-from magic_committer.cli.output import Format, Output, note
+from magic_committer.cli.output import Output
+from magic_committer.cli.plain import Format, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.cli.wording import commands, told

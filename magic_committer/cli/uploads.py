@@ -16,7 +16,7 @@ from magic_committer._quantities import age_words, bytes_words, name_some
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
-from magic_committer.cli.output import note
+from magic_committer.cli.plain import note
 from magic_committer.cli.quantities import money_words
 from magic_committer.cli.reach import Reach
 from magic_committer.cli.shell import DURATION, URL, Shell, command
@@ -43,7 +43,7 @@ from magic_committer.remedy import Remedy, as_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-uploads = group("uploads", "Open uploads under a path: whose they are, how old, how large.")
+uploads = group("uploads")
 
 COLUMNS = (
     Column("class"),

@@ -14,7 +14,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import inspecting
-from magic_committer.cli.output import FORMATS
+from magic_committer.cli.plain import FORMATS
 from magic_committer.commit.alive import SignOfLife
 from magic_committer.hadoop.formats import PENDING_BYTES_MAX
 from magic_committer.maintenance.read_file import FILE_KINDS, kind_by_content

@@ -18,7 +18,7 @@ import pytest
 
 from magic_committer import start
 from magic_committer.cli import exits
-from magic_committer.cli.output import clean
+from magic_committer.cli.plain import clean
 from magic_committer.cli.report_page import (
     KEY_CHARS_MAX,
     POLICY,

@@ -11,8 +11,8 @@ import click
 import pytest
 
 import magic_committer as mc
+from magic_committer.cli.app import load_all, root
 from magic_committer.cli.cleanup_config import _KEYS
-from magic_committer.cli.main import GROUPS
 from magic_committer.maintenance.cleanup import Limits
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
@@ -44,9 +44,10 @@ def test_python_knows_no_other_name() -> None:
 
 def test_the_command_line_has_the_same_names() -> None:
     """``--older-than`` is an upload's age: only `uploads` has it."""
+    load_all()
     options = {
         name: {option for p in one.params for option in p.opts}
-        for name, one in commands(GROUPS[0].root).items()
+        for name, one in commands(root).items()
     }
     assert {f"--{age.replace('_', '-')}" for age in AGES} <= options["cleanup"]
     with_age = {name for name, them in options.items() if "--older-than" in them}
