@@ -3,7 +3,6 @@
 Start with `write` (one process) or `start` (many processes). The README shows how to use the
 library; ``docs/`` gives the reasons.
 
-
 A name is loaded when it is first asked for, so that ``import magic_committer`` itself is cheap.
 """
 
