@@ -8,21 +8,27 @@ Invariants:
   the struct itself is null, as after a left join, and pyarrow's writer refuses such rows.
 * The driver tries that schema before the job starts: a type that Arrow or the format does not have
   costs no Spark job. The bytes of this trial become the file of a DataFrame without rows.
-* A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows.
+* A row group holds `ROW_GROUP_BYTES` of Arrow data, not one of Spark's batches of 10,000 rows. A
+  thread of the pool encodes it while the task takes Spark's next batches. One group is encoded at
+  a time: at most two are in memory, and one thread at a time uses the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain
-from typing import Any
+from math import exp
+from typing import Any, TypeVar
 
 from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer import _wiring
+from magic_committer._pool import Future, result_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Job, Task
@@ -38,10 +44,17 @@ from magic_committer.spark.driver import (
 )
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
 
+T = TypeVar("T")
+
 FORMATS_BUILT = ("parquet",)
 """The formats of this release. Other formats raise, and the error names these."""
-ROW_GROUP_BYTES = 64 * 1024**2
+ROW_GROUP_BYTES = 32 * 1024**2
 """Bytes of Arrow data that a task gathers before it writes a row group."""
+DICTIONARY_BYTES_MAX = 1024**2
+"""Bytes of a column's dictionary at which pyarrow gives it up, unless it is told otherwise."""
+SAMPLE_ROWS = 10_000
+"""Rows of the first row group that are looked at to see how many values a column has. A file with
+fewer rows is not looked at."""
 SCHEMA_TASK = "schema"
 """The task of the driver's own file. The driver writes it if no partition had rows."""
 
@@ -235,11 +248,41 @@ class ParquetFiles:
         from pyarrow.parquet import ParquetWriter
 
         sink = pyarrow.PythonFile(file, mode="w")
-        with ParquetWriter(sink, self.schema, **self.options) as writer:
-            for group in row_groups(batches):
-                table = pyarrow.Table.from_batches(group).rename_columns(self.schema.names)
-                writer.write_table(table.cast(self.schema))
-                del group, table  # free the memory before the next group is gathered
+        groups = row_groups(batches)
+        first = next(groups, None)
+        options = self.options if first is None else self._options_for(self._table(first))
+        with ParquetWriter(sink, self.schema, **options) as writer:
+            if first is not None:
+                waiting = chain([first], groups)
+                del first  # so that its memory is freed once it is written
+                one_ahead(waiting, partial(self._write_group, writer))
+
+    def _write_group(self, writer: Any, group: list[Any]) -> None:
+        table = self._table(group)
+        # pyarrow would begin another row group after 1,048,576 rows, however narrow they are.
+        writer.write_table(table, row_group_size=table.num_rows or None)
+
+    def _table(self, group: list[Any]) -> Any:
+        import pyarrow
+
+        table = pyarrow.Table.from_batches(group).rename_columns(self.schema.names)
+        return table.cast(self.schema)
+
+    def _options_for(self, first: Any) -> Mapping[str, Any]:
+        """The writer's options: no dictionary for columns of too many values, unless the user
+        chose."""
+        if "use_dictionary" in self.options or "column_encoding" in self.options:
+            return self.options
+        many = columns_of_many_values(
+            first, self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
+        )
+        if not many:
+            return self.options
+        from pyarrow.parquet import ParquetFile
+
+        leaves = ParquetFile(BytesIO(self.without_rows())).schema
+        paths = [leaves.column(number).path for number in range(len(leaves))]
+        return {**self.options, "use_dictionary": [p for p in paths if p not in many] or False}
 
     def without_rows(self) -> bytes:
         """Give the bytes of a file that holds only the schema."""
@@ -260,3 +303,74 @@ def row_groups(batches: Iterable[Any]) -> Iterator[list[Any]]:
             group, gathered = [], 0
     if group:
         yield group
+
+
+def one_ahead(items: Iterable[T], use: Callable[[T], None]) -> None:
+    """Use each item in a thread of the pool, in order and one at a time, while this thread gets the
+    next item.
+
+    Raises:
+        What ``use`` or the iterable raises. Nothing is in use any more.
+    """
+    running: Future[None] | None = None
+    try:
+        for item in items:
+            if running is not None:
+                result_of(running)
+            running = _wiring.pool.submit(partial(use, item))
+            del item  # so that it is freed once it is used
+        if running is not None:
+            result_of(running)
+    except BaseException as error:
+        if running is not None and not running.done():
+            try:
+                result_of(running)
+            except Exception as failed:
+                error.add_note(f"what was under way failed too: {failed}")
+        raise
+
+
+def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[str]:
+    """The names of those columns whose dictionary would be given up, or would save nothing.
+
+    pyarrow begins each column chunk with a dictionary, and hashes every value until the dictionary
+    has outgrown its limit: for keys and measures a fifth of all the encoding, for nothing. A sample
+    tells: if a column had just so many values as a dictionary can hold, all equally frequent, the
+    sample would hold a certain number of them. It holds more: the column has more. Where some
+    values are more frequent than others the sample holds fewer, and the dictionary is tried.
+
+    Columns of nested types are not looked at. Pure.
+    """
+    import pyarrow
+    from pyarrow import compute
+
+    if table.num_rows < SAMPLE_ROWS:
+        return set()
+    sample = table.take(pyarrow.array(_spread(table.num_rows, SAMPLE_ROWS)))
+    many = set()
+    for name, column in zip(table.column_names, sample.columns, strict=True):
+        values = len(column) - column.null_count
+        if not values or not _is_flat(column.type):
+            continue
+        rows = table.num_rows * values / len(column)  # that are not null
+        held_max = min(dictionary_bytes_max * values / column.nbytes, rows / 2)
+        if compute.count_distinct(column).as_py() > held_max * (1 - exp(-values / held_max)):
+            many.add(name)
+    return many
+
+
+def _is_flat(kind: Any) -> bool:
+    """Whether a column of this type is one column of a Parquet file, with a dictionary."""
+    from pyarrow import types
+
+    tests = (
+        types.is_integer, types.is_floating, types.is_decimal, types.is_temporal, types.is_string,
+        types.is_large_string, types.is_binary, types.is_large_binary,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def _spread(rows: int, count: int) -> list[int]:
+    """``count`` numbers below ``rows``, spread without a period: data often has one."""
+    step = rows // count
+    return [number * step + number * number * 7919 % step for number in range(count)]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from io import BytesIO
+from threading import Event
+from time import sleep
 from typing import Any
 
 import pyarrow
@@ -145,6 +148,141 @@ def test_batches_are_gathered_by_size() -> None:
     groups = list(frame.row_groups([large, large, small, large, large, small]))
     assert groups == [[large, large], [small, large, large], [small]]
     assert list(frame.row_groups([])) == []
+
+
+def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
+    """The size of a row group is its bytes: pyarrow's own limit of 1,048,576 rows does not split
+    it."""
+    batch = pyarrow.RecordBatch.from_pydict({"x": pyarrow.array(bytes(1_200_000), "int8")})
+    written = written_by(frame.ParquetFiles(batch.schema, {}), [batch])
+    assert [written.row_group(0).num_rows, written.num_row_groups] == [1_200_000, 1]
+
+
+def written_by(files: frame.ParquetFiles, batches: Iterable[Any]) -> Any:
+    """The metadata of the file that the batches become."""
+    file = BytesIO()
+    files.write(file, batches)
+    return pyarrow.parquet.ParquetFile(file).metadata
+
+
+def with_dictionary(metadata: Any) -> list[str]:
+    """The columns of the first row group that begin with a dictionary."""
+    group = metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return [one.path_in_schema for one in columns if one.has_dictionary_page]
+
+
+MANY_ROWS = 400_000
+
+
+def many_kinds() -> pyarrow.Table:
+    """Columns of many values and of few, flat and nested; `periodic` has each value again after
+    10,000 rows."""
+    rows = range(MANY_ROWS)
+    keys = pyarrow.array(rows, "int64")
+    few = pyarrow.array([row % 1000 for row in rows], "int32")
+    return pyarrow.table(
+        {
+            "key": keys,
+            "price": keys.cast(pyarrow.decimal128(19, 0)).cast(pyarrow.decimal128(22, 1)),
+            "name": pyarrow.array([f"name {row:020}" for row in rows]),
+            "few": few,
+            "day": few.cast(pyarrow.date32()),
+            "periodic": pyarrow.array([f"{row % 10_000:020}" for row in rows]),
+            "sparse": pyarrow.array([row if row % 4 == 0 else None for row in rows], "int64"),
+            "nothing": pyarrow.nulls(MANY_ROWS, "int64"),
+            "flag": pyarrow.array([row % 2 == 0 for row in rows]),
+            "nested.key": pyarrow.StructArray.from_arrays([keys], ["key"]),
+        }
+    )
+
+
+def test_only_columns_of_few_values_get_a_dictionary() -> None:
+    """A column whose dictionary would be given up is written without one; few values get one, also
+    where they come again after a period, and so do nested columns, which are not looked at."""
+    table = many_kinds()
+    metadata = written_by(frame.ParquetFiles(table.schema, {}), table.to_batches(10_000))
+    assert with_dictionary(metadata) == ["few", "day", "periodic", "nothing", "nested.key.key"]
+    assert frame.columns_of_many_values(table, 2**20) == {"key", "price", "name", "sparse"}
+
+
+def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
+    """Rows, their order and the schema are those that were given, over the end of a row group."""
+    table = many_kinds()
+    file = BytesIO()
+    frame.ParquetFiles(table.schema, {}).write(file, table.to_batches(10_000))
+    assert pyarrow.parquet.ParquetFile(file).metadata.num_row_groups > 1
+    assert pyarrow.parquet.read_table(file).equals(table)
+
+
+@pytest.mark.parametrize(("chosen", "held"), [(True, ["key", "name"]), (["name"], ["name"])])
+def test_a_users_choice_of_dictionaries_holds(chosen: Any, held: list[str]) -> None:
+    """Where the user says which columns get a dictionary, nothing is chosen."""
+    table = many_kinds().select(["key", "name"])
+    files = frame.ParquetFiles(table.schema, {"use_dictionary": chosen})
+    assert with_dictionary(written_by(files, table.to_batches(10_000))) == held
+
+
+def test_a_small_file_gets_dictionaries_as_ever() -> None:
+    """Of a file with fewer rows than a sample nothing is chosen."""
+    table = many_kinds().slice(0, frame.SAMPLE_ROWS - 1)
+    assert frame.columns_of_many_values(table, 2**20) == set()
+
+
+def test_the_next_item_is_taken_while_one_is_in_use() -> None:
+    """Each item is used while the next one is being taken, one at a time and in order."""
+    taken, used, met = Event(), [], []
+
+    def items() -> Iterator[int]:
+        yield 1
+        met.append(taken.wait(10))  # the use of 1 goes on while 2 is taken
+        yield 2
+        yield 3
+
+    def use(item: int) -> None:
+        taken.set()
+        used.append(item)
+
+    frame.one_ahead(items(), use)
+    assert (used, met) == ([1, 2, 3], [True])
+
+
+def test_nothing_is_in_use_after_an_error_of_the_input() -> None:
+    """An error of the input is raised when the item before is done with, and tells its error."""
+    begun, ended = Event(), []
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert begun.wait(10)
+        raise LookupError("the input")
+
+    def use(item: int) -> None:
+        begun.set()
+        sleep(0.05)
+        ended.append(item)
+        raise ValueError("the use")
+
+    with pytest.raises(LookupError, match="the input") as raised:
+        frame.one_ahead(items(), use)
+    assert ended == [1]
+    assert raised.value.__notes__ == ["what was under way failed too: the use"]
+
+
+def test_an_error_of_the_use_ends_the_input() -> None:
+    """An error in the use of an item is raised; of the input only the next item was taken."""
+    taken = []
+
+    def items() -> Iterator[int]:
+        for number in range(10):
+            taken.append(number)
+            yield number
+
+    def use(item: int) -> None:
+        raise ValueError(f"the use of {item}")
+
+    with pytest.raises(ValueError, match="the use of 0"):
+        frame.one_ahead(items(), use)
+    assert taken == [0, 1]
 
 
 def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> None:

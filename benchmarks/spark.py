@@ -1,0 +1,238 @@
+"""What `write_dataframe` adds to Spark: ``python -m benchmarks.spark``.
+
+Spark hands rows to Python through `mapInArrow`. What that alone costs is the floor: a function that
+takes all batches and writes nothing. Beside it, in the same session and the same rounds:
+
+* ``write_dataframe``: the same rows as Parquet files on S3, from the job's start to its commit.
+* ``native``: ``df.write.parquet`` of the JVM, to a disk. It uploads nothing; its commit renames.
+
+All runs use the same Spark, the same cores, the same rows. Each round runs all three, in an order
+that turns by one, so that a burst of somebody else's work does not fall on one of them only. The
+ratio is taken within each round, and then its median. CPU seconds are those of Spark's JVM, its
+workers and this process; the server has its own. They tell more than seconds where the machine is
+busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from benchmarks import server
+from benchmarks.measure import Failed
+from benchmarks.writers import environment
+
+FLOOR, OURS, NATIVE = "mapInArrow", "write_dataframe", "native"
+ROWS_OF = {
+    "narrow": (
+        "id",
+        "CAST(id * 1.5 AS decimal(20,1)) AS price",
+        "CAST(id % 1000 AS int) AS number",
+        "lpad(CAST(id * 7919 AS string), 20, 'x') AS name",
+        "date_add(DATE'2020-01-01', CAST(id % 3650 AS int)) AS day",
+    ),
+    "wide": ("id", "CAST(repeat(sha2(CAST(id AS string), 256), 15) AS binary) AS body"),
+}
+"""Rows of 56 bytes in Arrow, and of about 970."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one case.
+
+    Attributes:
+        seconds: wall clock. cpu_seconds: of the JVM, its workers and this process.
+    """
+
+    case: str
+    seconds: float
+    cpu_seconds: float
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; ends the program where it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=6_000_000, help="rows (%(default)s)")
+    parser.add_argument("--data", choices=ROWS_OF, default="narrow", help="rows (%(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="tasks at a time (%(default)s)")
+    parser.add_argument("--partitions", type=int, default=4, help="tasks (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each runs (%(default)s)")
+    parser.add_argument("--endpoint", metavar="URL", help="an S3 that runs, not one of our own")
+    chosen = parser.parse_args(argv)
+    if min(chosen.rows, chosen.cores, chosen.partitions, chosen.rounds) < 1:
+        parser.error("numbers are at least 1")
+    return chosen
+
+
+# What is run --------------------------------------------------------------------------------------
+
+
+def take_all(batches: Iterator[Any]) -> Iterator[Any]:
+    """The floor: take every batch, and give their number."""
+    import pyarrow
+
+    yield pyarrow.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+
+def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
+    """The three, each of which checks what it did.
+
+    Raises:
+        Failed: rows or files are missing.
+    """
+    from magic_committer.spark import write_dataframe
+
+    place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+
+    def floor() -> None:
+        taken = df.mapInArrow(take_all, "rows long").collect()
+        _expect(FLOOR, rows, sum(one.rows for one in taken))
+
+    def ours() -> None:
+        report = write_dataframe(df, f"{place}/{next(tables)}")
+        _expect(OURS, df.rdd.getNumPartitions(), report.files)
+
+    def native() -> None:
+        df.write.mode("overwrite").parquet(folder)
+        _expect(NATIVE, df.rdd.getNumPartitions(), len(list(Path(folder).glob("*.parquet"))))
+
+    return {FLOOR: floor, OURS: ours, NATIVE: native}
+
+
+def _expect(case: str, wanted: int, found: int) -> None:
+    if found != wanted:
+        raise Failed(f"{case}: {found}, where there should be {wanted}")
+
+
+def compare(spark: Any, of: dict[str, Callable[[], None]], rounds: int) -> list[Run]:
+    """Run each once without a figure, then all in rounds."""
+    for run in of.values():
+        run()
+    runs: list[Run] = []
+    names = list(of)
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in (*names[turn:], *names[:turn]):
+            cpu, started = _cpu_seconds(spark), time.perf_counter()
+            of[name]()
+            seconds = time.perf_counter() - started
+            runs.append(Run(name, seconds, _cpu_seconds(spark) - cpu))
+            print(f"  {number + 1}/{rounds} {name}: {seconds:.2f} s", file=sys.stderr)
+    return runs
+
+
+def _cpu_seconds(spark: Any) -> float:
+    """Of this process, and of the JVM with all its children, those that ended too."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    return used.ru_utime + used.ru_stime + _of_tree(jvm)
+
+
+def _of_tree(root: int) -> float:
+    """CPU seconds of a process and its descendants; 0 where the system has no /proc."""
+    seconds: dict[int, float] = {}
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        pid, parent = int(folder.name), int(fields[1])
+        seconds[pid] = sum(map(int, fields[11:15])) / _TICKS
+        children.setdefault(parent, []).append(pid)
+    waiting, total = [root], 0.0
+    while waiting:
+        pid = waiting.pop()
+        total += seconds.get(pid, 0.0)
+        waiting += children.get(pid, [])
+    return total
+
+
+# What is told -------------------------------------------------------------------------------------
+
+
+def table(runs: Sequence[Run]) -> str:
+    """One row for each case; Markdown. The ratios are medians of those within each round."""
+    seconds: dict[str, list[float]] = {}
+    cpu: dict[str, list[float]] = {}
+    for run in runs:
+        seconds.setdefault(run.case, []).append(run.seconds)
+        cpu.setdefault(run.case, []).append(run.cpu_seconds)
+    lines = [f"| case | s | (min–max) | × {FLOOR} | CPU s | CPU × {FLOOR} |", "|---" * 6 + "|"]
+    lines += [
+        f"| {case} | {statistics.median(of):.2f} | {min(of):.2f}–{max(of):.2f}"
+        f" | {_ratio(of, seconds[FLOOR]):.3f} | {statistics.median(cpu[case]):.2f}"
+        f" | {_ratio(cpu[case], cpu[FLOOR]):.3f} |"
+        for case, of in seconds.items()
+    ]
+    return "\n".join(lines)
+
+
+def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
+    return statistics.median(this / that for this, that in zip(these, those, strict=True) if that)
+
+
+@contextmanager
+def session(cores: int) -> Iterator[Any]:
+    """A Spark of this machine, quiet."""
+    from pyspark.sql import SparkSession
+
+    made = (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("magic-committer benchmark")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", tempfile.gettempdir())
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what the command line asks for and print it."""
+    from tools import java
+
+    chosen = arguments(argv)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
+        url = chosen.endpoint or stack.enter_context(server.running()).url
+        path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+        os.environ.update(environment(url, f"{folder}/aws-config", unsigned=True))
+        os.environ.update(stack.enter_context(java.for_spark()))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
+        spark = stack.enter_context(session(chosen.cores))
+        df = spark.range(0, chosen.rows, 1, chosen.partitions).selectExpr(*ROWS_OF[chosen.data])
+        load = os.getloadavg()[0]
+        runs = compare(spark, cases(df, chosen.rows, f"{folder}/native"), chosen.rounds)
+        print(
+            f"{chosen.rows} {chosen.data} rows, {chosen.partitions} partitions, {chosen.cores} at a"
+            f" time, {chosen.rounds} rounds; Spark {spark.version}, {os.cpu_count()} cores; load"
+            f" {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n\n{table(runs)}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failed as failed:
+        sys.exit(str(failed))
