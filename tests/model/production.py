@@ -18,7 +18,8 @@ records, plans and `_SUCCESS` may not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -49,7 +50,14 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.base import (
+    Ask,
+    Batch,
+    CompleteUpload,
+    ObjectStore,
+    Written,
+    batch_of,
+)
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.store import (
@@ -90,6 +98,7 @@ class Sent:
     upload_id: str = ""
     keys: tuple[str, ...] = ()
     body: bytes = b""
+    in_batch: bool = False
 
 
 class Recorder:
@@ -104,6 +113,11 @@ class Recorder:
         if not callable(verb):
             return verb
         return lambda *args, **options: self._send(name, verb, args, options)
+
+    def batch(self) -> Batch | None:
+        """The store's, whose requests are noted too."""
+        batch = batch_of(self._store)
+        return None if batch is None else _RecordedBatch(self, batch)
 
     def take(self) -> list[Sent]:
         """What was noted since the last time."""
@@ -136,6 +150,29 @@ class Recorder:
                 args[1] if name == "put" else b"",
             )
         )
+
+
+class _RecordedBatch:
+    """Another batch; each answer is noted when its sender gets it."""
+
+    def __init__(self, recorder: Recorder, batch: Batch) -> None:
+        self._recorder = recorder
+        self._batch = batch
+
+    def ask_each(
+        self, asks: Iterable[tuple[Any, Ask]], *, in_flight: Callable[[], int]
+    ) -> Generator[tuple[Any, Written | StoreError], None, None]:
+        known = (((item, ask), ask) for item, ask in asks)
+        with closing(self._batch.ask_each(known, in_flight=in_flight)) as answers:
+            for (item, ask), answer in answers:
+                self._recorder.trace.append(_sent_in_batch(ask, answer))
+                yield item, answer
+
+
+def _sent_in_batch(ask: Ask, answer: Written | StoreError) -> Sent:
+    verb = "complete_upload" if isinstance(ask, CompleteUpload) else "abort_upload"
+    options = {"if_none_match": True} if getattr(ask, "if_none_match", False) else {}
+    return Sent(verb, ask.key, answer, options, ask.upload_id, in_batch=True)
 
 
 # Accepting ----------------------------------------------------------------------------------------
