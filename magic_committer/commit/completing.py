@@ -29,14 +29,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from magic_committer._patience import was_interrupted
+from magic_committer._pool import THREADS_MAX
 from magic_committer._runtime import Runtime
 from magic_committer.commit.complete import Completion, as_request, complete, conflicts
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.window import Window
-from magic_committer.errors import StoreError
+from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop import statistics as stats
 from magic_committer.hadoop.statistics import Statistics
-from magic_committer.stores.base import Batch, CompleteUpload, Written, batch_of
+from magic_committer.stores.base import Batch, CompleteUpload, ObjectStore, Written, batch_of
 
 FAILED_MAX = 256
 """After this many failures a batch takes no more uploads."""
@@ -49,6 +50,22 @@ Completed = tuple[ReadyUpload, Completion, StoreError | None]
 
 def _never() -> bool:
     return False
+
+
+def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
+    """Refuse more requests in flight than the process has threads, if the store cannot send them
+    from one thread.
+
+    Raises:
+        OptionError: it cannot.
+    """
+    if commit_threads > THREADS_MAX and batch_of(store) is None:
+        raise OptionError(
+            f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
+            " and this store cannot send many requests from one thread as it is set up",
+            hint=f"Options(commit_threads={THREADS_MAX}), or install the fast transport:"
+            " pip install 'magic-committer[fast]'",
+        )
 
 
 @dataclass(slots=True)
