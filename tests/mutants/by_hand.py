@@ -8,6 +8,7 @@ from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
+COMPLETING, ROUND = "commit/completing.py", "_Round.is_over"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
@@ -363,6 +364,62 @@ _DECIDING = (
     Hand(
         "a proof that may land late", SETUP, "setup_job", (("_may_have_sent(error)", "False"),),
         "I4: a setup whose proof was not answered is withdrawn as if nothing could land",
+    ),
+)  # fmt: skip
+
+_FAILED = "(now.conflicting if meets else now.doubtful).append((upload, error))"
+_IN_BATCH = (
+    Hand(
+        "a failure of the batch is skipped", COMPLETING, "Completing._in_batch",
+        ((_FAILED, "pass"),),
+        "I2: a file whose Complete failed is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "a failure of the batch counts as done", COMPLETING, "Completing._in_batch",
+        (("isinstance(answer, Written) and answer.attempts == 1", "True"),),
+        "I2: a file whose Complete failed is told to be visible",
+    ),
+    Hand(
+        "a 200 of a batch that sent twice is believed", COMPLETING, "Completing._in_batch",
+        (("isinstance(answer, Written) and answer.attempts == 1", "isinstance(answer, Written)"),),
+        "I2: a server that was killed in the first sending answers the second with 200",
+    ),
+    Hand(
+        "a failure of the batch is completed without a look", COMPLETING, "Completing._again",
+        (("self._by_verbs(trying(), in_flight, distrust=True)",
+          "self._by_verbs(trying(), in_flight, distrust=self._distrust)"),),
+        "I2: a server that was killed in the batch's Complete answers the second with 200",
+    ),
+    Hand(
+        "nothing of a batch is sent again", COMPLETING, "Completing.each",
+        (("yield from self._again(now.doubtful, self._in_flight)", "pass"),),
+        "I2: a file whose Complete failed once is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "no conflict of a batch is settled", COMPLETING, "Completing.each",
+        (("yield from self._again(now.conflicting, 1)", "pass"),),
+        "I2: a file in whose way another's lies is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "a batch goes on after a conflict", COMPLETING, ROUND,
+        (("bool(self.conflicting)", "False"),),
+        "I6: a job that is to be undone publishes on",
+    ),
+    Hand(
+        "a batch is given up half way", COMPLETING, "Completing._in_batch",
+        (("not was_interrupted()", "False"),),
+        "I2: MinIO loses an upload whose client hangs up during Complete",
+    ),
+    Hand(
+        "a distrusted store gets a batch", COMPLETING, "Completing.each",
+        (("None if self._distrust else batch_of(self._runtime.store)",
+          "batch_of(self._runtime.store)"),),
+        "I2: the 200 of a store that answers falsely, or to a stored plan, is believed",
+    ),
+    Hand(
+        "no condition goes with a batch", COMPLETING, "Completing._in_batch",
+        (("as_request(upload, self._if_none_match)", "as_request(upload, False)"),),
+        "I6: mode fail completes over a neighbour's object",
     ),
 )  # fmt: skip
 
@@ -803,7 +860,8 @@ _RECOVERING = (
 )  # fmt: skip
 
 HAND_MADE = (
-    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_EXECUTING, *_CHECKING,
+    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
+    *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING, *RULES,
 )  # fmt: skip
 """All of them."""
