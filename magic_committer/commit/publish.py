@@ -79,6 +79,7 @@ class Publication:
         self.plan = plan
         self.source = source
         self.names = KeySet() if names is None else names
+        self._has_names = names is not None
         self.in_flight = in_flight
         self.accept = accept
         self.statistics = statistics
@@ -197,7 +198,8 @@ class Publication:
         for uploads, statistics in self.source.uploads():
             self.statistics.merge(statistics)
             for upload in uploads:
-                self.names.add(upload.name)
+                if not self._has_names:
+                    self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")
                 yield upload

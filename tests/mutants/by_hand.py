@@ -14,7 +14,7 @@ UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
-PURE = "protocol/rules.py"
+PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
@@ -534,12 +534,40 @@ _EXECUTING = (
         "I2: a pendingset that was overwritten after the plan is executed",
     ),
     Hand(
-        "a set of another bucket", LOAD, "_parse", (("pending.bucket != bucket", "False"),),
+        "a set of another bucket", LOAD, "_strict_rows", (("pending.bucket != bucket", "False"),),
         "I6: an upload id of another bucket is completed here",
     ),
     Hand(
+        "a plain set of another bucket", PLAIN, "_row", (("place == bucket", "True"),),
+        "I6: an upload id of another bucket is completed here",
+    ),
+    Hand(
+        "a plain set of two jobs", PLAIN, "_row", (("job in ('', job_id)", "True"),),
+        "I2: an upload of another job is completed",
+    ),
+    Hand(
+        "a plain set whose sizes do not add up", READY, "part_sizes",
+        (("len(sizes) != parts or sum(sizes) != length", "False"),),
+        "I2: a part of other bytes under the same upload is completed",
+    ),
+    Hand(
+        "a plain set with one key twice", PLAIN, "plain_set",
+        (("len({row[0] for row in rows}) != len(rows)", "False"),),
+        "a set that the strict reader refuses is accepted",
+    ),
+    Hand(
+        "a plain set with a wrong seal", "hadoop/json.py", "parse_plain",
+        (("(document, True) if seal == digest.hexdigest() else None", "(document, True)"),),
+        "I2: a set that was changed after it was written is committed",
+    ),
+    Hand(
+        "a plain name stands for its directory", READY, "RowCheck.problem",
+        (("not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN)", "not name"),),
+        "I6: a job publishes over a committer's file",
+    ),
+    Hand(
         "a set of another job", LOAD, "_parse",
-        (("pendingset.job_id not in ('', job_id)", "False"),),
+        (("either.job_id not in ('', job_id)", "False"),),
         "I2: another job's pendingset is committed",
     ),
     Hand(
@@ -560,23 +588,21 @@ _CHECKING = (
         "I2: a zombie's pendingset of another run of the id is committed",
     ),
     Hand(
-        "two files of one name", CHECK, "_wrong", (("not destinations.add(upload.key)", "False"),),
+        "two files of one name", CHECK, "_wrong", (("not destinations.add(row[0])", "False"),),
         "I2: one of two files is lost, without a word",
     ),
     Hand(
-        "any token", READY, "check_upload",
-        (("upload.token.startswith(f'{job.uuid}.') or (job.adopted and not upload.token)",
-          "True"),),
+        "any token", READY, "RowCheck._is_ours", (("token.startswith(self._token)", "True"),),
         "I2: another job's upload is completed",
     ),
     Hand(
-        "outside the destination", READY, "check_upload",
-        (("not dest.contains(upload.key)", "False"),),
+        "outside the destination", READY, "RowCheck._look",
+        (("not self._dest.contains(key)", "False"),),
         "I6: a file is published outside the destination",
     ),
     Hand(
-        "control objects as files", READY, "check_upload",
-        (("check_name(dest.relative(upload.key))", "pass"),),
+        "control objects as files", READY, "RowCheck._look",
+        (("check_name(self._dest.relative(key))", "pass"),),
         "I6: a job publishes into a committer's directory",
     ),
     Hand(

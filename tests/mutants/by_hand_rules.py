@@ -102,7 +102,7 @@ _UNDOING_ATTEMPTS = (
     ),
     Hand(
         "a tombstone is a set", LOAD, "_parse",
-        (("is_tombstone(pendingset.extra_data)", "False"),),
+        (("is_tombstone(either.extra_data)", "False"),),
         "I2: an aborted attempt counts as a task without files",
     ),
     Hand(
@@ -382,7 +382,7 @@ _A_WAY_OUT = (
     ),
     Hand(
         "others' long names", CHECK, "_not_held",
-        (("is_long(upload.key) and upload.key not in taken_as_is", "False"),),
+        (("is_long(key) and key not in taken_as_is", "False"),),
         "a key that the store cannot hold is decided",
     ),
 )  # fmt: skip
