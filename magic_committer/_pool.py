@@ -3,9 +3,9 @@ finalizers.
 
 Invariants:
 
-* At most ``threads_max`` functions run at once. `each` never holds more than ``in_flight`` items
-  (or ``weight_max`` of weight) that are taken and not yet given back. So the caller's numbers bound
-  the memory, whatever the length of the input.
+* At most ``threads_max`` functions run at once. `each` takes no item while it holds ``in_flight``
+  items (or ``weight_max`` of weight) that are taken and not yet given back. So the caller's numbers
+  bound the memory, whatever the length of the input.
 * A function's exception is a value here (`Outcome.error`). It is never lost and never raised in a
   thread.
 * Callers wait by `Future.result` or by iterating `each`, never by a lock that is held over I/O. So
@@ -77,6 +77,13 @@ def result_of(future: Future[R]) -> R:
                 return future.result()
 
 
+def room_of(in_flight: int | Callable[[], int]) -> Callable[[], int]:
+    """How many items `Pool.each` may hold now: at least one, or it would never end."""
+    if callable(in_flight):
+        return lambda: max(1, in_flight())
+    return lambda: max(1, in_flight)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T, R]):
     """What became of one item of `Pool.each`: a result, or the error that the function raised."""
@@ -104,7 +111,7 @@ class Pool(Protocol):
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int,
+        in_flight: int | Callable[[], int],
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -118,7 +125,7 @@ class Pool(Protocol):
         Args:
             function: the function.
             items: its arguments.
-            in_flight: how many items at once.
+            in_flight: how many items at once; a function is asked before each item.
             weigh: the weight of an item; None (default): the weight does not matter.
             weight_max: the weight of all items at once.
         """
@@ -156,7 +163,7 @@ class ThreadPool:
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int,
+        in_flight: int | Callable[[], int],
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -166,9 +173,10 @@ class ThreadPool:
         source = iter(items)
         held: tuple[T, int] | None = None
         exhausted = False
+        room = room_of(in_flight)
         try:
             while True:
-                while not exhausted and flying < in_flight:
+                while not exhausted and flying < room():
                     if held is None:
                         try:
                             item = next(source)

@@ -1,7 +1,7 @@
 """The checks before the decision: they find everything that can be known to be wrong, before
 anything becomes visible.
 
-The checks are pure where possible (`check_upload`). `missing_uploads` asks the store
+The checks are pure where possible (`RowCheck`). `missing_uploads` asks the store
 whether every upload is still open, because a Hadoop neighbour with default options, or a lifecycle
 rule, aborts the uploads of others (counterexamples.md, #15). If a check fails, the decision is
 *abort*. If a check cannot be made, it raises, and the job stays running.
@@ -18,7 +18,14 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
-from magic_committer.commit.ready import ReadyUpload, check_upload, upload_name
+from magic_committer.commit.ready import (
+    ReadyUpload,
+    Row,
+    RowCheck,
+    name_of_row,
+    upload_name,
+    upload_of,
+)
 from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
 from magic_committer.errors import (
     IncompleteJob,
@@ -132,18 +139,20 @@ def check_uploads(
             are right.
     """
     files = sum(loaded.files for loaded in accepted)
-    problems = list(islice(_wrong(job, dest, spooled(accepted, spool), files), PROBLEMS_MAX))
+    problems = list(islice(_wrong(job, dest, _rows(accepted, spool), files), PROBLEMS_MAX))
     # The set of destinations is freed before the set of names is made: memory for one is enough.
     checked = Checked(files)
     checked.problems = problems
-    for upload in spooled(accepted, spool):
-        checked.names.add(upload.name)
-        checked.files += 1
-        checked.bytes += upload.length
+    checked.files, checked.bytes = files, sum(loaded.bytes for loaded in accepted)
+    add, any_long = checked.names.add, False
+    for key, upload_id, *_ in _rows(accepted, spool):
+        add(upload_name(key, upload_id))
+        any_long = any_long or is_long(key)
     if not checked.problems:
-        for problem in _not_held(runtime, job, spooled(accepted, spool), taken_as_is):
+        keys = spooled_keys(accepted, spool) if any_long else ()
+        for problem in _not_held(runtime, job, keys, taken_as_is):
             checked.problem(problem)
-        unchecked = spooled(accepted, spool)
+        unchecked = _rows(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
             if upload.key in taken_as_is:
                 continue
@@ -157,44 +166,47 @@ def check_uploads(
 def _not_held(
     runtime: Runtime,
     job: StartedJob,
-    uploads: Iterable[ReadyUpload],
+    keys: Iterable[str],
     taken_as_is: Collection[str],
 ) -> Iterator[str]:
-    """Uploads whose keys the store cannot hold, and which therefore could never be completed. It
+    """Keys that the store cannot hold, and whose uploads therefore could never be completed. It
     sends a request only for the first key with a long element."""
-    for upload in uploads:
-        if is_long(upload.key) and upload.key not in taken_as_is:
+    for key in keys:
+        if is_long(key) and key not in taken_as_is:
             try:
-                refuse_long_element(runtime, upload.key, job.paths.directory)
+                refuse_long_element(runtime, key, job.paths.directory)
             except PathError as error:
-                yield f"{upload.key}: {error.message}"
+                yield f"{key}: {error.message}"
 
 
-def _wrong(
-    job: StartedJob, dest: Destination, uploads: Iterable[ReadyUpload], files: int
-) -> Iterator[str]:
+def _wrong(job: StartedJob, dest: Destination, rows: Iterable[Row], files: int) -> Iterator[str]:
     """What is wrong with the uploads, each alone and all together. Pure."""
-    destinations = KeySet(files)
-    for upload in uploads:
-        problem = check_upload(upload, job, dest)
+    right, destinations = RowCheck(job, dest), KeySet(files)
+    for row in rows:
+        problem = right.problem(row)
         if problem is not None:
             yield problem
-        if not destinations.add(upload.key):
-            yield f"{upload.key}: two files of the job have this destination"
+        if not destinations.add(row[0]):
+            yield f"{row[0]}: two files of the job have this destination"
 
 
-def spooled(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[ReadyUpload]:
-    """The uploads of the sets. One set is unpacked at a time."""
+def _rows(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[Row]:
+    """The uploads of the sets, as JSON. One set is unpacked at a time."""
     for loaded in accepted:
-        uploads, _ = spool.read(loaded.offset, loaded.packed_bytes)
-        yield from uploads
+        rows, _ = spool.read(loaded.offset, loaded.packed_bytes)
+        yield from rows
+
+
+def spooled_keys(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[str]:
+    """The keys of the uploads of the sets."""
+    return (row[0] for row in _rows(accepted, spool))
 
 
 def missing_uploads(
     runtime: Runtime,
     dest: Destination,
     checked: Checked,
-    all_uploads: Iterable[ReadyUpload],
+    all_rows: Iterable[Row],
     in_flight: int,
 ) -> Iterator[ReadyUpload]:
     """Give the uploads that are not open. It sends one listing request for each thousand uploads
@@ -218,7 +230,8 @@ def missing_uploads(
             runtime.progress(Progress("check", done, checked.files, "files"))
             if not checked.names.unticked:
                 return
-    unseen = (upload for upload in all_uploads if not checked.names.ticked(upload.name))
+    ticked = checked.names.ticked
+    unseen = (upload_of(row) for row in all_rows if not ticked(name_of_row(row)))
 
     def is_open(upload: ReadyUpload) -> bool:
         asked = UploadName(upload.key, upload.upload_id) if upload.token else upload

@@ -46,7 +46,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.base import ObjectInfo, Part, Written, same_etag
+from magic_committer.stores.base import CompleteUpload, ObjectInfo, Part, Written, same_etag
 
 CONFLICT_TRIES_MAX = 3
 """How often a conditional Complete is sent that the store calls a conflict although no object is
@@ -108,7 +108,7 @@ def complete(
             if distrust or number or answer.attempts > 1:
                 return _look_after(runtime, upload, answer)
             return Completion.DONE, None
-        conflict = _conflicts(answer, if_none_match)
+        conflict = conflicts(answer, if_none_match)
         settled = _settle(runtime, upload, answer, conflict)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
@@ -129,7 +129,7 @@ def _once_more(
     answer = _send(runtime, upload, if_none_match)
     if isinstance(answer, Written):
         return _look_after(runtime, upload, answer)
-    settled = _settle(runtime, upload, answer, _conflicts(answer, if_none_match))
+    settled = _settle(runtime, upload, answer, conflicts(answer, if_none_match))
     first = refused[1]
     same = first is not None and (first.status, first.code) == (answer.status, answer.code)
     if settled[0] is Completion.REFUSED and not same:
@@ -137,7 +137,7 @@ def _once_more(
     return settled
 
 
-def _conflicts(error: StoreError, if_none_match: bool) -> bool:
+def conflicts(error: StoreError, if_none_match: bool) -> bool:
     """Whether a conditional Complete met another object, by the store's answer. Pure."""
     return if_none_match and isinstance(error, PreconditionFailed | WriteConflict)
 
@@ -160,22 +160,37 @@ def _send(
 ) -> Written | StoreError:
     """Send Complete and give the store's answer, also if it is an error. ``again``: what is refused
     is sent once more, with the parts that the store has."""
-    # No checksum for an empty object: it proves nothing, and MinIO answers the right one with 400
-    # for ever. No length for Hadoop's uploads (no token), as Hadoop does: with encryption on the
-    # client it is the length of the plain text. The ETags of the parts name the bytes.
+    ask = as_request(upload, if_none_match)
     try:
         return runtime.store.complete_upload(
-            upload.key,
-            upload.upload_id,
-            upload.parts,
-            length=upload.length if upload.token else None,
-            checksum=upload.checksum if upload.length else None,
-            if_none_match=if_none_match,
+            ask.key,
+            ask.upload_id,
+            ask.parts,
+            length=ask.length,
+            checksum=ask.checksum,
+            if_none_match=ask.if_none_match,
         )
     except InvalidRequest as refused:
         return _send_stored_parts(runtime, upload, if_none_match, refused) if again else refused
     except StoreError as error:
         return error
+
+
+def as_request(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
+    """The Complete of an upload. Pure.
+
+    It has no checksum for an empty object: the checksum proves nothing, and MinIO answers the right
+    one with 400 for ever. It has no length for Hadoop's uploads (no token), as Hadoop does: with
+    encryption on the client it is the length of the plain text. The ETags of the parts name the
+    bytes."""
+    return CompleteUpload(
+        upload.key,
+        upload.upload_id,
+        upload.parts,
+        length=upload.length if upload.token else None,
+        checksum=upload.checksum if upload.length else None,
+        if_none_match=if_none_match,
+    )
 
 
 def _send_stored_parts(

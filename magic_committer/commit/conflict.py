@@ -134,11 +134,11 @@ def _is_data(info: ObjectInfo, dest: Destination) -> bool:
     return below and not is_directory_marker and not is_hidden(dest.relative(info.key))
 
 
-def partitions_of(dest: Destination, uploads: Iterable[ReadyUpload]) -> tuple[str, ...]:
-    """The partitions that uploads write, each with its closing slash, sorted. Pure."""
+def partitions_of(dest: Destination, keys: Iterable[str]) -> tuple[str, ...]:
+    """The partitions that keys lie in, each with its closing slash, sorted. Pure."""
     found: set[str] = set()
-    for upload in uploads:
-        directory, slash, _ = dest.relative(upload.key).rpartition("/")
+    for key in keys:
+        directory, slash, _ = dest.relative(key).rpartition("/")
         found.add(directory + slash)
     return tuple(sorted(found))
 

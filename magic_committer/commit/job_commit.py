@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.check import Checked, check_uploads, expected, spooled
+from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
 from magic_committer.commit.closed import finish
 from magic_committer.commit.conflict import (
     destination_exists,
@@ -338,7 +338,7 @@ class JobCommit:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    partitions = partitions_of(self.dest, spooled(accepted, spool))
+                    partitions = partitions_of(self.dest, spooled_keys(accepted, spool))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)
                 plan = make_plan(

@@ -31,19 +31,23 @@ from typing import IO, Any, Protocol, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit.plain import PlainSet, plain_set
 from magic_committer.commit.ready import (
     EXTRA_ATTEMPT,
     EXTRA_JOB,
     EXTRA_TASK,
     ReadyUpload,
-    check_upload,
+    Row,
+    RowCheck,
     from_pending,
     is_tombstone,
     pack,
+    row_of,
     unpack,
+    upload_of,
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
-from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, decode_pendingset
+from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, PendingSet, decode_pendingset
 from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import (
@@ -126,7 +130,7 @@ class _Read:
     task: str
     attempt: str
     uuid: str
-    uploads: list[ReadyUpload]
+    rows: list[Row]
     statistics: Mapping[str, Any]
 
 
@@ -139,6 +143,8 @@ class Spool:
             max_size=SPOOL_MEMORY_BYTES_MAX, prefix="magic-committer-"
         )
         self._end = 0
+        self._is_elsewhere = False
+        """The file's place is not its end: something was read."""
 
     def __enter__(self) -> Spool:
         return self
@@ -151,19 +157,20 @@ class Spool:
     ) -> None:
         self._file.close()
 
-    def write(
-        self, uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]
-    ) -> tuple[int, int]:
-        """Append a set's uploads and statistics. Gives offset and length in bytes."""
-        packed = pack(uploads, statistics)
+    def write(self, rows: list[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:
+        """Append a set's uploads, as rows, and its statistics. Gives offset and length in bytes."""
+        packed = pack(rows, statistics)
         offset = self._end
-        self._file.seek(offset)
+        if self._is_elsewhere:  # a seek writes what is buffered
+            self._file.seek(offset)
+            self._is_elsewhere = False
         self._file.write(packed)
         self._end += len(packed)
         return offset, len(packed)
 
-    def read(self, offset: int, length: int) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
+    def read(self, offset: int, length: int) -> tuple[list[Row], Mapping[str, Any]]:
         """Read what `write` wrote."""
+        self._is_elsewhere = True
         self._file.seek(offset)
         return unpack(self._file.read(length))
 
@@ -213,7 +220,7 @@ def load(
 
 def stored_uploads(
     runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
-) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
+) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
     """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
     checked against the destination and the job, as before the decision: somebody who may write a
     record below one destination must not make its reader act elsewhere (docs/security.md).
@@ -228,7 +235,7 @@ def stored_uploads(
         FormatError: a set is not the planned version, or it names an upload of another job or
             outside its destination.
     """
-    dest, directory = Destination.parse(job.dest), job.paths.tree
+    right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
     with closing(_reading(runtime, job.id, refs)) as outcomes:
         for outcome in outcomes:
@@ -238,10 +245,10 @@ def stored_uploads(
                 if missing_is_fine:
                     continue
                 raise
-            for upload in read.uploads:
-                if problem := check_upload(upload, job, dest):
+            for row in read.rows:
+                if problem := right.problem(row):
                     raise FormatError(outcome.item.key, "commits", problem)
-            yield read.uploads, read.statistics
+            yield map(upload_of, read.rows), read.statistics
 
 
 # Where the uploads of a plan come from ------------------------------------------------------------
@@ -278,7 +285,8 @@ class SpooledSource:
 
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
         for loaded in self.accepted:
-            yield self.spool.read(loaded.offset, loaded.packed_bytes)
+            rows, statistics = self.spool.read(loaded.offset, loaded.packed_bytes)
+            yield map(upload_of, rows), statistics
 
 
 def set_bytes_max(told: int) -> int:
@@ -375,14 +383,14 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
         raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
-    pendingset = decode_pendingset(stored.body, key)
-    if is_tombstone(pendingset.extra_data):
+    either = plain_set(stored.body, bucket) or decode_pendingset(stored.body, key)
+    if is_tombstone(either.extra_data):
         if listed:
             raise _PassedOverError
         raise FormatError(key, "extraData", "says that the attempt was aborted")
-    if pendingset.job_id not in ("", job_id):
-        raise FormatError(key, "jobId", f"is {pendingset.job_id!r}, the job is {job_id!r}")
-    extra, metadata = pendingset.extra_data or {}, info.metadata or {}
+    if either.job_id not in ("", job_id):
+        raise FormatError(key, "jobId", f"is {either.job_id!r}, the job is {job_id!r}")
+    extra, metadata = either.extra_data or {}, info.metadata or {}
     told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
     if told and kept and told != kept:
         raise FormatError(
@@ -393,23 +401,35 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     for name, wanted, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
         if wanted and found and wanted != found:
             raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {wanted!r}")
+    rows = either.rows if isinstance(either, PlainSet) else _strict_rows(either, key, bucket)
+    uuid = told or kept
+    if uuid and not (task and attempt):
+        raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
+    if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
+        task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
+        attempt = attempt or _first_attempt(either)
+    return _Read(info, task, attempt, uuid, rows, either.iostatistics or {})
+
+
+def _first_attempt(either: PlainSet | PendingSet) -> str:
+    if isinstance(either, PlainSet):
+        return either.task_id
+    return next((pending.task_id for pending in either.commits), "")
+
+
+def _strict_rows(pendingset: PendingSet, key: str, bucket: str) -> list[Row]:
+    """The uploads of a set that is not plain."""
     uploads = [from_pending(p, f"{key}: commits[{n}]") for n, p in enumerate(pendingset.commits)]
     for n, pending in enumerate(pendingset.commits):
         if pending.bucket != bucket:
             raise FormatError(
                 key, f"commits[{n}].bucket", f"is {pending.bucket!r}, the job's is {bucket!r}"
             )
-    uuid = told or kept
-    if uuid and not (task and attempt):
-        raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
-    if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
-        task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
-        attempt = attempt or next((p.task_id for p in pendingset.commits), "")
-    return _Read(info, task, attempt, uuid, uploads, pendingset.iostatistics or {})
+    return [row_of(upload) for upload in uploads]
 
 
 def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
-    offset, packed_bytes = spool.write(read.uploads, read.statistics)
+    offset, packed_bytes = spool.write(read.rows, read.statistics)
     return LoadedSet(
         ref=ref,
         etag=read.info.etag,
@@ -417,8 +437,8 @@ def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
         attempt=read.attempt,
         uuid=read.uuid,
         last_modified=read.info.last_modified,
-        files=len(read.uploads),
-        bytes=sum(upload.length for upload in read.uploads),
+        files=len(read.rows),
+        bytes=sum(length for _, _, length, *_ in read.rows),
         offset=offset,
         packed_bytes=packed_bytes,
     )

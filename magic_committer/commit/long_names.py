@@ -30,7 +30,8 @@ _limited: dict[str, bool] = {}
 
 def is_long(key: str) -> bool:
     """Whether an element of a key is longer than the name of a file may be. Pure."""
-    if len(key) * 4 <= ELEMENT_BYTES_MAX:  # no character has more than 4 bytes in UTF-8
+    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
+    if bytes_max <= ELEMENT_BYTES_MAX:
         return False
     return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
 

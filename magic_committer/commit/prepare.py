@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from magic_committer._arguments import check_result
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
-from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled
+from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
 from magic_committer.commit.conflict import Replaced, refuse_existing_data, replaced
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
@@ -177,8 +177,8 @@ def _replaced(
     if job.terms.mode not in REPLACING:
         return Replaced((), None)
     rewritten = KeySet(checked.files)
-    for upload in spooled(accepted, spool):
-        rewritten.add(upload.key)
+    for key in spooled_keys(accepted, spool):
+        rewritten.add(key)
     dest = Destination.parse(job.dest)
     return replaced(runtime, job, dest, partitions, rewritten, in_flight)
 

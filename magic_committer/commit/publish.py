@@ -15,7 +15,8 @@ from contextlib import closing
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.complete import Completion, complete
+from magic_committer.commit.complete import Completion
+from magic_committer.commit.completing import Completing
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
@@ -78,6 +79,7 @@ class Publication:
         self.plan = plan
         self.source = source
         self.names = KeySet() if names is None else names
+        self._has_names = names is not None
         self.in_flight = in_flight
         self.accept = accept
         self.statistics = statistics
@@ -106,30 +108,32 @@ class Publication:
         """
         if self.plan.marker is not None:
             self._delete_old_marker(self.plan.marker)
-        if_none_match = self.job.terms.mode in FAILING
-        distrust = self._distrusts()
         left: dict[Completion, list[str]] = {each: [] for each in Completion}
         done = unanswered_run = 0
         first_error: MagicError | None = None
 
-        def one(upload: ReadyUpload) -> tuple[Completion, StoreError | None]:
-            with self.statistics.timed(stats.MATERIALIZE_FILE, self.runtime.clock):
-                return complete(
-                    self.runtime, upload, if_none_match=if_none_match, distrust=distrust
-                )
+        def is_down() -> bool:
+            return unanswered_run >= UNANSWERED_RUN_MAX
 
         def remaining() -> Iterator[ReadyUpload]:
             for upload in self._uploads():
-                if unanswered_run >= UNANSWERED_RUN_MAX:
+                if is_down():
                     left[Completion.UNFINISHED].append(upload.key)
                 else:
                     yield upload
 
+        completing = Completing(
+            self.runtime,
+            if_none_match=self.job.terms.mode in FAILING,
+            distrust=self._distrusts(),
+            in_flight=self.in_flight,
+            statistics=self.statistics,
+            gives_up=is_down,
+        )
         try:
-            completing = self.runtime.pool.each(one, remaining(), in_flight=self.in_flight)
-            with closing(completing) as outcomes:
-                for outcome in outcomes:
-                    (completion, error), key = outcome.unwrap(), outcome.item.key
+            with closing(completing.each(remaining())) as completed:
+                for upload, completion, error in completed:
+                    key = upload.key
                     if completion is Completion.DONE:
                         done, unanswered_run = done + 1, 0
                         self.runtime.progress(Progress("complete", done, self.plan.files, "files"))
@@ -137,7 +141,7 @@ class Publication:
                     if completion is Completion.CONFLICT and key not in self.accept:
                         raise Conflict(key)
                     if completion is not Completion.UNFINISHED and key in self.accept:
-                        self._take_as_it_is(outcome.item)
+                        self._take_as_it_is(upload)
                         continue
                     first_error = first_error or error
                     left[completion].append(key)
@@ -194,7 +198,8 @@ class Publication:
         for uploads, statistics in self.source.uploads():
             self.statistics.merge(statistics)
             for upload in uploads:
-                self.names.add(upload.name)
+                if not self._has_names:
+                    self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")
                 yield upload

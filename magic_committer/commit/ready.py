@@ -9,6 +9,7 @@ changed by a late retry under SSE-KMS: it has the same number, size and checksum
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +19,13 @@ import orjson
 
 from magic_committer.errors import FormatError, PathError
 from magic_committer.hadoop.formats import Pending, UploadEtag, new_pending
-from magic_committer.hadoop.paths import Destination, check_name, shown
+from magic_committer.hadoop.paths import (
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    Destination,
+    check_name,
+    shown,
+)
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
 
@@ -36,6 +43,10 @@ RUN_CHARS_MAX = 24
 """Characters of one run of sizes: 13 digits, a star, 5 digits, and some more."""
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*\Z")
+_COMMITTERS_OWN = (PENDING_SUFFIX, PENDINGSET_SUFFIX)
+DIRECTORIES_MAX = 10_000
+"""How many directories a `RowCheck` remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +55,8 @@ class ReadyUpload:
 
     Attributes:
         token: `magic_committer.protocol.record.token`; "" for Hadoop's uploads.
-        multipart_etag: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. It identifies
-            the completed object of an upload without a token.
+        multipart_etag: for an upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it
+            cannot be computed. It identifies the completed object. "" with a token: that does.
         length: bytes of the object.
     """
 
@@ -116,51 +127,78 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
         FormatError: our own fields in ``extraData`` do not fit the other fields.
     """
     extra = pending.extra_data or {}
-    sizes = _sizes(extra.get(EXTRA_PART_BYTES, ""), source)
-    if sizes and (len(sizes) != len(pending.etags) or sum(sizes) != pending.length):
-        raise FormatError(
-            source, f"extraData.{EXTRA_PART_BYTES}", "does not add up to the parts and the length"
-        )
+    told = extra.get(EXTRA_PART_BYTES, "")
+    sizes = part_sizes(told, len(pending.etags), pending.length, source)
     parts = tuple(
-        Part(
-            number,
-            etag.etag,
-            sizes[number - 1] if sizes else 0,
-            _checksum(etag.checksum_algorithm, etag.checksum),
-        )
-        for number, etag in enumerate(pending.etags, 1)
+        Part(number, etag.etag, size, _checksum(etag.checksum_algorithm, etag.checksum))
+        for number, (etag, size) in enumerate(zip(pending.etags, sizes, strict=True), 1)
     )
     algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
+    token = extra.get(EXTRA_TOKEN, "")
     return ReadyUpload(
         key=pending.destination_key,
         upload_id=pending.upload_id,
         parts=parts,
         length=pending.length,
         checksum=_checksum(algorithm, value),
-        token=extra.get(EXTRA_TOKEN, ""),
-        multipart_etag=pending.multipart_etag() or "",
+        token=token,
+        multipart_etag="" if token else pending.multipart_etag() or "",
     )
 
 
-def check_upload(upload: ReadyUpload, job: StartedJob, dest: Destination) -> str | None:
-    """What is wrong with one upload; None if nothing is. Pure."""
-    if not dest.contains(upload.key):
-        return f"{upload.key}: lies outside the destination {dest.url}"
-    try:
-        check_name(dest.relative(upload.key))
-    except PathError as error:
-        return f"{shown(upload.key)}: {error.message}"
-    if not 1 <= len(upload.parts) <= PART_NUMBER_MAX:
-        return f"{upload.key}: has {len(upload.parts)} parts, not 1 to {PART_NUMBER_MAX}"
-    if not (upload.token.startswith(f"{job.uuid}.") or (job.adopted and not upload.token)):
-        return f"{upload.key}: its token {upload.token!r} is not of this job"
-    return None
+class RowCheck:
+    """What one upload of a job must be, before anything becomes visible.
+
+    A plain name in a directory that was found right needs no look of its own: most files of a job
+    share few directories."""
+
+    def __init__(self, job: StartedJob, dest: Destination) -> None:
+        self._job = job
+        self._dest = dest
+        self._token = f"{job.uuid}."
+        self._right: set[str] = set()
+        """Directories in which a plain name is right."""
+
+    def problem(self, row: Row) -> str | None:
+        """What is wrong with the upload of a row; None if nothing is."""
+        key, token, parts = row[0], row[3], len(row[6])
+        name = key.rpartition("/")[2]
+        if not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN):
+            return self._look(key, token, parts)
+        directory = key[: -len(name)]
+        if directory in self._right and 1 <= parts <= PART_NUMBER_MAX and self._is_ours(token):
+            return None
+        problem = self._look(key, token, parts)
+        if problem is None and len(self._right) < DIRECTORIES_MAX:
+            self._right.add(directory)
+        return problem
+
+    def _is_ours(self, token: str) -> bool:
+        return token.startswith(self._token)
+
+    def _look(self, key: str, token: str, parts: int) -> str | None:
+        if not self._dest.contains(key):
+            return f"{key}: lies outside the destination {self._dest.url}"
+        try:
+            check_name(self._dest.relative(key))
+        except PathError as error:
+            return f"{shown(key)}: {error.message}"
+        if not 1 <= parts <= PART_NUMBER_MAX:
+            return f"{key}: has {parts} parts, not 1 to {PART_NUMBER_MAX}"
+        if not (self._is_ours(token) or (self._job.adopted and not token)):
+            return f"{key}: its token {token!r} is not of this job"
+        return None
 
 
 def _etag(part: Part) -> UploadEtag:
     if part.checksum is None:
         return UploadEtag(part.etag, None, None)
     return UploadEtag(part.etag, part.checksum.algorithm, part.checksum.value)
+
+
+def is_algorithm(name: str) -> bool:
+    """Whether S3 has a checksum of that name. Pure."""
+    return name in _ALGORITHMS
 
 
 def _checksum(algorithm: str | None, value: str | None) -> Checksum | None:
@@ -174,6 +212,28 @@ def _runs(sizes: Iterable[int]) -> str:
     """Run lengths: ``"8388608*3,100"``."""
     runs = ((size, sum(1 for _ in group)) for size, group in groupby(sizes))
     return ",".join(f"{size}*{count}" if count > 1 else str(size) for size, count in runs)
+
+
+def part_sizes(text: str, parts: int, length: int, source: str) -> list[int]:
+    """The sizes of an upload's parts, as ``extraData`` tells them; all 0 if it tells none.
+
+    Args:
+        text: run lengths.
+        parts: how many parts there are.
+        length: bytes of the object.
+        source: the object's name in errors.
+
+    Raises:
+        FormatError: it does not add up.
+    """
+    if parts == 1 and text == str(length):
+        return [length]
+    sizes = _sizes(text, source)
+    if sizes and (len(sizes) != parts or sum(sizes) != length):
+        raise FormatError(
+            source, f"extraData.{EXTRA_PART_BYTES}", "does not add up to the parts and the length"
+        )
+    return sizes or [0] * parts
 
 
 def _sizes(text: str, source: str) -> list[int]:
@@ -192,18 +252,29 @@ def _sizes(text: str, source: str) -> list[int]:
 # Spooling -----------------------------------------------------------------------------------------
 
 
-def pack(uploads: Iterable[ReadyUpload], statistics: Mapping[str, Any]) -> bytes:
-    """Pack a set's uploads and statistics into few bytes, for a local spool."""
-    return orjson.dumps([statistics, [_row(upload) for upload in uploads]])
+Row = list[Any]
+"""An upload as JSON: key, upload id, length, token, multipart ETag, checksum, parts. A part is an
+ETag, a size and a checksum; a checksum is an algorithm and a value, or None."""
 
 
-def unpack(data: bytes) -> tuple[list[ReadyUpload], Mapping[str, Any]]:
+def pack(rows: list[Row], statistics: Mapping[str, Any]) -> bytes:
+    """Pack a set's rows and statistics into few bytes, for a local spool."""
+    return orjson.dumps([statistics, rows])
+
+
+def unpack(data: bytes) -> tuple[list[Row], Mapping[str, Any]]:
     """Read what `pack` packed."""
     statistics, rows = orjson.loads(data)
-    return [_unrow(row) for row in rows], statistics
+    return rows, statistics
 
 
-def _row(upload: ReadyUpload) -> list[Any]:
+def name_of_row(row: Row) -> str:
+    """`ReadyUpload.name` of the upload of a row."""
+    return upload_name(row[0], row[1])
+
+
+def row_of(upload: ReadyUpload) -> Row:
+    """An upload as JSON."""
     return [
         upload.key,
         upload.upload_id,
@@ -215,7 +286,8 @@ def _row(upload: ReadyUpload) -> list[Any]:
     ]
 
 
-def _unrow(row: list[Any]) -> ReadyUpload:
+def upload_of(row: Row) -> ReadyUpload:
+    """The upload of a row."""
     key, upload_id, length, token, multipart_etag, checksum, parts = row
     return ReadyUpload(
         key=key,

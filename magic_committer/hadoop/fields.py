@@ -28,11 +28,11 @@ EMPTY_STATISTICS: Mapping[str, Any] = {
     "meanstatistics": {},
 }
 
-_CHECKSUM_BYTES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
+CHECKSUM_BYTES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_ETAG = re.compile(r'("?)[!#-~]+\1\Z')
+ETAG = re.compile(r'("?)[!#-~]+\1\Z')
 # What java.net.URI accepts in a path: a raw blank fails in Hadoop.
-_JAVA_URI = re.compile(r'(?:[^\x00-\x20\x7f-\x9f\s"<>\[\]\\^`{|}%]|%[0-9A-Fa-f]{2})+\Z')
+JAVA_URI = re.compile(r'(?:[^\x00-\x20\x7f-\x9f\s"<>\[\]\\^`{|}%]|%[0-9A-Fa-f]{2})+\Z')
 
 
 def version(wanted: int) -> Reader:
@@ -93,7 +93,7 @@ def key(document: Mapping[str, Any], name: str) -> str:
 def uri(document: Mapping[str, Any], name: str) -> str:
     """A URI, as far as its path matters."""
     value = _plain(document, name)
-    if not _JAVA_URI.match(value):
+    if not JAVA_URI.match(value):
         raise Invalid(name, "is no URI that Java could read")
     return value
 
@@ -153,7 +153,7 @@ def filenames(document: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def part_etag(document: Mapping[str, Any], name: str) -> str:
     """A part's ETag, with or without quotes."""
     value = json.text(document, name)
-    if not _ETAG.match(value):
+    if not ETAG.match(value):
         raise Invalid(name, f"is no ETag: {value[:64]!r}")
     return value
 
@@ -170,6 +170,6 @@ def checksum(document: Mapping[str, Any], name: str) -> str | None:
         size = len(binascii.a2b_base64(value.encode("ascii"), strict_mode=True))
     except ValueError:
         raise Invalid(name, "is not base64") from None
-    if size != _CHECKSUM_BYTES.get(str(algorithm), size):
+    if size != CHECKSUM_BYTES.get(str(algorithm), size):
         raise Invalid(name, f"has {size} bytes, which is no {algorithm}")
     return value

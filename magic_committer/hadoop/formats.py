@@ -440,6 +440,8 @@ _PENDING_FIELDS: Fields = {
     "iostatistics": ("iostatistics", fields.statistics),
     "partCount": ("", json.nullable_integer),
 }
+PENDING_NAMES = tuple(_PENDING_FIELDS)
+"""The fields of a `.pending`, in the order of writing."""
 _PENDINGSET_FIELDS: Fields = {
     "version": ("", fields.version(PENDINGSET_VERSION)),
     "jobId": ("job_id", json.text),
@@ -447,6 +449,7 @@ _PENDINGSET_FIELDS: Fields = {
     "extraData": ("extra_data", json.texts),
     "iostatistics": ("iostatistics", fields.statistics),
 }
+PENDINGSET_NAMES = tuple(_PENDINGSET_FIELDS)
 _SUCCESS_FIELDS: Fields = {
     "name": ("", fields.success_name),
     "success": ("success", fields.success_flag),

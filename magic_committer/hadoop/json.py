@@ -35,6 +35,8 @@ INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 SEAL = "contentSha256"
+_SEAL_BYTES = len(f',"{SEAL}":""}}') + 64
+"""Bytes of a seal that comes last, with the bracket behind it."""
 
 # Up to the beginning of the next value. Possessive: no input makes it try again what it has passed.
 _VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
@@ -89,7 +91,7 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
         raise Invalid("", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise Invalid("", f"is {_kind(document)}, not an object")
-    _check_depth(document)
+    check_depth(document)
     # If writing a document gives the same bytes, it holds no name twice and no inexact number. Only
     # other documents (pretty-printed, other escapes) need the slower look.
     if orjson.dumps(document) != data:
@@ -100,6 +102,35 @@ def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
     if seal != _digest(orjson.dumps(document)):
         raise Invalid(SEAL, "does not match: the document was changed after it was written")
     return document, True
+
+
+def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
+    """Read one JSON object quickly, if it is plain: as this library and Hadoop write it. None: use
+    `parse`, which accepts it or says what is wrong.
+
+    Plain means: compact; ASCII; no escapes but ``\\"``, so no text has a control character or a
+    backslash; no name twice and no inexact number; the seal, if there is one, comes last and
+    matches. **The depth is not checked**: the caller must know each level that it accepts.
+    """
+    if not 0 < len(data) <= bytes_max or not data.isascii():
+        return None
+    if b"\x7f" in data or data.count(b"\\") != data.count(b'\\"'):
+        return None
+    try:
+        refuse_crowded(data)
+        document = orjson.loads(data)
+        if type(document) is not dict or orjson.dumps(document) != data:
+            return None
+    except (Invalid, orjson.JSONDecodeError, orjson.JSONEncodeError):  # the last one: too deep
+        return None
+    if SEAL not in document:
+        return document, False
+    if next(reversed(document)) != SEAL:
+        return None
+    seal = document.pop(SEAL)
+    digest = hashlib.sha256(memoryview(data)[:-_SEAL_BYTES])
+    digest.update(b"}")
+    return (document, True) if seal == digest.hexdigest() else None
 
 
 def refuse_crowded(data: bytes) -> None:
@@ -137,7 +168,7 @@ def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
     Raises:
         Invalid: it is too large, too deep, or holds something that JSON cannot hold.
     """
-    _check_depth(document)
+    check_depth(document)
     try:
         data = orjson.dumps(document)
         if sealed:
@@ -154,7 +185,8 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _check_depth(document: Document) -> None:
+def check_depth(document: Document) -> None:
+    """Refuse what is nested deeper than `DEPTH_MAX` (`Invalid`)."""
     level: list[Any] = [document]
     for _ in range(DEPTH_MAX):
         level = [

@@ -327,8 +327,8 @@ def check_name(name: str, *, uuid: str = "") -> None:
             f"{SUCCESS} is the committer's own marker",
             hint="The job's commit would overwrite it: choose another name",
         )
-    owner = uuid_in_name(name)
-    if uuid and owner not in (None, uuid):
+    owner = uuid_in_name(name) if uuid else None
+    if owner not in (None, uuid):
         raise PathError(
             f"{shown(name)} carries the token of the job {owner}",
             hint=TOKEN_OUT,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from array import array
 from hashlib import blake2b
+from struct import Struct
 
 _FULL = 0.7
 _SLOTS_MIN = 1 << 10
+_words = Struct(">QQ").unpack
 
 
 class KeySet:
@@ -50,10 +52,13 @@ class KeySet:
         if self._count >= self._slots * _FULL:
             self._grow()
         high, low = _hash(key)
-        slot = self._find(high, low)
-        if self._high[slot]:
-            return False
-        self._high[slot], self._low[slot] = high, low
+        highs, mask = self._high, self._slots - 1
+        slot = (high >> 1) & mask
+        while there := highs[slot]:  # as `_find`, without a call for each key of a job
+            if there == high and self._low[slot] | 1 == low | 1:
+                return False
+            slot = (slot + 1) & mask
+        highs[slot], self._low[slot] = high, low
         self._count += 1
         return True
 
@@ -91,6 +96,7 @@ class KeySet:
 
 
 def _hash(key: str) -> tuple[int, int]:
-    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    data = key.encode() if key.isascii() else key.encode("utf-8", "surrogatepass")
+    high, low = _words(blake2b(data, digest_size=16).digest())
     # The high word is never 0, because 0 marks an empty slot. The tick starts cleared.
-    return int.from_bytes(digest[:8], "big") | 1, int.from_bytes(digest[8:], "big") & ~1
+    return high | 1, low & ~1

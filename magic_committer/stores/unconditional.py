@@ -7,13 +7,18 @@ first (`records.swap`). Two drivers at the same time can defeat that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from magic_committer.errors import StoreError
 from magic_committer.stores.base import (
+    Ask,
     Attributes,
+    Batch,
     Checksum,
     ChecksumAlgorithm,
+    CompleteUpload,
     CreatedUpload,
     ObjectInfo,
     ObjectPage,
@@ -23,7 +28,29 @@ from magic_committer.stores.base import (
     StoredObject,
     UploadPage,
     Written,
+    batch_of,
 )
+
+T = TypeVar("T")
+
+
+class _UnconditionalBatch:
+    """Another batch, without any condition."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def ask_each(
+        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
+    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+        return self._batch.ask_each(map(_unconditional, asks), in_flight=in_flight)
+
+
+def _unconditional(item: tuple[T, Ask]) -> tuple[T, Ask]:
+    known_by, ask = item
+    if isinstance(ask, CompleteUpload) and ask.if_none_match:
+        ask = replace(ask, if_none_match=False)
+    return known_by, ask
 
 
 class Unconditional:
@@ -73,6 +100,10 @@ class Unconditional:
         if_none_match: bool = False,
     ) -> Written:
         return self._store.complete_upload(key, upload_id, parts, length=length, checksum=checksum)
+
+    def batch(self) -> Batch | None:
+        batch = batch_of(self._store)
+        return None if batch is None else _UnconditionalBatch(batch)
 
     # As they are
 

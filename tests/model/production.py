@@ -10,15 +10,17 @@ What is not held against it, because no promise can depend on it (`is_left_out`)
 the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
 under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
 of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
-are over. A walk through the directories of a destination is one listing
-(`_walked`), for the model has no directories there. Requests that a pool sends side by side, about
+are over; a batch's Complete that failed, for it is sent again (`_sent_again`). A walk through the
+directories of a destination is one listing (`_walked`), for the model has no directories there.
+Requests that a pool sends side by side, about
 different uploads, pendingsets or partitions, may come in any order (`may_wait`); those about
 records, plans and `_SUCCESS` may not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -49,7 +51,14 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.base import (
+    Ask,
+    Batch,
+    CompleteUpload,
+    ObjectStore,
+    Written,
+    batch_of,
+)
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.store import (
@@ -90,6 +99,7 @@ class Sent:
     upload_id: str = ""
     keys: tuple[str, ...] = ()
     body: bytes = b""
+    in_batch: bool = False
 
 
 class Recorder:
@@ -104,6 +114,11 @@ class Recorder:
         if not callable(verb):
             return verb
         return lambda *args, **options: self._send(name, verb, args, options)
+
+    def batch(self) -> Batch | None:
+        """The store's, whose requests are noted too."""
+        batch = batch_of(self._store)
+        return None if batch is None else _RecordedBatch(self, batch)
 
     def take(self) -> list[Sent]:
         """What was noted since the last time."""
@@ -138,6 +153,29 @@ class Recorder:
         )
 
 
+class _RecordedBatch:
+    """Another batch; each answer is noted when its sender gets it."""
+
+    def __init__(self, recorder: Recorder, batch: Batch) -> None:
+        self._recorder = recorder
+        self._batch = batch
+
+    def ask_each(
+        self, asks: Iterable[tuple[Any, Ask]], *, in_flight: Callable[[], int]
+    ) -> Generator[tuple[Any, Written | StoreError], None, None]:
+        known = (((item, ask), ask) for item, ask in asks)
+        with closing(self._batch.ask_each(known, in_flight=in_flight)) as answers:
+            for (item, ask), answer in answers:
+                self._recorder.trace.append(_sent_in_batch(ask, answer))
+                yield item, answer
+
+
+def _sent_in_batch(ask: Ask, answer: Written | StoreError) -> Sent:
+    verb = "complete_upload" if isinstance(ask, CompleteUpload) else "abort_upload"
+    options = {"if_none_match": True} if getattr(ask, "if_none_match", False) else {}
+    return Sent(verb, ask.key, answer, options, ask.upload_id, in_batch=True)
+
+
 # Accepting ----------------------------------------------------------------------------------------
 
 _SIDE_BY_SIDE = ("complete_upload", "abort_upload", "list_parts", "head", "get", "create_upload")
@@ -160,7 +198,10 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
             which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None:
             it lists).
     """
-    trace = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
+    unproved = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
+    trace, problem = _sent_again(unproved)
+    if problem:
+        return problem
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -210,6 +251,36 @@ def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
         if not (proof and asks):
             kept.append(step)
     return kept
+
+
+def _sent_again(trace: Sequence[Sent]) -> tuple[list[Sent], str]:
+    """The trace without what the model does in one: a Complete of a batch that failed is sent again
+    by itself, and a 200 to that is looked after. The model's Complete is the last one, and its 200
+    is true. That production does so is held against it here.
+
+    Returns:
+        The trace, and what was not sent again; "" if all of it was.
+    """
+    left_out: set[int] = set()
+    for index, step in enumerate(trace):
+        if not step.in_batch or not isinstance(step.answer, StoreError):
+            continue
+        behind = trace[index + 1 :]
+        same = (s for s in behind if s.upload_id == step.upload_id and s.verb == step.verb)
+        again = next(same, None)
+        if again is None:  # it was killed before that; others may have been under way
+            if any(s.verb not in _SIDE_BY_SIDE for s in behind):
+                return list(trace), f"production did not send again {step}"
+            continue
+        left_out.add(id(step))
+        if isinstance(again.answer, StoreError):
+            continue
+        looks = (s for s in behind[behind.index(again) :] if s.key == step.key)
+        look = next((s for s in looks if s.verb == "head"), None)
+        if look is None:
+            return list(trace), f"production did not look after {again}"
+        left_out.add(id(look))
+    return [step for step in trace if id(step) not in left_out], ""
 
 
 def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:

@@ -16,7 +16,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
-from tests.promises.hands import At, StillClock, record_put, unanswered
+from tests.promises.hands import At, StillClock, failing, record_put, unanswered
 
 DEST = "s3://bucket/t"
 
@@ -304,20 +304,42 @@ def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder)
     assert refusal("commit", trace, job._started, results=results) == ""
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_complete_of_a_batch_that_is_not_answered_is_a_path_of_the_model(
+    recorder: Recorder, after: bool
+) -> None:
+    """A batch's Complete that is not answered is sent again and looked after, and then the driver
+    goes on as the model does; one that is not sent again is refused."""
+    job = mc.start(DEST, accept="results", track="memory")
+    results = [result for result, _ in attempts(job, recorder)]
+    At(recorder._store, lambda r: r.verb == "complete_upload", unanswered, after=after)  # type: ignore[arg-type]
+    assert job.commit(results).outcome == "committed"
+    trace = recorder.take()
+    (failed,) = [step for step in trace if isinstance(step.answer, Unanswered)]
+    assert refusal("commit", trace, job._started, results=results) == ""
+    once = [s for s in trace if s is failed or s.upload_id != failed.upload_id]
+    assert "did not send again" in refusal("commit", once, job._started, results=results)
+    blind = [s for s in trace if (s.verb, s.key) != ("head", failed.key)]
+    assert "did not look after" in refusal("commit", blind, job._started, results=results)
+
+
 @pytest.mark.parametrize("reverts", [False, True])
 def test_a_recovery_and_a_revert_are_paths_of_the_model(
     recorder: Recorder, reverts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Complete is not answered, so the driver stops when the others are done; a recovery finishes
-    the job, or an operator reverts it."""
+    """The Completes of a file are not answered, so the driver stops when the others are done; a
+    recovery finishes the job, or an operator reverts it."""
     # The model's read one set after the other, and do one file after the other.
     monkeypatch.setattr("magic_committer.commit.load.LOADING_SETS_MAX", 1)
     one = mc.Options(commit_threads=1)
     job = mc.start(DEST, accept="results", track="memory")
     results = [result for result, _ in attempts(job, recorder)]
-    At(recorder._store, lambda request: request.verb == "complete_upload", unanswered)  # type: ignore[arg-type]
+    store = recorder._store
+    assert isinstance(store, MemoryStore)
+    failing(store, "complete_upload", store.open_uploads()[0].key, Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit(results)
+    store.before = None
     assert refusal("commit", recorder.take(), job._started, results=results) == ""
     if reverts:
         assert mc.abort(DEST, job.id, revert=True, options=one).outcome == "reverted"

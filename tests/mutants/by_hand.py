@@ -8,12 +8,13 @@ from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
+COMPLETING, ROUND = "commit/completing.py", "_Round.is_over"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
-PURE = "protocol/rules.py"
+PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
@@ -366,6 +367,62 @@ _DECIDING = (
     ),
 )  # fmt: skip
 
+_FAILED = "(now.conflicting if meets else now.doubtful).append((upload, error))"
+_IN_BATCH = (
+    Hand(
+        "a failure of the batch is skipped", COMPLETING, "Completing._in_batch",
+        ((_FAILED, "pass"),),
+        "I2: a file whose Complete failed is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "a failure of the batch counts as done", COMPLETING, "Completing._in_batch",
+        (("isinstance(answer, Written) and answer.attempts == 1", "True"),),
+        "I2: a file whose Complete failed is told to be visible",
+    ),
+    Hand(
+        "a 200 of a batch that sent twice is believed", COMPLETING, "Completing._in_batch",
+        (("isinstance(answer, Written) and answer.attempts == 1", "isinstance(answer, Written)"),),
+        "I2: a server that was killed in the first sending answers the second with 200",
+    ),
+    Hand(
+        "a failure of the batch is completed without a look", COMPLETING, "Completing._again",
+        (("self._by_verbs(trying(), in_flight, distrust=True)",
+          "self._by_verbs(trying(), in_flight, distrust=self._distrust)"),),
+        "I2: a server that was killed in the batch's Complete answers the second with 200",
+    ),
+    Hand(
+        "nothing of a batch is sent again", COMPLETING, "Completing.each",
+        (("yield from self._again(now.doubtful, self._in_flight)", "pass"),),
+        "I2: a file whose Complete failed once is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "no conflict of a batch is settled", COMPLETING, "Completing.each",
+        (("yield from self._again(now.conflicting, 1)", "pass"),),
+        "I2: a file in whose way another's lies is in no list, and the job is told to be committed",
+    ),
+    Hand(
+        "a batch goes on after a conflict", COMPLETING, ROUND,
+        (("bool(self.conflicting)", "False"),),
+        "I6: a job that is to be undone publishes on",
+    ),
+    Hand(
+        "a batch is given up half way", COMPLETING, "Completing._in_batch",
+        (("not was_interrupted()", "False"),),
+        "I2: MinIO loses an upload whose client hangs up during Complete",
+    ),
+    Hand(
+        "a distrusted store gets a batch", COMPLETING, "Completing.each",
+        (("None if self._distrust else batch_of(self._runtime.store)",
+          "batch_of(self._runtime.store)"),),
+        "I2: the 200 of a store that answers falsely, or to a stored plan, is believed",
+    ),
+    Hand(
+        "no condition goes with a batch", COMPLETING, "Completing._in_batch",
+        (("as_request(upload, self._if_none_match)", "as_request(upload, False)"),),
+        "I6: mode fail completes over a neighbour's object",
+    ),
+)  # fmt: skip
+
 _EXECUTING = (
     Hand(
         "accept swallows what is unfinished", PUBLISH, "Publication.complete_all",
@@ -477,12 +534,40 @@ _EXECUTING = (
         "I2: a pendingset that was overwritten after the plan is executed",
     ),
     Hand(
-        "a set of another bucket", LOAD, "_parse", (("pending.bucket != bucket", "False"),),
+        "a set of another bucket", LOAD, "_strict_rows", (("pending.bucket != bucket", "False"),),
         "I6: an upload id of another bucket is completed here",
     ),
     Hand(
+        "a plain set of another bucket", PLAIN, "_row", (("place == bucket", "True"),),
+        "I6: an upload id of another bucket is completed here",
+    ),
+    Hand(
+        "a plain set of two jobs", PLAIN, "_row", (("job in ('', job_id)", "True"),),
+        "I2: an upload of another job is completed",
+    ),
+    Hand(
+        "a plain set whose sizes do not add up", READY, "part_sizes",
+        (("len(sizes) != parts or sum(sizes) != length", "False"),),
+        "I2: a part of other bytes under the same upload is completed",
+    ),
+    Hand(
+        "a plain set with one key twice", PLAIN, "plain_set",
+        (("len({row[0] for row in rows}) != len(rows)", "False"),),
+        "a set that the strict reader refuses is accepted",
+    ),
+    Hand(
+        "a plain set with a wrong seal", "hadoop/json.py", "parse_plain",
+        (("(document, True) if seal == digest.hexdigest() else None", "(document, True)"),),
+        "I2: a set that was changed after it was written is committed",
+    ),
+    Hand(
+        "a plain name stands for its directory", READY, "RowCheck.problem",
+        (("not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN)", "not name"),),
+        "I6: a job publishes over a committer's file",
+    ),
+    Hand(
         "a set of another job", LOAD, "_parse",
-        (("pendingset.job_id not in ('', job_id)", "False"),),
+        (("either.job_id not in ('', job_id)", "False"),),
         "I2: another job's pendingset is committed",
     ),
     Hand(
@@ -503,23 +588,21 @@ _CHECKING = (
         "I2: a zombie's pendingset of another run of the id is committed",
     ),
     Hand(
-        "two files of one name", CHECK, "_wrong", (("not destinations.add(upload.key)", "False"),),
+        "two files of one name", CHECK, "_wrong", (("not destinations.add(row[0])", "False"),),
         "I2: one of two files is lost, without a word",
     ),
     Hand(
-        "any token", READY, "check_upload",
-        (("upload.token.startswith(f'{job.uuid}.') or (job.adopted and not upload.token)",
-          "True"),),
+        "any token", READY, "RowCheck._is_ours", (("token.startswith(self._token)", "True"),),
         "I2: another job's upload is completed",
     ),
     Hand(
-        "outside the destination", READY, "check_upload",
-        (("not dest.contains(upload.key)", "False"),),
+        "outside the destination", READY, "RowCheck._look",
+        (("not self._dest.contains(key)", "False"),),
         "I6: a file is published outside the destination",
     ),
     Hand(
-        "control objects as files", READY, "check_upload",
-        (("check_name(dest.relative(upload.key))", "pass"),),
+        "control objects as files", READY, "RowCheck._look",
+        (("check_name(self._dest.relative(key))", "pass"),),
         "I6: a job publishes into a committer's directory",
     ),
     Hand(
@@ -803,7 +886,8 @@ _RECOVERING = (
 )  # fmt: skip
 
 HAND_MADE = (
-    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_EXECUTING, *_CHECKING,
+    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
+    *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING, *RULES,
 )  # fmt: skip
 """All of them."""

@@ -102,7 +102,7 @@ _UNDOING_ATTEMPTS = (
     ),
     Hand(
         "a tombstone is a set", LOAD, "_parse",
-        (("is_tombstone(pendingset.extra_data)", "False"),),
+        (("is_tombstone(either.extra_data)", "False"),),
         "I2: an aborted attempt counts as a task without files",
     ),
     Hand(
@@ -175,7 +175,7 @@ _THE_DECISION = (
 
 _EXECUTING = (
     Hand(
-        "a conflict without a condition", COMPLETE, "_conflicts",
+        "a conflict without a condition", COMPLETE, "conflicts",
         (("if_none_match and isinstance(error, PreconditionFailed | WriteConflict)",
           "isinstance(error, PreconditionFailed | WriteConflict)"),),
         "I7: an append is undone, and with it what it had overwritten",
@@ -328,7 +328,7 @@ _A_WAY_OUT = (
         "I2: a file is given up of which nobody can tell whether it is visible",
     ),
     Hand(
-        "the checksum of no bytes", COMPLETE, "_send",
+        "the checksum of no bytes", COMPLETE, "as_request",
         (("upload.checksum if upload.length else None", "upload.checksum"),),
         "MinIO: a job with an empty file never ends",
     ),
@@ -382,7 +382,7 @@ _A_WAY_OUT = (
     ),
     Hand(
         "others' long names", CHECK, "_not_held",
-        (("is_long(upload.key) and upload.key not in taken_as_is", "False"),),
+        (("is_long(key) and key not in taken_as_is", "False"),),
         "a key that the store cannot hold is decided",
     ),
 )  # fmt: skip

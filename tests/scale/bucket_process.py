@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
+from magic_committer._pool import ThreadPool
 from magic_committer.errors import StoreError
-from magic_committer.stores.base import ObjectPage, UploadPage
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.base import Batch, ObjectPage, UploadPage
+from magic_committer.stores.memory import BatchByVerbs, MemoryStore
 
 PAGED = ("list", "list_uploads")
 
@@ -59,6 +60,7 @@ class FarStore:
         self._new = new
         self._lock = threading.Lock()
         self._mine = threading.local()
+        self._pool = ThreadPool(name="far-store")
 
     def _ask(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         connection = getattr(self._mine, "connection", None)
@@ -78,6 +80,10 @@ class FarStore:
         if not hasattr(MemoryStore, verb):
             raise AttributeError(verb)  # it is asked what it can do
         return lambda *args, **kwargs: self._ask(verb, *args, **kwargs)
+
+    def batch(self) -> Batch:
+        """Many requests at once, over as many connections."""
+        return BatchByVerbs(self, self._pool)  # type: ignore[arg-type]  # verbs by __getattr__
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[ObjectPage]:
         """Page by page."""

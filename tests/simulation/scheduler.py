@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-from magic_committer._pool import Outcome
+from magic_committer._pool import Outcome, room_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -362,7 +362,7 @@ class StrandPool:
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int,
+        in_flight: int | Callable[[], int],
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -389,9 +389,10 @@ class StrandPool:
 
         source = iter(items)
         exhausted = False
+        room = room_of(in_flight)
         try:
             while True:
-                while not exhausted and flying < in_flight:
+                while not exhausted and flying < room():
                     try:
                         item = next(source)
                     except StopIteration:

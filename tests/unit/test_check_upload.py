@@ -1,4 +1,4 @@
-"""`check_upload`: what one accepted upload must be, before anything becomes visible. Pure."""
+"""`RowCheck`: what one accepted upload must be, before anything becomes visible. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.ready import ReadyUpload, check_upload
+from magic_committer.commit.ready import ReadyUpload, RowCheck, row_of
 from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.record import StartedJob, Terms
 from magic_committer.stores.base import Part
@@ -20,13 +20,21 @@ UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.
 
 
 def wrong(job: StartedJob = JOB, **changes: object) -> str:
-    """What is wrong with an upload that is changed so."""
-    return check_upload(replace(UPLOAD, **changes), job, DEST) or ""  # type: ignore[arg-type]
+    """What is wrong with an upload that is changed so. Whether its directory was found right before
+    makes no difference."""
+    row = row_of(replace(UPLOAD, **changes))  # type: ignore[arg-type]
+    alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
+    directory = row[0].rpartition("/")[0]
+    after.problem(row_of(replace(UPLOAD, key=f"{directory}/other", token=UPLOAD.token)))
+    after.problem(row_of(UPLOAD))
+    problem = alone.problem(row)
+    assert after.problem(row) == problem
+    return problem or ""
 
 
 def test_an_upload_of_the_job_is_fine() -> None:
     """One with the job's token, parts, and a key in the destination has no problem."""
-    assert check_upload(UPLOAD, JOB, DEST) is None
+    assert wrong() == ""
 
 
 @pytest.mark.parametrize("key", ["other/a.csv", "t2/a.csv", "a.csv"])
@@ -35,7 +43,14 @@ def test_a_key_outside_the_destination_is_wrong(key: str) -> None:
     assert "lies outside the destination" in wrong(key=key)
 
 
-@pytest.mark.parametrize("key", ["t/__magic_job-j/job.json", "t/__magic/a.csv", "t/"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "t/__magic_job-j/job.json", "t/__magic/a.csv", "t/", "t/__magic", "t/a/__magic_job-j",
+        "t/a.pending", "t/b/a.pendingset", "t/_SUCCESS", "t//a.csv", "t/./a.csv", "t/../a.csv",
+        "t/s3://b/a.csv",
+    ],
+)  # fmt: skip
 def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
     """I6: a committer's directory is no place for data."""
     assert wrong(key=key)

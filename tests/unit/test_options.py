@@ -8,8 +8,10 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._pool import THREADS_MAX, ThreadPool
-from magic_committer.options import refuse_lost_checksums
+from magic_committer._wiring import register_store, unregister_store
+from magic_committer.options import COMMIT_THREADS_MAX, refuse_lost_checksums
 from magic_committer.stores.memory import MemoryStore
+from magic_committer.testing import PatientClock
 
 DEST = "s3://bucket/t"
 PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"
@@ -55,14 +57,62 @@ def test_a_job_of_our_own_may_take_crc64nvme() -> None:
     refuse_lost_checksums("objects", "CRC64NVME")
 
 
-def test_more_threads_than_there_are_are_refused() -> None:
-    """The pool has 64: a greater number was taken, and did nothing."""
-    with pytest.raises(mc.OptionError, match="commit_threads=65 is not between 1 and 64"):
-        mc.Options(commit_threads=THREADS_MAX + 1)
+def test_more_requests_at_once_than_the_limit_are_refused() -> None:
+    """No store takes so many from one client."""
+    with pytest.raises(mc.OptionError, match="commit_threads=1025 is not between 1 and 1024"):
+        mc.Options(commit_threads=COMMIT_THREADS_MAX + 1)
+
+
+class Unbatched(MemoryStore):
+    """A store that takes one request from each thread."""
+
+    def batch(self) -> None:  # type: ignore[override]
+        """It has none."""
+
+
+def test_more_requests_than_threads_are_refused_without_a_batch() -> None:
+    """A store that needs a thread for each request refuses 65 at once before it is asked anything,
+    and says which number it takes."""
+    store, clock = Unbatched(), PatientClock()
+    register_store(store, clock)
+    try:
+        with pytest.raises(mc.OptionError, match="64 threads") as raised:
+            mc.start("s3://bucket/t", options=mc.Options(commit_threads=THREADS_MAX + 1))
+        assert "commit_threads=64" in raised.value.hint
+        assert not store.requests
+        mc.start("s3://bucket/t", options=mc.Options(commit_threads=THREADS_MAX))
+    finally:
+        unregister_store(store)
+
+
+@pytest.mark.parametrize("ends", ["commit", "abort"])
+def test_a_handle_with_more_requests_than_threads_decides_nothing(ends: str) -> None:
+    """Whoever ends a job with 65 requests at once, on a store without a batch, is refused; the job
+    runs on."""
+    store, clock = Unbatched(), PatientClock()
+    register_store(store, clock)
+    try:
+        job = mc.start("s3://bucket/t")
+        other = mc.attach("s3://bucket/t", job.id, options=mc.Options(commit_threads=65))
+        with pytest.raises(mc.OptionError, match="64 threads"):
+            other.commit(expect=0) if ends == "commit" else other.abort()
+        assert job.state == "running"
+    finally:
+        unregister_store(store)
+
+
+def test_a_store_with_a_batch_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
+    """A job of 200 files is committed with 1,024 requests at once."""
+    options = mc.Options(commit_threads=COMMIT_THREADS_MAX)
+    with mc.write("s3://bucket/t", options=options) as task:
+        for number in range(200):
+            with task.open(f"{number}.csv") as f:
+                f.write(b"1")
+    assert len(memory_s3.keys("t/")) == 201
 
 
 def test_as_many_threads_as_may_be_asked_for_run_at_once() -> None:
-    """The greatest number that the option takes is honoured by the pool."""
+    """The greatest number that needs no batch is honoured by the pool."""
     gate = threading.Barrier(THREADS_MAX)
     pool = ThreadPool()
     waited = pool.each(lambda _: gate.wait(10), range(THREADS_MAX), in_flight=THREADS_MAX)

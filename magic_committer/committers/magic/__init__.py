@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from magic_committer._runtime import Runtime
+from magic_committer.commit.completing import refuse_threads
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import join_job, setup_job
@@ -66,6 +67,7 @@ class MagicCommitter:
             said_mode: the mode in the caller's words: see `StartedJob`.
             join: take the job of that id if there is one: see `setup.join_job`.
         """
+        refuse_threads(runtime.store, options.commit_threads)
         agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
         try:
             job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode)
@@ -139,7 +141,9 @@ class MagicCommitter:
         return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
 
     def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
-        return JobCommit(self.runtime, self.job, self._options.commit_threads, role, accept)
+        threads = self._options.commit_threads
+        refuse_threads(self.runtime.store, threads)
+        return JobCommit(self.runtime, self.job, threads, role, accept)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
