@@ -258,23 +258,26 @@ class PartSender:
         self, number: int, block: Block, upload_id: str
     ) -> tuple[Part, Checksum | None] | None:
         try:
-            if self._stopped:
-                return None
-            body = block.body()
-            checksum = _checksum(self._checksum, body) if self._checksum else None
-            with self._statistics.timed(PUT_PART, self._runtime.clock):
-                part = self._runtime.store.put_part(
-                    self.key, upload_id, number, body, checksum=checksum
-                )
-            self._statistics.add(BYTES_UPLOADED, part.size)
-            self._statistics.add(PARTS_UPLOADED)
-            return part, checksum
+            # A frame of its own for the views of the block: none is left when it is released.
+            return None if self._stopped else self._put_body(number, block.body(), upload_id)
         except Exception as error:
             if self._failure is None:
                 self._failure = (f"part {number}", error)
             return None
         finally:
             block.release()
+
+    def _put_body(
+        self, number: int, body: PartBody, upload_id: str
+    ) -> tuple[Part, Checksum | None]:
+        checksum = _checksum(self._checksum, body) if self._checksum else None
+        with self._statistics.timed(PUT_PART, self._runtime.clock):
+            part = self._runtime.store.put_part(
+                self.key, upload_id, number, body, checksum=checksum
+            )
+        self._statistics.add(BYTES_UPLOADED, part.size)
+        self._statistics.add(PARTS_UPLOADED)
+        return part, checksum
 
     def _abort_upload(self) -> None:
         if self._created is not None:

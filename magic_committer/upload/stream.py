@@ -91,6 +91,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._options = options
         self._blocks = blocks
         self._block: Block | None = None
+        self._open_file = blocks.open_file(options)
         self._ledger = PartLedger(options.block_bytes, uniform=options.uniform_parts)
         self._failure: Exception | None = None
         self._failure_told_by_close = False
@@ -220,6 +221,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             self._fail(error)
             raise
         self._sender.finish()
+        self._open_file.end()
 
     def abort(self) -> None:
         """Give the file up: publish nothing, drop the blocks, abort the upload.
@@ -350,6 +352,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         block, self._block = self._block, None
         if block is not None:
             block.release()
+        self._open_file.end()
         on_abort, self._on_abort = self._on_abort, _nothing
         try:
             self._sender.abort()
