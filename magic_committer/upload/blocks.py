@@ -171,7 +171,15 @@ class OpenFile:
 
 class Block:
     """The bytes of one future part. One thread at a time uses it: first its filler, then its
-    sender."""
+    sender.
+
+    Attributes:
+        size: bytes of a full part.
+        length: bytes in it. Its filler may write ``memory[length:]`` and raise ``length`` itself,
+            as long as ``length`` stays below ``held``.
+        held: bytes of memory that it has now; 0 on disk and after `release`.
+        memory: these bytes; None if there are none.
+    """
 
     def __init__(self, source: BlockSource, size: int, options: Options, *, start: int) -> None:
         self.size = size
@@ -181,8 +189,8 @@ class Block:
         self._start = start
         self._bytes_max = options.buffer_bytes_max
         self._directory = options.buffer_dir
-        self._reserved = 0
-        self._memory: memoryview | None = None
+        self.held = 0
+        self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
             self._file = _BlockFile(self._directory)
@@ -206,7 +214,7 @@ class Block:
         if self._file is not None:
             self._file.append(data)
         else:
-            memory = cast("memoryview", self._memory)
+            memory = cast("memoryview", self.memory)
             memory[self.length : self.length + len(data)] = data
         self.length += len(data)
 
@@ -214,18 +222,18 @@ class Block:
         """The body for the store; valid until `release`."""
         if self._file is not None:
             return FileSlice(self._file.path, 0, self.length)
-        if self._memory is None:
+        if self.memory is None:
             return memoryview(b"")
-        return self._memory[: self.length].toreadonly()
+        return self.memory[: self.length].toreadonly()
 
     def release(self) -> None:
         """Give memory, budget and disk back. Repeatable, also from a finalizer."""
-        memory, self._memory = self._memory, None
+        memory, self.memory = self.memory, None
         pages = memory.obj if memory is not None else None
         del memory  # this view too
         if isinstance(pages, mmap.mmap) and len(pages) == self.size:
             self._source.keep(pages, self._pid)
-        reserved, self._reserved = self._reserved, 0
+        reserved, self.held = self.held, 0
         if reserved:
             self._source.give_back(reserved, self._pid)
         file, self._file = self._file, None
@@ -238,7 +246,7 @@ class Block:
 
     def _fits(self, needed: int) -> bool:
         """Make room in memory for ``needed`` bytes, if the budget allows it."""
-        held = self._reserved
+        held = self.held
         if needed <= held:
             return True
         grown = max(needed, 2 * held, self._start)
@@ -247,17 +255,17 @@ class Block:
         used = self._source.take(grown)
         if not self._source.reserve(grown - held, self._bytes_max):
             return False
-        self._reserved = grown
+        self.held = grown
         memory = used if used is not None else _memory(grown)
-        if self._memory is not None:
-            memory[: self.length] = self._memory[: self.length]
-        self._memory = memory
+        if self.memory is not None:
+            memory[: self.length] = self.memory[: self.length]
+        self.memory = memory
         return True
 
     def _move_to_disk(self) -> None:
         file = _BlockFile(self._directory)
-        if self._memory is not None:
-            file.append(self._memory[: self.length])
+        if self.memory is not None:
+            file.append(self.memory[: self.length])
         self.release()
         self._file = file
 

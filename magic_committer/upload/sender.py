@@ -78,7 +78,12 @@ MOVES: dict[FileState, frozenset[FileState]] = {
 
 
 class PartSender:
-    """Sends one file's upload through the pool. Driven by one thread at a time."""
+    """Sends one file's upload through the pool. Driven by one thread at a time.
+
+    Attributes:
+        pid: the process that opened the file.
+        failure: what of it is known to have failed, and its error; `check` raises it.
+    """
 
     def __init__(
         self,
@@ -98,9 +103,9 @@ class PartSender:
         self._runtime = runtime
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._created: CreatedUpload | None = None
-        self._failure: tuple[str, Exception] | None = None
+        self.failure: tuple[str, Exception] | None = None
         self._stopped = False
         self._flying: deque[Future[tuple[Part, Checksum | None] | None]] = deque()
         self._errand = Errand()
@@ -125,13 +130,13 @@ class PartSender:
     @property
     def ours(self) -> bool:
         """Whether this process opened it. False in a forked child."""
-        return self._pid == os.getpid()
+        return self.pid == os.getpid()
 
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child: only its parent may do this."""
         if not self.ours:
             raise WrongProcess(
-                f"{self.url} was opened by process {self._pid}, this is process {os.getpid()}:"
+                f"{self.url} was opened by process {self.pid}, this is process {os.getpid()}:"
                 " it can be written, closed and aborted there only"
             )
 
@@ -148,8 +153,8 @@ class PartSender:
 
     def check(self) -> None:
         """Raise UploadFailed if the Create or a part is known to have failed."""
-        if self._failure is not None:
-            what, error = self._failure
+        if self.failure is not None:
+            what, error = self.failure
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
 
     def created(self) -> CreatedUpload:
@@ -221,7 +226,7 @@ class PartSender:
             _wait(self._flying[0], max(0.0, ends - clock.monotonic()))
             self._flying.popleft()
         _wait(self._create, max(0.0, ends - clock.monotonic()))
-        unheard = self._failure is None or isinstance(self._failure[1], Unanswered)
+        unheard = self.failure is None or isinstance(self.failure[1], Unanswered)
         if self._created is None and unheard:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
@@ -252,7 +257,7 @@ class PartSender:
             )
             on_answer(self._created)
         except Exception as error:
-            self._failure = ("the Create", error)
+            self.failure = ("the Create", error)
 
     def _put_part(
         self, number: int, block: Block, upload_id: str
@@ -261,8 +266,8 @@ class PartSender:
             # A frame of its own for the views of the block: none is left when it is released.
             return None if self._stopped else self._put_body(number, block.body(), upload_id)
         except Exception as error:
-            if self._failure is None:
-                self._failure = (f"part {number}", error)
+            if self.failure is None:
+                self.failure = (f"part {number}", error)
             return None
         finally:
             block.release()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterable
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
 else:
     Buffer = object
+
+
+_OPEN = FileState.OPEN
 
 
 def _nothing(*_: object) -> None:
@@ -109,10 +113,15 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         )
 
     def __repr__(self) -> str:
-        return f"<UploadStream {self.name} {self.state} {self._ledger.length} bytes>"
+        return f"<UploadStream {self.name} {self.state} {self._length} bytes>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._sender.pid
 
     @property
     def key(self) -> str:
@@ -134,11 +143,12 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         """Whether the file takes no more bytes. A failed file counts as open until `close` has
         raised its error: wrappers look here first and would otherwise never get it. In a forked
         child always True, so that finalizers of other libraries' wrappers leave the file alone."""
-        if not self._sender.ours:
+        sender = self._sender
+        if sender.pid != os.getpid():
             return True
-        if self.state is FileState.FAILED:
-            return self._failure_told_by_close
-        return self.state is not FileState.OPEN
+        if sender.state is _OPEN:
+            return False
+        return sender.state is not FileState.FAILED or self._failure_told_by_close
 
     def readable(self) -> bool:
         return False
@@ -152,7 +162,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
-        return self._ledger.length
+        return self._length
 
     def flush(self) -> None:
         """Do nothing: only closing makes anything last. Raises what `write` would raise."""
@@ -176,9 +186,25 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
                 be used.
             Exception: what ``before_block`` raised.
         """
+        # A small write into a block with room. All calls come before the first look at the state:
+        # a signal handler may run after each of them, and may abort the file.
+        kind = type(data)
+        if kind is bytes or kind is bytearray:
+            count, pid = len(data), os.getpid()  # type: ignore[arg-type]
+            sender, block = self._sender, self._block
+            if block is not None and pid == sender.pid and sender.state is _OPEN:
+                end = block.length + count
+                if end < block.held and sender.failure is None and self._failure is None:
+                    block.memory[block.length : end] = data  # type: ignore[index]
+                    block.length = end
+                    return count
+        return self._write(data)
+
+    def _write(self, data: Buffer) -> int:
         self._check_open()
         view = _flat(data, self.name)
         try:
+            self._settle()
             self._ledger.require(len(view))
             taken = 0
             while taken < len(view):
@@ -210,6 +236,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             return
         self._sender.move(FileState.CLOSING)
         try:
+            self._settle()
             if self._ledger.owes_a_part:
                 self._hand_over()
             self._collect(in_flight_max=0)
@@ -285,6 +312,19 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         except UploadFailed as error:
             self._fail(error)
             raise
+
+    @property
+    def _length(self) -> int:
+        return self._ledger.length + self._uncounted
+
+    @property
+    def _uncounted(self) -> int:
+        """Bytes of small writes that the ledger does not know of."""
+        return self._block.length - self._ledger.filled if self._block is not None else 0
+
+    def _settle(self) -> None:
+        """Tell the ledger of all bytes."""
+        self._ledger.add(self._uncounted)
 
     def _fill(self, view: memoryview) -> int:
         """Copy as many bytes as the current block takes, and give their number."""
@@ -387,7 +427,8 @@ class TextUpload(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         """Write text, as to every text file. Raises what `UploadStream.write` would; WrongType for
         bytes."""
-        self._stream.check_process()
+        if self._stream.pid != os.getpid():
+            self._stream.check_process()
         if not isinstance(text, str):
             raise WrongType(
                 f"{self._stream.name} is a file of text, and takes no {_kind(text)}",

@@ -158,7 +158,7 @@ def test_pages_of_a_released_block_are_used_again() -> None:
     source = BlockSource()
     file = source.open_file(FOUR)
     block = filled(source)
-    first = block._memory
+    first = block.memory
     assert first is not None
     pages = first.obj
     del first
@@ -166,8 +166,8 @@ def test_pages_of_a_released_block_are_used_again() -> None:
     assert (source.bytes_in_use, source.bytes_kept) == (0, MiB)
     again = source.block(MiB, FOUR)
     again.append(memoryview(b"new"))
-    assert again._memory is not None
-    assert again._memory.obj is pages
+    assert again.memory is not None
+    assert again.memory.obj is pages
     assert content(again) == b"new"
     assert (source.bytes_in_use, source.bytes_kept) == (MiB, 0)
     file.end()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import array
 import io
 import logging
+import os
 import pickle
 import random
 import threading
@@ -16,7 +17,13 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import Pool, ThreadPool
-from magic_committer.errors import InvalidRequest, StoreError, Unanswered, UploadFailed
+from magic_committer.errors import (
+    InvalidRequest,
+    StoreError,
+    Unanswered,
+    UploadFailed,
+    WrongProcess,
+)
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
@@ -135,6 +142,75 @@ def test_a_buffer_may_be_used_again_at_once(world: World) -> None:
             stream.write(buffer)
         buffer[:] = b"!" * len(buffer)
     assert world.published() == b"".join(bytes([v]) * len(buffer) for v in range(5))
+
+
+# Small writes -------------------------------------------------------------------------------------
+
+
+def ended(stream: UploadStream, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring an open stream to one of the states in which it takes no bytes."""
+    if by == "close":
+        stream.close()
+    elif by == "abort":
+        stream.abort()
+    elif by == "a failed part":
+        stream._sender.failure = ("part 1", StoreError("no", operation="put_part"))
+    else:
+        there = os.getpid() + 1
+        monkeypatch.setattr("os.getpid", lambda: there)
+
+
+@pytest.mark.parametrize("piece", [b"12345678", bytearray(b"12345678"), memoryview(b"12345678")])
+@pytest.mark.parametrize(
+    ("by", "error"),
+    [
+        ("close", ValueError),
+        ("abort", ValueError),
+        ("a failed part", UploadFailed),
+        ("a fork", WrongProcess),
+    ],
+)
+def test_a_small_write_sees_each_end_of_its_file(
+    piece: Any, by: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write of a few bytes into a block with room raises what every write of that state raises,
+    and takes nothing."""
+    world = World()
+    stream = world.open()
+    assert stream.write(piece) == stream.write(piece) == 8
+    ended(stream, by, monkeypatch)
+    length = stream._length
+    with pytest.raises(error):
+        stream.write(piece)
+    assert stream._length <= length
+    monkeypatch.undo()
+    stream.abort()
+
+
+def test_small_writes_fill_blocks_to_the_byte(world: World) -> None:
+    """Single bytes, with an empty write and a large one among them, make the parts that one write
+    makes, and `tell` counts each byte at once."""
+    data = bytes(n % 251 for n in range(2 * BLOCK + 3))
+    with world.open() as stream:
+        for at in range(BLOCK + 1):
+            stream.write(data[at : at + 1])
+            assert stream.tell() == at + 1
+        assert stream.write(b"") == 0
+        stream.write(data[BLOCK + 1 : 2 * BLOCK])
+        for at in range(2 * BLOCK, len(data)):
+            stream.write(bytearray(data[at : at + 1]))
+    (finished,) = world.finished
+    assert [part.size for part in finished.parts] == [BLOCK, BLOCK, 3]
+    assert world.published() == data
+
+
+def test_small_writes_to_disk_are_the_same(tmp_path: Path) -> None:
+    """A block on disk has no memory to write into: each byte goes to its file."""
+    world = World(options=options(buffer="disk", buffer_dir=str(tmp_path)))
+    with world.open() as stream:
+        for n in range(50):
+            stream.write(bytes([n]))
+    assert world.published() == bytes(range(50))
 
 
 def test_text_is_refused_and_harms_nothing(world: World) -> None:
