@@ -44,6 +44,7 @@ from magic_committer.stores.base import (
     PartBody,
 )
 from magic_committer.upload.blocks import Block
+from magic_committer.upload.window import Window
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -92,6 +93,7 @@ class PartSender:
         *,
         attributes: Attributes,
         checksum: ChecksumAlgorithm | None,
+        parts_in_flight: int,
         on_answer: Callable[[CreatedUpload], None],
         abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
@@ -104,6 +106,7 @@ class PartSender:
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
+        self._window = Window(parts_in_flight)
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self._stopped = False
@@ -175,6 +178,15 @@ class PartSender:
             self._flying.append(
                 self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
             )
+
+    def make_room(self) -> list[tuple[Part, Checksum | None]]:
+        """`collect`, until the window has room for a part."""
+        full = self.in_flight >= self._window.size
+        waited = full and not self._flying[0].done()
+        collected = self.collect(in_flight_max=self._window.size - 1)
+        stored = sum(part.size for part, _ in collected)
+        self._window.handed(stored, self._runtime.clock.monotonic(), waited=waited)
+        return collected
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most

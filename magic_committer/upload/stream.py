@@ -21,7 +21,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import Attributes, CreatedUpload
+from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
 from magic_committer.upload.sender import FileState, PartSender
@@ -107,6 +107,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             key,
             attributes=attributes,
             checksum=algorithm,
+            parts_in_flight=options.parts_in_flight,
             on_answer=on_answer,
             abort_told=abort_told,
             statistics=statistics,
@@ -171,7 +172,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def write(self, data: Buffer, /) -> int:
         """Copy the bytes of any buffer, in C order. The buffer may be reused at once.
 
-        Waits if ``parts_in_flight`` parts are being sent and a block is full.
+        Waits if a block is full and as many parts are being sent as the file's window has room for:
+        at most ``parts_in_flight``.
 
         Returns:
             How many bytes were written: always all.
@@ -239,7 +241,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             self._settle()
             if self._ledger.owes_a_part:
                 self._hand_over()
-            self._collect(in_flight_max=0)
+            self._note(self._sender.collect(in_flight_max=0))
             finished = self._finished()
             self._sender.told = True
             self._on_close(finished)
@@ -349,14 +351,14 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return self._blocks.block(size, self._options, first=number == 1)
 
     def _hand_over(self) -> None:
-        self._collect(in_flight_max=self._options.parts_in_flight - 1)
+        self._note(self._sender.make_room())
         self._sender.created()
         self._before_block()
         block, self._block = self._block or self._new_block(), None
         self._sender.send(self._ledger.hand_out(), block)
 
-    def _collect(self, *, in_flight_max: int) -> None:
-        for part, checksum in self._sender.collect(in_flight_max=in_flight_max):
+    def _note(self, collected: Iterable[tuple[Part, Checksum | None]]) -> None:
+        for part, checksum in collected:
             self._ledger.stored(part, checksum)
 
     def _finished(self) -> FinishedUpload:

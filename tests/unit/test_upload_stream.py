@@ -17,6 +17,7 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import Pool, ThreadPool
+from magic_committer._runtime import SystemClock
 from magic_committer.errors import (
     InvalidRequest,
     StoreError,
@@ -27,9 +28,9 @@ from magic_committer.errors import (
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import FileState, UploadStream, blocks
+from magic_committer.upload import FileState, UploadStream, blocks, sender
 from magic_committer.upload.sender import PARTS_UPLOADED
-from tests.unit.uploading import BLOCK, LazyPool, World, failing, options
+from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
 
 
 @pytest.fixture(params=["inline", "threads", "lazy"])
@@ -287,15 +288,27 @@ def test_in_threads_create_leaves_without_a_further_call() -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
-    """A store that never answers by itself holds the writer back at ``parts_in_flight`` parts."""
+    """On a line where each further part makes it faster, the window opens to ``parts_in_flight``
+    parts and no further."""
     world = World(LazyPool(), options(parts_in_flight=in_flight))
-    stream = world.open()
+    line = Line()
+    stream = world.open(clock=line)
     seen = []
-    for _ in range(3 * in_flight):
+    for _ in range(40 * in_flight):
         stream.write(bytes(BLOCK))
         seen.append(stream._sender.in_flight)
+        line.seconds += 1 / seen[-1]
     assert max(seen) == in_flight
     stream.close()
+
+
+class Line(SystemClock):
+    """The clock of a line on which a part takes a second, however many there are."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 def test_the_hook_is_asked_before_every_block(world: World) -> None:
@@ -514,9 +527,12 @@ def test_abort_after_close_leaves_the_pending(world: World) -> None:
     assert world.aborts == 0
 
 
-def test_parts_not_yet_sent_are_never_sent_after_an_abort() -> None:
+def test_parts_not_yet_sent_are_never_sent_after_an_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Parts that wait in the pool when the file is aborted are dropped, and the abort comes
     last."""
+    monkeypatch.setattr(sender, "Window", Wide)
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -587,6 +603,7 @@ def test_memory_is_bounded_by_the_formula(piece: int, monkeypatch: pytest.Monkey
     ``block_bytes * (parts_in_flight + 2)``."""
     # On the heap, where tracemalloc sees it; large blocks have pages of their own otherwise.
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
+    monkeypatch.setattr(sender, "Window", Wide)
     block, in_flight = 1 << 20, 3
     world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
     data = bytes(piece)
