@@ -44,6 +44,7 @@ class Window:
         self._grows = True  # the direction of the present or the next trial
         self._rest = 0
         self._skipped = 2  # the first part makes the connection
+        self._waited = False
         self._begin(0.0)
 
     def __repr__(self) -> str:

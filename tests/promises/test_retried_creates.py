@@ -39,6 +39,7 @@ def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
     task = job.task("1")
     with task.open("a.csv", unique=unique) as file:
         file.write(b"1")
+    file.wait()
     (key,) = {upload.key for upload in s3.open_uploads()}
     s3.after = None
     mc.abort(DEST, job.id)
@@ -53,6 +54,7 @@ def test_the_twin_of_a_late_attempt_goes(s3: MemoryStore) -> None:
     twins = Twins(s3)
     with task.open("a.csv", unique=True) as file:
         file.write(b"1")
+    file.wait()
     s3.after = None
     (key,) = {upload.key for upload in s3.open_uploads()}
     mc.abort(DEST, job.id)
@@ -149,6 +151,7 @@ def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryS
     twins = Twins(s3)
     with task.open("a.csv", unique=True) as file:
         file.write(b"1")
+    file.wait()
     s3.after = None
     task.abort()
     assert open_ids(s3) == set(twins.made)
