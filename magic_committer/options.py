@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from magic_committer._pool import THREADS_MAX
+from magic_committer.checksum import fastest
 from magic_committer.errors import OptionError
 from magic_committer.stores.base import PART_BYTES_MAX, PART_BYTES_MIN, ChecksumAlgorithm
 
@@ -45,7 +46,7 @@ REPLACING: frozenset[Mode] = frozenset({"replace", "replace_partitions"})
 Accept = Literal["listing", "results"]
 Track = Literal["s3", "memory"]
 ConditionalWrites = Literal["on", "off"]
-ChecksumOption = ChecksumAlgorithm | Literal["off"]
+ChecksumOption = ChecksumAlgorithm | Literal["auto", "off"]
 EtagForm = Literal["objects", "strings"]
 
 
@@ -56,16 +57,20 @@ class Options:
     Attributes:
         block_bytes: bytes of one part: 8 MiB by default, 5 MiB to 5 GiB. It holds for the first
             1,000 parts of a file and doubles after every 1,000 parts. An open file needs
-            ``block_bytes * (parts_in_flight + 2)`` bytes of memory.
-        parts_in_flight: parts of one file that are sent at once: 3 by default, 1 to 64.
+            ``block_bytes * (parts_in_flight + 2)`` bytes of memory at most.
+        parts_in_flight: parts of one file that are sent at once, at most: 3 by default, 1 to 64. A
+            file begins with one, and sends as many as make it faster.
         uniform_parts: True: all parts of a file have the same size (Cloudflare R2 wants this). A
             file then has at most ``10,000 * block_bytes`` bytes. False (default): parts grow.
         buffer: where blocks wait: ``"memory"`` (default) or ``"disk"``.
         buffer_bytes_max: bytes of memory for the blocks of all open files of the process: 256 MiB
             by default. Blocks beyond this limit wait on disk.
         buffer_dir: directory for blocks on disk; None (default): the system's temporary directory.
-        checksum: algorithm for every part and, for the CRCs, for the whole object. ``"CRC32"`` by
-            default; ``"off"`` for stores that refuse checksums. The job's record fixes it.
+        checksum: algorithm for every part and, for the CRCs, for the whole object: ``"CRC32"``,
+            ``"CRC32C"``, ``"CRC64NVME"``, ``"SHA1"`` or ``"SHA256"``. ``"auto"`` (default): each
+            process takes the one that it computes fastest, CRC32C with the package awscrt (or
+            crc32c), CRC32 without it; files of one job may then have different ones. ``"off"`` for
+            stores that refuse checksums. The job's record fixes this word for all processes.
         etag_form: how `.pending` and `.pendingset` hold ETags. ``"objects"`` (default): for Hadoop
             3.4.2 and later. ``"strings"``: for Hadoop up to 3.4.1; it has no room for checksums and
             needs ``checksum="off"`` (`refuse_lost_checksums`).
@@ -84,7 +89,7 @@ class Options:
     buffer: Literal["memory", "disk"] = "memory"
     buffer_bytes_max: int = 256 * MiB
     buffer_dir: str | None = None
-    checksum: ChecksumOption = "CRC32"
+    checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     commit_threads: int = 32
     conditional_writes: ConditionalWrites = "on"
@@ -95,13 +100,15 @@ class Options:
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
         _in_range("commit_threads", self.commit_threads, 1, COMMIT_THREADS_MAX)
         _one_of("buffer", self.buffer, ("memory", "disk"))
-        _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "off"))
+        _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "auto", "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))
         _one_of("conditional_writes", self.conditional_writes, get_args(ConditionalWrites))
 
     @property
     def checksum_algorithm(self) -> ChecksumAlgorithm | None:
-        """The checksum algorithm; None for ``"off"``."""
+        """The checksum algorithm of uploads that this process creates; None for ``"off"``."""
+        if self.checksum == "auto":
+            return fastest()
         return None if self.checksum == "off" else self.checksum
 
     @classmethod

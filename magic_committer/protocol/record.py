@@ -135,7 +135,7 @@ class Terms:
     track: Track = "s3"
     exclusive: bool = False
     mark_success: bool = True
-    checksum: ChecksumOption = "CRC32"
+    checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     conditional_writes: ConditionalWrites = "on"
 
@@ -152,7 +152,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "accept": get_args(Accept),
     "track": get_args(Track),
-    "checksum": (*get_args(ChecksumAlgorithm), "off"),
+    "checksum": (*get_args(ChecksumAlgorithm), "auto", "off"),
     "etag_form": get_args(EtagForm),
     "conditional_writes": get_args(ConditionalWrites),
 }

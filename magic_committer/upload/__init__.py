@@ -25,13 +25,14 @@ Invariants:
 * Memory of a stream is at most ``part size * (parts_in_flight + 2)``: the parts in flight, the
   block that fills, and the bytes that this block holds twice while it grows. With 8 MiB blocks that
   is 40 MiB for the first 1,000 parts. All streams of a process share ``buffer_bytes_max``. Bytes
-  beyond it, and every part above 64 MiB, wait on disk.
+  beyond it, and every part above 64 MiB, wait on disk. Memory of sent blocks is used again by the
+  next ones, and given back when no file is open.
 * Waiting is by ``Future.result`` and nothing else; no lock is held over I/O.
 * A forked child touches nothing of its parent's files: writing, closing and aborting them raises in
   the child, and finalizers do nothing.
 
-``ledger`` decides sizes and keeps the books (pure), ``blocks`` holds bytes, ``sender`` talks to
-pool and store, ``stream`` is the file.
+``ledger`` decides sizes and keeps the books (pure), ``window`` how many parts are in flight (pure),
+``blocks`` holds bytes, ``sender`` talks to pool and store, ``stream`` is the file.
 """
 
 from magic_committer.upload.blocks import Block, BlockSource

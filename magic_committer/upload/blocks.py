@@ -11,8 +11,14 @@ Invariants:
   While it grows, it holds at most 1.5 times its size.
 * A large block has memory pages of its own. In the heap, allocations of the program between blocks
   would make holes that no block fits into, and the process would grow beyond what the blocks hold.
+* Pages are used again while files are open: fresh ones cost a fault and zeroes for each (a fifth of
+  a stream's CPU). Kept are at most ``parts_in_flight + 1`` for each open file, and blocks and kept
+  pages together stay within ``buffer_bytes_max``. When no file is open, none is kept.
+* Pages are used again only if nobody can read them any more: a request that was broken off may be
+  sending from them still. The system's own count of views says so (`_is_idle`).
 * The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
-  because finalizers may run at any moment, even under that lock.
+  because finalizers may run at any moment, even under that lock. The lists of pages and of open
+  files are changed by single steps of lists only (append, pop, remove).
 * A file on disk has no name if the system allows it (Linux): it disappears with the process, even
   after a kill. Elsewhere `release` removes it.
 * A forked child counts from zero and never removes a file of its parent.
@@ -57,6 +63,8 @@ class BlockSource:
         self._lock = threading.Lock()
         self._in_use = 0
         self._given_back: deque[int] = deque()
+        self._kept: list[mmap.mmap] = []
+        self._open: list[int] = []  # for each open file: how many pages may be kept for it
 
     @property
     def bytes_in_use(self) -> int:
@@ -64,20 +72,68 @@ class BlockSource:
         with self._lock:
             return self._settled()
 
+    @property
+    def bytes_kept(self) -> int:
+        """Memory of pages that wait to be used again."""
+        return sum(len(pages) for pages in list(self._kept))
+
+    def open_file(self, options: Options) -> OpenFile:
+        """Note that a file is written: pages of its blocks are kept until it ends."""
+        return OpenFile(self, options.parts_in_flight + 1)
+
     def block(self, size: int, options: Options, *, first: bool = False) -> Block:
         """An empty block for ``size`` bytes. ``first``: the first one of its file, which may be
         small."""
         return Block(self, size, options, start=min(size, FIRST_BYTES) if first else size)
 
     def reserve(self, count: int, bytes_max: int) -> bool:
-        """Take ``count`` bytes of the budget, if all blocks then hold at most ``bytes_max``."""
+        """Take ``count`` bytes of the budget, if all blocks then hold at most ``bytes_max``. Kept
+        pages make room."""
+        self._check_process()
+        with self._lock:
+            held = self._settled() + count
+            if held > bytes_max:
+                return False
+            self._in_use = held
+        while held + self.bytes_kept > bytes_max and self._drop_one():
+            pass
+        return True
+
+    def take(self, size: int) -> memoryview | None:
+        """Kept pages of that size which nobody reads; None if there are none."""
+        self._check_process()
+        for _ in range(len(self._kept)):
+            try:
+                pages = self._kept.pop(0)  # the oldest: the likeliest to be idle
+            except IndexError:  # another thread was faster
+                return None
+            if len(pages) == size and _is_idle(pages):
+                return memoryview(pages)
+            # otherwise the system gets them back, when the last who reads them is done
+        return None
+
+    def keep(self, pages: mmap.mmap, pid: int) -> None:
+        """Keep the pages of a block of process ``pid``, as long as files are open that may need
+        them. Takes no lock."""
+        if pid == self._pid and len(self._kept) < sum(list(self._open)):
+            self._kept.append(pages)
+            self.trim()  # the last file may just have ended
+
+    def trim(self) -> None:
+        """Drop what is kept for more files than are open. Takes no lock."""
+        while len(self._kept) > sum(list(self._open)) and self._drop_one():
+            pass
+
+    def _drop_one(self) -> bool:
+        try:
+            self._kept.pop(0)
+        except IndexError:  # another thread was faster
+            return False
+        return True
+
+    def _check_process(self) -> None:
         if self._pid != os.getpid():
             self._begin()
-        with self._lock:
-            if self._settled() + count > bytes_max:
-                return False
-            self._in_use += count
-            return True
 
     def _settled(self) -> int:
         while self._given_back:
@@ -90,9 +146,40 @@ class BlockSource:
             self._given_back.append(count)
 
 
+class OpenFile:
+    """A file that is being written, as long as it may need blocks. Dropping it ends it."""
+
+    __slots__ = ("_number", "_pid", "_source")
+
+    def __init__(self, source: BlockSource, number: int) -> None:
+        source._check_process()
+        self._source = source
+        self._pid = os.getpid()
+        self._number = number
+        source._open.append(number)
+
+    def end(self) -> None:
+        """Let go of the pages that are kept for it. Repeatable, also from a finalizer."""
+        number, self._number = self._number, 0
+        if number and self._pid == self._source._pid:
+            self._source._open.remove(number)
+            self._source.trim()
+
+    def __del__(self) -> None:
+        self.end()
+
+
 class Block:
     """The bytes of one future part. One thread at a time uses it: first its filler, then its
-    sender."""
+    sender.
+
+    Attributes:
+        size: bytes of a full part.
+        length: bytes in it. Its filler may write ``memory[length:]`` and raise ``length`` itself,
+            as long as ``length`` stays below ``held``.
+        held: bytes of memory that it has now; 0 on disk and after `release`.
+        memory: these bytes; None if there are none.
+    """
 
     def __init__(self, source: BlockSource, size: int, options: Options, *, start: int) -> None:
         self.size = size
@@ -102,8 +189,8 @@ class Block:
         self._start = start
         self._bytes_max = options.buffer_bytes_max
         self._directory = options.buffer_dir
-        self._reserved = 0
-        self._memory: memoryview | None = None
+        self.held = 0
+        self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
             self._file = _BlockFile(self._directory)
@@ -127,7 +214,7 @@ class Block:
         if self._file is not None:
             self._file.append(data)
         else:
-            memory = cast("memoryview", self._memory)
+            memory = cast("memoryview", self.memory)
             memory[self.length : self.length + len(data)] = data
         self.length += len(data)
 
@@ -135,14 +222,18 @@ class Block:
         """The body for the store; valid until `release`."""
         if self._file is not None:
             return FileSlice(self._file.path, 0, self.length)
-        if self._memory is None:
+        if self.memory is None:
             return memoryview(b"")
-        return self._memory[: self.length].toreadonly()
+        return self.memory[: self.length].toreadonly()
 
     def release(self) -> None:
         """Give memory, budget and disk back. Repeatable, also from a finalizer."""
-        self._memory = None
-        reserved, self._reserved = self._reserved, 0
+        memory, self.memory = self.memory, None
+        pages = memory.obj if memory is not None else None
+        del memory  # this view too
+        if isinstance(pages, mmap.mmap) and len(pages) == self.size:
+            self._source.keep(pages, self._pid)
+        reserved, self.held = self.held, 0
         if reserved:
             self._source.give_back(reserved, self._pid)
         file, self._file = self._file, None
@@ -155,25 +246,26 @@ class Block:
 
     def _fits(self, needed: int) -> bool:
         """Make room in memory for ``needed`` bytes, if the budget allows it."""
-        held = self._reserved
+        held = self.held
         if needed <= held:
             return True
         grown = max(needed, 2 * held, self._start)
         if 2 * grown > self.size:
             grown = self.size
+        used = self._source.take(grown)
         if not self._source.reserve(grown - held, self._bytes_max):
             return False
-        self._reserved = grown
-        memory = _memory(grown)
-        if self._memory is not None:
-            memory[: self.length] = self._memory[: self.length]
-        self._memory = memory
+        self.held = grown
+        memory = used if used is not None else _memory(grown)
+        if self.memory is not None:
+            memory[: self.length] = self.memory[: self.length]
+        self.memory = memory
         return True
 
     def _move_to_disk(self) -> None:
         file = _BlockFile(self._directory)
-        if self._memory is not None:
-            file.append(self._memory[: self.length])
+        if self.memory is not None:
+            file.append(self.memory[: self.length])
         self.release()
         self._file = file
 
@@ -187,6 +279,17 @@ def _memory(size: int) -> memoryview:
         with contextlib.suppress(OSError):  # a kernel built without them
             pages.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(pages)
+
+
+def _is_idle(pages: mmap.mmap) -> bool:
+    """Whether no view of the pages is left anywhere. `mmap.resize` refuses while there is one; to
+    the size that they have it changes nothing. Where the system cannot resize (macOS) nothing says
+    so: pages are not used again."""
+    try:
+        pages.resize(len(pages))
+    except (BufferError, AttributeError, SystemError):
+        return False
+    return True
 
 
 class _BlockFile:

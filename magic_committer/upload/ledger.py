@@ -82,6 +82,7 @@ class PartLedger:
         bytes_max: the greatest length that the file may have.
         next_number: the part that is being filled.
         next_bytes: how many bytes that part holds when it is full.
+        filled: how many it holds now.
     """
 
     def __init__(self, block_bytes: int, *, uniform: bool = False) -> None:
@@ -91,7 +92,7 @@ class PartLedger:
         self.length = 0
         self.next_number = 1
         self.next_bytes = block_bytes
-        self._filled = 0  # bytes in the part that is being filled
+        self.filled = 0
         self._sizes: list[int] = []  # sizes of the parts that were handed out
         self._stored: dict[int, Part] = {}
 
@@ -104,7 +105,7 @@ class PartLedger:
     @property
     def room(self) -> int:
         """How many more bytes fit into the part that is being filled."""
-        return self.next_bytes - self._filled
+        return self.next_bytes - self.filled
 
     def require(self, count: int) -> None:
         """Refuse ``count`` more bytes if they need part 10,001.
@@ -124,7 +125,7 @@ class PartLedger:
         """Take ``count`` bytes, at most `room`, into the part that is being filled."""
         if not 0 <= count <= self.room:
             raise ValueError(f"{count} bytes into a part with room for {self.room}")
-        self._filled += count
+        self.filled += count
         self.length += count
 
     def hand_out(self) -> int:
@@ -134,11 +135,11 @@ class PartLedger:
         Only the last part may be short, so nothing may be added after a part that was not full.
         """
         last = len(self._sizes)
-        if last == PART_NUMBER_MAX or (last and (not self._filled or self._short(last))):
+        if last == PART_NUMBER_MAX or (last and (not self.filled or self._short(last))):
             raise ValueError("a part after the last one")
         ended = self.next_number
-        self._sizes.append(self._filled)
-        self._filled = 0
+        self._sizes.append(self.filled)
+        self.filled = 0
         self.next_number = ended + 1
         self.next_bytes = part_bytes(ended + 1, self.block_bytes, uniform=self.uniform)
         return ended
@@ -146,7 +147,7 @@ class PartLedger:
     @property
     def owes_a_part(self) -> bool:
         """Whether one more part must be handed out at the end of the file."""
-        return self._filled > 0 or not self._sizes
+        return self.filled > 0 or not self._sizes
 
     def stored(self, part: Part, checksum: Checksum | None) -> None:
         """Note the store's answer for a part that was handed out, and the checksum that was sent

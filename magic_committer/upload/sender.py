@@ -8,14 +8,15 @@ answered).
 Invariants:
 
 * A function in the pool never waits for another one: code that hands over a part already has the
-  answer to Create.
+  answer to Create, and the end of a small file is one function (`end_beside`).
 * A failure in a pool's thread is noted in `PartSender` and raised in the caller's thread.
 * An abort is sent only when nothing of the upload is in flight from here, because parts in flight
   outlive an abort (S3 API). After Ctrl-C, and at exit, what is in flight is broken off after a
   grace time.
-* Every sender is in ``_unsettled`` from before its Create is sent until its upload is pending or
-  aborted. At the end of the interpreter the remaining ones are aborted in the main thread. It waits
-  for what is in flight as long as its patience lasts (`patience.ending`), and hears Ctrl-C.
+* Every sender is in ``_unsettled`` from before its Create is handed to the pool until its upload is
+  pending or aborted. At the end of the interpreter the remaining ones are aborted in the main
+  thread. It waits for what is in flight as long as its patience lasts (`patience.ending`), and
+  hears Ctrl-C.
 * A forked child sends, aborts and publishes nothing of its parent's uploads.
 """
 
@@ -44,6 +45,7 @@ from magic_committer.stores.base import (
     PartBody,
 )
 from magic_committer.upload.blocks import Block
+from magic_committer.upload.window import Window
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -78,7 +80,14 @@ MOVES: dict[FileState, frozenset[FileState]] = {
 
 
 class PartSender:
-    """Sends one file's upload through the pool. Driven by one thread at a time."""
+    """Sends one file's upload through the pool. Driven by one thread at a time.
+
+    Attributes:
+        pid: the process that opened the file.
+        failure: what of it is known to have failed, and its error; `check` raises it.
+        stopped: somebody is aborting it: what runs in the pool goes no further, and leaves the rest
+            to who does.
+    """
 
     def __init__(
         self,
@@ -87,6 +96,7 @@ class PartSender:
         *,
         attributes: Attributes,
         checksum: ChecksumAlgorithm | None,
+        parts_in_flight: int,
         on_answer: Callable[[CreatedUpload], None],
         abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
@@ -98,21 +108,83 @@ class PartSender:
         self._runtime = runtime
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
-        self._pid = os.getpid()
+        self.pid = os.getpid()
+        self._window = Window(parts_in_flight)
         self._created: CreatedUpload | None = None
-        self._failure: tuple[str, Exception] | None = None
-        self._stopped = False
+        self.failure: tuple[str, Exception] | None = None
+        self.stopped = False
+        self._attributes = attributes
+        self._creating = False
+        self._halted = False
+        self._on_answer: Callable[[CreatedUpload], None] = on_answer
+        self._create: Future[None] | None = None
+        self._end: Future[None] | None = None
         self._flying: deque[Future[tuple[Part, Checksum | None] | None]] = deque()
         self._errand = Errand()
+
+    def begin(self) -> None:
+        """Hand Create to the pool, if that was not done. Does not wait."""
+        if self._create is not None:
+            return
         _unsettled.add(self)
         try:
             with self._errand.here():
-                self._create: Future[None] = runtime.pool.submit(
-                    lambda: self._create_upload(attributes, on_answer)
-                )
+                self._create = self._runtime.pool.submit(self._create_upload)
         except BaseException:
             self._settle()
             raise
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of it was handed to the pool."""
+        return self._create is not None or self._end is not None
+
+    def end_beside(self, function: Callable[[], None]) -> None:
+        """Hand the whole rest of the file to the pool, as one function that uses `create_here` and
+        `send_here`. Before it has ended, nobody but `abort` may be called from elsewhere."""
+        _unsettled.add(self)
+        try:
+            with self._errand.here():
+                self._end = self._runtime.pool.submit(function)
+        except BaseException:
+            self._settle()
+            raise
+
+    @property
+    def end_is_done(self) -> bool:
+        """Whether the function of `end_beside` has ended."""
+        return self._end is not None and self._end.done()
+
+    def await_end(self) -> None:
+        """Wait for the function of `end_beside`."""
+        if self._end is not None:
+            result_of(self._end)
+
+    def create_here(self) -> None:
+        """Send Create in this thread, unless the file is `stopped`.
+
+        Raises:
+            UploadFailed: Create failed.
+        """
+        if not self.stopped:
+            self._create_upload()
+            self.check()
+
+    def send_here(self, number: int, block: Block) -> list[tuple[Part, Checksum | None]]:
+        """Send a part in this thread and release the block. Gives nothing if it is `stopped`.
+
+        Raises:
+            UploadFailed: the part failed.
+        """
+        stored = self._put_part(number, block, self.upload_id)
+        self.check()
+        return [stored] if stored is not None else []
+
+    @property
+    def upload_id(self) -> str:
+        """The upload's id. Create was answered."""
+        assert self._created is not None
+        return self._created.upload_id
 
     def __repr__(self) -> str:
         return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
@@ -125,13 +197,13 @@ class PartSender:
     @property
     def ours(self) -> bool:
         """Whether this process opened it. False in a forked child."""
-        return self._pid == os.getpid()
+        return self.pid == os.getpid()
 
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child: only its parent may do this."""
         if not self.ours:
             raise WrongProcess(
-                f"{self.url} was opened by process {self._pid}, this is process {os.getpid()}:"
+                f"{self.url} was opened by process {self.pid}, this is process {os.getpid()}:"
                 " it can be written, closed and aborted there only"
             )
 
@@ -148,17 +220,20 @@ class PartSender:
 
     def check(self) -> None:
         """Raise UploadFailed if the Create or a part is known to have failed."""
-        if self._failure is not None:
-            what, error = self._failure
+        if self.failure is not None:
+            what, error = self.failure
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
 
     def created(self) -> CreatedUpload:
-        """Wait for the answer to Create and give it.
+        """Send Create, if that was not done, wait for the answer and give it.
 
         Raises:
             UploadFailed: Create failed.
         """
-        result_of(self._create)
+        if not self._creating:
+            self.begin()
+        if self._create is not None:
+            result_of(self._create)
         self.check()
         assert self._created is not None
         return self._created
@@ -170,6 +245,15 @@ class PartSender:
             self._flying.append(
                 self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
             )
+
+    def make_room(self) -> list[tuple[Part, Checksum | None]]:
+        """`collect`, until the window has room for a part."""
+        full = self.in_flight >= self._window.size
+        waited = full and not self._flying[0].done()
+        collected = self.collect(in_flight_max=self._window.size - 1)
+        stored = sum(part.size for part, _ in collected)
+        self._window.handed(stored, self._runtime.clock.monotonic(), waited=waited)
+        return collected
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
@@ -202,7 +286,19 @@ class PartSender:
         """
         if self not in _unsettled:
             return
-        self._stopped = True
+        self.halt()
+        if self in _unsettled:  # or its own end in the pool has aborted it
+            self._abort_upload()
+
+    def abort_here(self) -> None:
+        """`abort`, by the function of `end_beside` itself."""
+        self._abort_upload()
+
+    def halt(self) -> None:
+        """Let nothing more of it be sent, and wait for what is in flight, as `abort` does."""
+        self.stop()
+        if self._halted:
+            return
         if hurried():
             self._break_off(GRACE_SECONDS)
         else:
@@ -210,7 +306,15 @@ class PartSender:
                 _wait(self._flying[0])
                 self._flying.popleft()
             _wait(self._create)
-        self._abort_upload()
+            _wait(self._end)
+        self._halted = True
+
+    def stop(self) -> None:
+        """Let nothing more of it be sent. Does not wait; `abort` must follow. After Ctrl-C what is
+        in flight ends within `GRACE_SECONDS`."""
+        self.stopped = True
+        if hurried():
+            self._errand.end(GRACE_SECONDS)
 
     def _break_off(self, seconds: float) -> None:
         """Break off what is in flight, after this many seconds and a little more."""
@@ -221,8 +325,9 @@ class PartSender:
             _wait(self._flying[0], max(0.0, ends - clock.monotonic()))
             self._flying.popleft()
         _wait(self._create, max(0.0, ends - clock.monotonic()))
-        unheard = self._failure is None or isinstance(self._failure[1], Unanswered)
-        if self._created is None and unheard:
+        _wait(self._end, max(0.0, ends - clock.monotonic()))
+        unheard = self.failure is None or isinstance(self.failure[1], Unanswered)
+        if self._created is None and self._creating and unheard:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
@@ -236,45 +341,48 @@ class PartSender:
         if self.state in (FileState.OPEN, FileState.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
             self.state = FileState.ABORTED
-        self._stopped = True
+        self.stopped = True
         self._break_off(seconds)
         try:
             self._abort_upload()
         except Exception:
             return  # logged at its origin; there is nobody left to raise it to
 
-    def _create_upload(
-        self, attributes: Attributes, on_answer: Callable[[CreatedUpload], None]
-    ) -> None:
+    def _create_upload(self) -> None:
+        self._creating = True
+        on_answer, self._on_answer = self._on_answer, _forget
         try:
             self._created = self._runtime.store.create_upload(
-                self.key, attributes=attributes, checksum=self._checksum
+                self.key, attributes=self._attributes, checksum=self._checksum
             )
             on_answer(self._created)
         except Exception as error:
-            self._failure = ("the Create", error)
+            self.failure = ("the Create", error)
 
     def _put_part(
         self, number: int, block: Block, upload_id: str
     ) -> tuple[Part, Checksum | None] | None:
         try:
-            if self._stopped:
-                return None
-            body = block.body()
-            checksum = _checksum(self._checksum, body) if self._checksum else None
-            with self._statistics.timed(PUT_PART, self._runtime.clock):
-                part = self._runtime.store.put_part(
-                    self.key, upload_id, number, body, checksum=checksum
-                )
-            self._statistics.add(BYTES_UPLOADED, part.size)
-            self._statistics.add(PARTS_UPLOADED)
-            return part, checksum
+            # A frame of its own for the views of the block: none is left when it is released.
+            return None if self.stopped else self._put_body(number, block.body(), upload_id)
         except Exception as error:
-            if self._failure is None:
-                self._failure = (f"part {number}", error)
+            if self.failure is None:
+                self.failure = (f"part {number}", error)
             return None
         finally:
             block.release()
+
+    def _put_body(
+        self, number: int, body: PartBody, upload_id: str
+    ) -> tuple[Part, Checksum | None]:
+        checksum = _checksum(self._checksum, body) if self._checksum else None
+        with self._statistics.timed(PUT_PART, self._runtime.clock):
+            part = self._runtime.store.put_part(
+                self.key, upload_id, number, body, checksum=checksum
+            )
+        self._statistics.add(BYTES_UPLOADED, part.size)
+        self._statistics.add(PARTS_UPLOADED)
+        return part, checksum
 
     def _abort_upload(self) -> None:
         if self._created is not None:
@@ -301,17 +409,26 @@ def _abort_what_is_open() -> None:
     with ending():
         seconds = GRACE_SECONDS if hurried() else EXIT_SECONDS
         ends = SystemClock().monotonic() + seconds
-        for sender in tuple(_unsettled):
+        open_ones = tuple(_unsettled)
+        for sender in open_ones:
+            sender.stopped = True  # all of them, before the first is waited for
+        for sender in open_ones:
             sender.abort_at_exit(max(0.0, ends - SystemClock().monotonic()))
 
 
-def _wait(future: Future[object], seconds: float | None = None) -> None:
+def _forget(created: CreatedUpload) -> None:
+    """Stands for ``on_answer`` once that was called: nothing is kept of its owner."""
+
+
+def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
     """Wait until the future has ended, with a result or an error, or for so many seconds. The
-    function itself notes its error.
+    function itself notes its error. Does nothing without a future.
 
     Raises:
         BaseException: the wait was interrupted. The next call continues it.
     """
+    if future is None:
+        return
     try:
         future.result(seconds)
     except TimeoutError:

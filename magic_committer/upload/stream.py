@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import Attributes, CreatedUpload
+from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
 from magic_committer.upload.sender import FileState, PartSender
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
 else:
     Buffer = object
+
+
+_OPEN = FileState.OPEN
 
 
 def _nothing(*_: object) -> None:
@@ -48,8 +52,9 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         attributes: content type, user metadata and so on for the object.
         options: sizes, buffering, checksum.
         blocks: the process's memory for blocks.
-        on_close: called once, by the closing thread, when all parts are stored: it records the
-            pending. If it raises, the upload is aborted and `close` raises its error.
+        on_close: called once when all parts are stored, by the closing thread, or by a thread of
+            the pool for a small file with ``beside``: it records the pending. If it raises, the
+            upload is aborted and `close` raises its error.
         on_answer: called at once with the answer to Create, in a thread of the pool: it must be
             short and do no I/O.
         before_block: called before each block is handed over, after Create was answered (the
@@ -61,6 +66,11 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         on_abort: called once if the file has ended without a pending, after the abort of its
             upload, also if this abort failed. Not called at interpreter exit. For a dropped file it
             is called in a thread of the pool.
+        beside: called by `close` of a file that ends within its first block: it may wait, notes the
+            file, and raises if the file cannot be closed. Nothing of the file was sent by then.
+            `close` then hands Create, hook, part and ``on_close`` to the pool as one function, and
+            returns: the owner calls `wait`, and then `tell_failure`. None (default): Create is sent
+            at once, and `close` waits.
         statistics: counts stored bytes and parts.
 
     Raises:
@@ -82,6 +92,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         before_block: Callable[[], None] = _nothing,
         on_abort: Callable[[], None] = _nothing,
         abort_told: Callable[[str], None] | None = None,
+        beside: Callable[[UploadStream], None] | None = None,
         statistics: Statistics | None = None,
     ) -> None:
         algorithm = options.checksum_algorithm
@@ -91,27 +102,39 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._options = options
         self._blocks = blocks
         self._block: Block | None = None
+        self._open_file = blocks.open_file(options)
         self._ledger = PartLedger(options.block_bytes, uniform=options.uniform_parts)
         self._failure: Exception | None = None
         self._failure_told_by_close = False
         self._on_close = on_close
         self._before_block = before_block
         self._on_abort = on_abort
-        self._sender = PartSender(
+        self._beside = beside
+        self._ends_beside = False
+        sender = PartSender(
             runtime,
             key,
             attributes=attributes,
             checksum=algorithm,
+            parts_in_flight=options.parts_in_flight,
             on_answer=on_answer,
             abort_told=abort_told,
             statistics=statistics,
         )
+        if beside is None:
+            sender.begin()
+        self._sender = sender
 
     def __repr__(self) -> str:
-        return f"<UploadStream {self.name} {self.state} {self._ledger.length} bytes>"
+        return f"<UploadStream {self.name} {self.state} {self._length} bytes>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._sender.pid
 
     @property
     def key(self) -> str:
@@ -129,15 +152,26 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return self._sender.state
 
     @property
+    def ends_beside(self) -> bool:
+        """Whether `close` has handed the file's end to the pool."""
+        return self._ends_beside
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory of the block that is being filled."""
+        return self._block.held if self._block is not None else 0
+
+    @property
     def closed(self) -> bool:
         """Whether the file takes no more bytes. A failed file counts as open until `close` has
         raised its error: wrappers look here first and would otherwise never get it. In a forked
         child always True, so that finalizers of other libraries' wrappers leave the file alone."""
-        if not self._sender.ours:
+        sender = self._sender
+        if sender.pid != os.getpid():
             return True
-        if self.state is FileState.FAILED:
-            return self._failure_told_by_close
-        return self.state is not FileState.OPEN
+        if sender.state is _OPEN:
+            return False
+        return sender.state is not FileState.FAILED or self._failure_told_by_close
 
     def readable(self) -> bool:
         return False
@@ -151,7 +185,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
-        return self._ledger.length
+        return self._length
 
     def flush(self) -> None:
         """Do nothing: only closing makes anything last. Raises what `write` would raise."""
@@ -160,7 +194,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def write(self, data: Buffer, /) -> int:
         """Copy the bytes of any buffer, in C order. The buffer may be reused at once.
 
-        Waits if ``parts_in_flight`` parts are being sent and a block is full.
+        Waits if a block is full and as many parts are being sent as the file's window has room for:
+        at most ``parts_in_flight``.
 
         Returns:
             How many bytes were written: always all.
@@ -175,9 +210,25 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
                 be used.
             Exception: what ``before_block`` raised.
         """
+        # A small write into a block with room. All calls come before the first look at the state:
+        # a signal handler may run after each of them, and may abort the file.
+        kind = type(data)
+        if kind is bytes or kind is bytearray:
+            count, pid = len(data), os.getpid()  # type: ignore[arg-type]
+            sender, block = self._sender, self._block
+            if block is not None and pid == sender.pid and sender.state is _OPEN:
+                end = block.length + count
+                if end < block.held and sender.failure is None and self._failure is None:
+                    block.memory[block.length : end] = data  # type: ignore[index]
+                    block.length = end
+                    return count
+        return self._write(data)
+
+    def _write(self, data: Buffer) -> int:
         self._check_open()
         view = _flat(data, self.name)
         try:
+            self._settle()
             self._ledger.require(len(view))
             taken = 0
             while taken < len(view):
@@ -194,32 +245,92 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
     def close(self) -> None:
         """Send the last block, wait for all parts, record the pending. Does nothing if the file is
-        closed already.
+        closed already. A small file of a task that no other process commits is closed at once, and
+        sent beside the caller; the task's commit waits for it.
 
         Raises:
             UploadFailed: as for `write`, and again at each close of a failed file.
             WrongProcess: as for `write`.
-            Exception: what ``before_block`` or ``on_close`` raised.
+            Exception: what ``before_block``, ``on_close`` or ``beside`` raised.
         """
         self._sender.check_process()
-        if self.state is FileState.FAILED and self._failure is not None:
-            self._failure_told_by_close = True
-            raise self._failure
+        self._raise_failure()
         if self.closed:
             return
         self._sender.move(FileState.CLOSING)
         try:
-            if self._ledger.owes_a_part:
-                self._hand_over()
-            self._collect(in_flight_max=0)
-            finished = self._finished()
-            self._sender.told = True
-            self._on_close(finished)
+            self._settle()
+            if self._beside is not None and not self._sender.begun:
+                self._hand_over_end(self._beside)
+            else:
+                self._end_here()
         except BaseException as error:
             self._failure_told_by_close = True
             self._fail(error)
             raise
+        self._raise_failure()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what `close` has handed to the pool has ended, well or not."""
+        return self._sender.end_is_done
+
+    def wait(self) -> None:
+        """Wait until what `close` has handed to the pool has ended, well or not."""
+        self._sender.await_end()
+
+    def tell_failure(self) -> None:
+        """Raise the error of a failed file, unless a call has raised it before."""
+        if not self._failure_told_by_close:
+            self._raise_failure()
+
+    def stop(self) -> None:
+        """Let nothing more be sent of a file whose end runs in the pool: `abort` follows."""
+        if self._ends_beside and self.state is FileState.CLOSING:
+            self._sender.stop()
+
+    def _raise_failure(self) -> None:
+        if self.state is FileState.FAILED and self._failure is not None:
+            self._failure_told_by_close = True
+            raise self._failure
+
+    def _end_here(self) -> None:
+        if self._ledger.owes_a_part:
+            self._hand_over()
+        self._note(self._sender.collect(in_flight_max=0))
+        self._record()
+
+    def _hand_over_end(self, beside: Callable[[UploadStream], None]) -> None:
+        beside(self)
+        block, self._block = self._block or self._new_block(), None
+        self._ends_beside = True
+        self._sender.end_beside(partial(self._end_in_pool, block))
+
+    def _end_in_pool(self, block: Block) -> None:
+        """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
+        sender = self._sender
+        try:
+            sender.create_here()
+            if not sender.stopped:
+                self._before_block()
+            if not sender.stopped:
+                self._note(sender.send_here(self._ledger.hand_out(), block))
+            if not sender.stopped:
+                self._record()
+        except BaseException as error:
+            if not sender.stopped:
+                self._fail(error, in_pool=True)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            block.release()
+
+    def _record(self) -> None:
+        finished = self._finished()
+        self._sender.told = True
+        self._on_close(finished)
         self._sender.finish()
+        self._open_file.end()
 
     def abort(self) -> None:
         """Give the file up: publish nothing, drop the blocks, abort the upload.
@@ -231,6 +342,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             WrongProcess: as for `write`.
         """
         self._sender.check_process()
+        if self._ends_beside and self.state is FileState.CLOSING:
+            self._sender.halt()  # it may yet end well
         if self.state is FileState.PENDING:
             return
         self._failure_told_by_close = True
@@ -284,6 +397,19 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             self._fail(error)
             raise
 
+    @property
+    def _length(self) -> int:
+        return self._ledger.length + self._uncounted
+
+    @property
+    def _uncounted(self) -> int:
+        """Bytes of small writes that the ledger does not know of."""
+        return self._block.length - self._ledger.filled if self._block is not None else 0
+
+    def _settle(self) -> None:
+        """Tell the ledger of all bytes."""
+        self._ledger.add(self._uncounted)
+
     def _fill(self, view: memoryview) -> int:
         """Copy as many bytes as the current block takes, and give their number."""
         ledger = self._ledger
@@ -298,6 +424,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
                 hint="See the options buffer_dir and buffer_bytes_max",
             ) from error
         ledger.add(count)
+        if 2 * ledger.filled >= ledger.next_bytes and not self._sender.begun:
+            self._sender.begin()  # so that its answer is there when the block is full
         if not ledger.room:
             self._hand_over()
         return count
@@ -307,14 +435,14 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return self._blocks.block(size, self._options, first=number == 1)
 
     def _hand_over(self) -> None:
-        self._collect(in_flight_max=self._options.parts_in_flight - 1)
+        self._note(self._sender.make_room())
         self._sender.created()
         self._before_block()
         block, self._block = self._block or self._new_block(), None
         self._sender.send(self._ledger.hand_out(), block)
 
-    def _collect(self, *, in_flight_max: int) -> None:
-        for part, checksum in self._sender.collect(in_flight_max=in_flight_max):
+    def _note(self, collected: Iterable[tuple[Part, Checksum | None]]) -> None:
+        for part, checksum in collected:
             self._ledger.stored(part, checksum)
 
     def _finished(self) -> FinishedUpload:
@@ -328,7 +456,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             checksum=self._ledger.checksum(),
         )
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, *, in_pool: bool = False) -> None:
         """End the file with ``error``, which the caller raises. Bytes may be missing in the middle,
         whatever the error was: the file can never be closed successfully."""
         if self.state in (
@@ -342,17 +470,21 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
         try:
             with cleaning_up(error):
-                self._end()
+                self._end(in_pool=in_pool)
         except Exception as failed:
             error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
 
-    def _end(self) -> None:
+    def _end(self, *, in_pool: bool = False) -> None:
         block, self._block = self._block, None
         if block is not None:
             block.release()
+        self._open_file.end()
         on_abort, self._on_abort = self._on_abort, _nothing
         try:
-            self._sender.abort()
+            if in_pool:  # the pool's function cannot wait for itself
+                self._sender.abort_here()
+            else:
+                self._sender.abort()
         finally:
             on_abort()
 
@@ -384,7 +516,8 @@ class TextUpload(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
         """Write text, as to every text file. Raises what `UploadStream.write` would; WrongType for
         bytes."""
-        self._stream.check_process()
+        if self._stream.pid != os.getpid():
+            self._stream.check_process()
         if not isinstance(text, str):
             raise WrongType(
                 f"{self._stream.name} is a file of text, and takes no {_kind(text)}",

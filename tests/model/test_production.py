@@ -16,7 +16,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
-from tests.promises.hands import At, StillClock, failing, record_put, unanswered
+from tests.promises.hands import At, StillClock, failing, record_put, stored, unanswered
 
 DEST = "s3://bucket/t"
 
@@ -43,6 +43,7 @@ def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sen
             for name in ("a", "b"):
                 with attempt.open(f"{task}{name}.csv", unique=True) as f:
                     f.write(b"1")
+                stored(attempt)  # the model's files come one after the other
         assert attempt.result is not None
         done.append((attempt.result, recorder.take()))
     return done
@@ -253,6 +254,7 @@ def test_an_abort_and_the_late_task_are_paths_of_the_model(recorder: Recorder) -
     attempt = job.task("1")
     with attempt.open("a.csv", unique=True) as f:
         f.write(b"1")
+    stored(attempt)
     writing = recorder.take()
     job.abort()
     assert refusal("abort", recorder.take(), job._started) == ""
@@ -271,6 +273,7 @@ def test_a_task_that_is_late_after_its_pendingset_is_a_path_of_the_model(
     attempt = job.task("1")
     with attempt.open("a.csv", unique=True) as f:
         f.write(b"1")
+    stored(attempt)
     before = recorder.take()
     aborted: list[Sent] = []
 

@@ -68,6 +68,11 @@ def killed(job: mc.Job, task: str, name: str, *, unique: bool = False) -> Any:
     return file
 
 
+def stored(task: mc.Task) -> None:
+    """Wait until the files that a task has closed are stored: nothing is in flight."""
+    task._attempt._closings.settle()
+
+
 def bury() -> None:
     """Abort what was killed, at last."""
     while _killed:

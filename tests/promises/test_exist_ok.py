@@ -39,7 +39,7 @@ def test_a_second_start_gives_the_same_job(s3: MemoryStore) -> None:
         ({"track": "memory"}, "track='s3', not 'memory'"),
         ({"accept": "results"}, "accept='listing', not 'results'"),
         ({"mark_success": False}, "mark_success=True, not False"),
-        ({"options": mc.Options(checksum="off")}, "checksum='CRC32', not 'off'"),
+        ({"options": mc.Options(checksum="off")}, "checksum='auto', not 'off'"),
     ],
 )
 def test_other_terms_are_an_error_that_shows_both(

@@ -69,6 +69,7 @@ def test_a_forked_child_cannot_use_it(s3: MemoryStore, step: Callable[[mc.Job], 
     with mc.write(DEST) as writing:
         with writing.open("a.csv") as f:
             f.write(b"1")
+        f.wait()
         s3.before = _refuse
         said = said_in_a_child(lambda: step(writing.job))
         s3.before = None

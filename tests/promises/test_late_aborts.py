@@ -184,6 +184,7 @@ def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -
     s3.after = _sent_twice
     with task.open("a.csv", unique=True) as f:
         f.write(b"1")
+    f.wait()
     s3.after = None
     (known,) = s3.open_uploads()
     s3.start_upload(known.key)

@@ -45,6 +45,7 @@ def one_file(job: mc.Job) -> mc.Task:
     task = job.task("1")
     with task.open("a.csv") as f:
         f.write(b"1")
+    f.wait()
     return task
 
 
@@ -190,6 +191,7 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     task = one_file(job)
     late = task.open("b.csv")
     late.write(b"2")
+    late._sender.created()  # as of a large file: its close waits
     parked, go_on = threading.Event(), threading.Event()
     closed: list[BaseException | None] = []
 
@@ -226,6 +228,7 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     task = one_file(job)
     late = task.open("b.csv")
     late.write(b"2")
+    late._sender.created()  # as of a large file: its close waits
     recorded, go_on = threading.Event(), threading.Event()
     stream = type(late)
     on_close = late._on_close

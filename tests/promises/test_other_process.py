@@ -279,6 +279,8 @@ def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
         still = job.open("open.csv", "w")
         still.write("2")
         still.flush()
+        still._stream._sender.created()
+        f._stream.wait()
         task = job._task
         assert task is not None
         children: dict[str, tuple[Callable[[], object], int]] = {

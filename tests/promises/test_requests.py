@@ -128,6 +128,7 @@ def test_an_aborted_task_makes_the_requests_that_the_docs_state(
     for name in "abc":
         with task.open(name) as f:
             f.write(b"1")
+        f.wait()
     s3.requests.clear()
     task.abort()
     expected = Counter(abort_upload=3, list_parts=3)

@@ -39,6 +39,7 @@ def one_closed(*, unique: bool = True) -> tuple[mc.Job, mc.Task]:
     task = job.task("1")
     with task.open("a.csv", unique=unique) as file:
         file.write(b"1")
+    file.wait()
     return job, task
 
 

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer import options
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, sweep
@@ -560,6 +561,23 @@ def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -
     (part,) = s3.list_parts(upload.key, upload.upload_id)
     assert part.checksum is not None
     assert part.checksum.algorithm == "CRC32C"
+
+
+def test_processes_with_different_packages_write_one_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default each process takes the checksum that it computes fastest: a file of a worker
+    without awscrt has another one than its neighbour, and the job completes both with theirs."""
+    job = mc.start(DEST)
+    used = []
+    for task, algorithm in (("1", "CRC32"), ("2", "CRC32C")):
+        monkeypatch.setattr(options, "fastest", lambda algorithm=algorithm: algorithm)
+        committed_task(mc.attach(DEST, job.id), task, {f"{task}.csv": b"1"})
+    for upload in s3.open_uploads():
+        used += [part.checksum for part in s3.list_parts(upload.key, upload.upload_id)]
+    assert {one.algorithm for one in used if one} == {"CRC32", "CRC32C"}
+    assert job.commit().outcome == "committed"
+    assert visible(s3) == {"t/1.csv": b"1", "t/2.csv": b"1"}
 
 
 def test_large_pendings_are_not_read_side_by_side(

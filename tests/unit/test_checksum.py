@@ -3,7 +3,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import sys
+import zlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import OptionError
+from magic_committer.options import Options
 from magic_committer.stores.base import Checksum, ChecksumAlgorithm
 
 CRCS = ("CRC32", "CRC32C", "CRC64NVME")
@@ -102,26 +105,65 @@ def test_a_composite_is_the_sum_of_sums_and_their_number() -> None:
     assert made == Checksum("SHA256", expected)
 
 
+def forget() -> None:
+    """As in a process that has computed no checksum."""
+    checksums._crc_function.cache_clear()
+    checksums.fastest.cache_clear()
+
+
 @pytest.fixture
-def no_awscrt(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As where awscrt is not installed."""
-    monkeypatch.setitem(sys.modules, "awscrt.checksums", None)
-    checksums._crc_function.cache_clear()
-    yield
-    checksums._crc_function.cache_clear()
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """As where none of the optional packages is installed."""
+    for module in ("awscrt.checksums", "crc32c", "isal.isal_zlib", "zlib_ng.zlib_ng"):
+        monkeypatch.setitem(sys.modules, module, None)
+    forget()
+    yield monkeypatch
+    forget()
 
 
-@pytest.mark.usefixtures("no_awscrt")
+@pytest.mark.usefixtures("bare")
 def test_crc32_needs_nothing_and_stays_the_same() -> None:
-    """Without awscrt CRC32 comes from zlib, with the same value."""
+    """Without any package CRC32 comes from zlib, with the same value."""
     checksums.require("CRC32")
+    assert checksums._crc_function("CRC32") is zlib.crc32
     assert checksums.of("CRC32", b"123456789").value == "y/Q5Jg=="
 
 
-@pytest.mark.usefixtures("no_awscrt")
+@pytest.mark.usefixtures("bare")
 @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME"])
 def test_the_others_say_what_to_install(algorithm: ChecksumAlgorithm) -> None:
     """Without awscrt the other CRCs are refused before the first byte, naming the extra."""
     with pytest.raises(OptionError, match=r"magic-committer\[crt\]"):
         checksums.require(algorithm)
     checksums.require("SHA256")
+
+
+def test_auto_is_crc32c_where_something_computes_it(bare: pytest.MonkeyPatch) -> None:
+    """The default is CRC32 in a bare process, and CRC32C in one with awscrt or crc32c."""
+    assert Options().checksum_algorithm == "CRC32"
+    for module in ("awscrt.checksums", "crc32c"):
+        bare.setitem(sys.modules, module, None)
+        forget()
+        assert Options().checksum_algorithm == "CRC32"
+        with bare.context() as installed:
+            installed.setitem(sys.modules, module, SimpleNamespace(crc32c=zlib.crc32))
+            forget()
+            assert Options().checksum_algorithm == "CRC32C"
+
+
+@pytest.mark.parametrize("module", ["isal.isal_zlib", "zlib_ng.zlib_ng"])
+def test_crc32_is_taken_from_a_faster_zlib(bare: pytest.MonkeyPatch, module: str) -> None:
+    """isal and zlib_ng come before zlib; awscrt's CRC32 is slower than zlib's and is not used."""
+    slower = SimpleNamespace(crc32=lambda data, crc: 1 / 0)
+    bare.setitem(sys.modules, "awscrt.checksums", slower)
+    assert checksums._crc_function("CRC32") is zlib.crc32
+    faster = SimpleNamespace(crc32=lambda data, crc: zlib.crc32(data, crc))
+    bare.setitem(sys.modules, module, faster)
+    forget()
+    assert checksums._crc_function("CRC32") is faster.crc32
+
+
+def test_a_package_that_is_too_old_is_passed_over(bare: pytest.MonkeyPatch) -> None:
+    """An awscrt without CRC32C is as none: the default is CRC32."""
+    bare.setitem(sys.modules, "awscrt.checksums", SimpleNamespace(crc32=zlib.crc32))
+    assert checksums.fastest() == "CRC32"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from magic_committer.options import MiB
+from magic_committer.errors import UploadFailed
+from magic_committer.options import MiB, Options
 from magic_committer.stores.base import FileSlice
 from magic_committer.upload import Block, BlockSource
+from magic_committer.upload import blocks as blocks_module
 from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX
-from tests.unit.uploading import options
+from tests.unit.uploading import World, failing, options
 
 
 def content(block: Block) -> bytes:
@@ -132,6 +135,158 @@ def test_the_budget_holds_among_threads() -> None:
         thread.join()
     assert max(seen) <= limit
     assert source.bytes_in_use == 0
+
+
+# Pages that are used again ------------------------------------------------------------------------
+
+FOUR = options(parts_in_flight=3)
+"""Options by which four blocks of an open file are kept."""
+
+
+def filled(source: BlockSource, size: int = MiB, limits: Options = FOUR) -> Block:
+    block = source.block(size, limits)
+    block.append(memoryview(bytes([7]) * size))
+    return block
+
+
+used_again = pytest.mark.skipif(sys.platform != "linux", reason="the system cannot say who reads")
+
+
+@used_again
+def test_pages_of_a_released_block_are_used_again() -> None:
+    """The next block has the same memory and none of the old bytes; both count once."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    block = filled(source)
+    first = block.memory
+    assert first is not None
+    pages = first.obj
+    del first
+    block.release()
+    assert (source.bytes_in_use, source.bytes_kept) == (0, MiB)
+    again = source.block(MiB, FOUR)
+    again.append(memoryview(b"new"))
+    assert again.memory is not None
+    assert again.memory.obj is pages
+    assert content(again) == b"new"
+    assert (source.bytes_in_use, source.bytes_kept) == (MiB, 0)
+    file.end()
+
+
+@pytest.mark.parametrize("view", ["the body", "a slice of it"])
+def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
+    """A request that was broken off may send from a block that is released: what it sends never
+    changes."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    block = filled(source)
+    body = block.body()
+    assert isinstance(body, memoryview)
+    sending = body if view == "the body" else body[10:20]
+    del body
+    block.release()
+    other = source.block(MiB, FOUR)
+    other.append(memoryview(bytes([9]) * MiB))
+    assert set(sending) == {7}
+    file.end()
+
+
+def test_kept_pages_are_no_more_than_open_files_need() -> None:
+    """Four blocks are kept for each open file of three parts in flight; with the last file the last
+    of them goes."""
+    source = BlockSource()
+    one, two = source.open_file(FOUR), source.open_file(FOUR)
+    blocks = [filled(source) for _ in range(10)]
+    for block in blocks:
+        block.release()
+    assert source.bytes_kept == 8 * MiB
+    one.end()
+    one.end()
+    assert source.bytes_kept == 4 * MiB
+    two.end()
+    assert source.bytes_kept == 0
+    late = filled(source)
+    late.release()
+    assert source.bytes_kept == 0
+
+
+def test_a_dropped_file_keeps_nothing() -> None:
+    """A file that nobody ended lets go of its pages when it is dropped."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    filled(source).release()
+    assert source.bytes_kept == MiB
+    del file
+    assert source.bytes_kept == 0
+
+
+def test_kept_pages_make_room_in_the_budget() -> None:
+    """Blocks and kept pages together stay within the budget, and kept pages never send a block to
+    disk."""
+    source = BlockSource()
+    limits = options(parts_in_flight=3, buffer_bytes_max=4 * MiB)
+    file = source.open_file(limits)
+    for block in [filled(source, MiB, limits) for _ in range(4)]:
+        block.release()
+    assert source.bytes_kept == 4 * MiB
+    large = filled(source, 3 * MiB, limits)
+    assert not large.on_disk
+    assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
+    large.release()
+    file.end()
+
+
+@used_again
+def test_a_stream_uses_its_pages_again_and_lets_go_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts a file has, its blocks come from as many pages as are under way at once;
+    after its close none is kept."""
+    made: list[int] = []
+    real = blocks_module._memory
+
+    def counted(size: int) -> memoryview:
+        made.append(size)
+        return real(size)
+
+    monkeypatch.setattr(blocks_module, "_memory", counted)
+    world = World(options=options(MiB, parts_in_flight=2))
+    with world.open() as stream:
+        for n in range(20):
+            stream.write(bytes([n]) * MiB)
+        assert world.blocks.bytes_in_use + world.blocks.bytes_kept <= 3 * MiB
+    assert made.count(MiB) <= 4
+    assert world.published() == b"".join(bytes([n]) * MiB for n in range(20))
+    assert world.blocks.bytes_kept == 0
+
+
+def test_a_failed_stream_keeps_no_pages() -> None:
+    """The end by an error lets go of them as `close` does."""
+    world = World(options=options(MiB))
+    world.store.before = failing(RuntimeError("no"), "put_part", part=3)
+    stream = world.open()
+    with pytest.raises(UploadFailed):
+        for _ in range(9):
+            stream.write(bytes(MiB))
+    assert world.blocks.bytes_kept == 0
+    world.assert_nothing_left()
+
+
+def test_a_forked_child_keeps_none_of_its_parents_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the parent keeps is no memory of the child's, and the end of a parent's file there
+    changes nothing of it."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    filled(source).release()
+    inherited = filled(source)
+    pid: Any = os.getpid() + 1
+    monkeypatch.setattr("os.getpid", lambda: pid)
+    own = source.open_file(FOUR)
+    assert source.bytes_kept == 0
+    inherited.release()
+    file.end()
+    assert source.bytes_kept == 0
+    filled(source).release()
+    assert source.bytes_kept == MiB
+    own.end()
 
 
 def test_a_forked_child_counts_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:

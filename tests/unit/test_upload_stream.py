@@ -3,6 +3,7 @@ from __future__ import annotations
 import array
 import io
 import logging
+import os
 import pickle
 import random
 import threading
@@ -16,13 +17,20 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import Pool, ThreadPool
-from magic_committer.errors import InvalidRequest, StoreError, Unanswered, UploadFailed
+from magic_committer._runtime import SystemClock
+from magic_committer.errors import (
+    InvalidRequest,
+    StoreError,
+    Unanswered,
+    UploadFailed,
+    WrongProcess,
+)
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import FileState, UploadStream, blocks
+from magic_committer.upload import FileState, UploadStream, blocks, sender
 from magic_committer.upload.sender import PARTS_UPLOADED
-from tests.unit.uploading import BLOCK, LazyPool, World, failing, options
+from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
 
 
 @pytest.fixture(params=["inline", "threads", "lazy"])
@@ -57,7 +65,7 @@ def test_what_is_written_is_what_is_published(world: World, seed: int) -> None:
     assert list(objects(world.store, "")) == []
     (finished,) = world.finished
     assert finished.length == len(data)
-    assert finished.checksum == checksums.of("CRC32", data)
+    assert finished.checksum == checksums.of(checksums.fastest(), data)
     assert world.published() == data
     assert world.blocks.bytes_in_use == 0
 
@@ -137,6 +145,75 @@ def test_a_buffer_may_be_used_again_at_once(world: World) -> None:
     assert world.published() == b"".join(bytes([v]) * len(buffer) for v in range(5))
 
 
+# Small writes -------------------------------------------------------------------------------------
+
+
+def ended(stream: UploadStream, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bring an open stream to one of the states in which it takes no bytes."""
+    if by == "close":
+        stream.close()
+    elif by == "abort":
+        stream.abort()
+    elif by == "a failed part":
+        stream._sender.failure = ("part 1", StoreError("no", operation="put_part"))
+    else:
+        there = os.getpid() + 1
+        monkeypatch.setattr("os.getpid", lambda: there)
+
+
+@pytest.mark.parametrize("piece", [b"12345678", bytearray(b"12345678"), memoryview(b"12345678")])
+@pytest.mark.parametrize(
+    ("by", "error"),
+    [
+        ("close", ValueError),
+        ("abort", ValueError),
+        ("a failed part", UploadFailed),
+        ("a fork", WrongProcess),
+    ],
+)
+def test_a_small_write_sees_each_end_of_its_file(
+    piece: Any, by: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write of a few bytes into a block with room raises what every write of that state raises,
+    and takes nothing."""
+    world = World()
+    stream = world.open()
+    assert stream.write(piece) == stream.write(piece) == 8
+    ended(stream, by, monkeypatch)
+    length = stream._length
+    with pytest.raises(error):
+        stream.write(piece)
+    assert stream._length <= length
+    monkeypatch.undo()
+    stream.abort()
+
+
+def test_small_writes_fill_blocks_to_the_byte(world: World) -> None:
+    """Single bytes, with an empty write and a large one among them, make the parts that one write
+    makes, and `tell` counts each byte at once."""
+    data = bytes(n % 251 for n in range(2 * BLOCK + 3))
+    with world.open() as stream:
+        for at in range(BLOCK + 1):
+            stream.write(data[at : at + 1])
+            assert stream.tell() == at + 1
+        assert stream.write(b"") == 0
+        stream.write(data[BLOCK + 1 : 2 * BLOCK])
+        for at in range(2 * BLOCK, len(data)):
+            stream.write(bytearray(data[at : at + 1]))
+    (finished,) = world.finished
+    assert [part.size for part in finished.parts] == [BLOCK, BLOCK, 3]
+    assert world.published() == data
+
+
+def test_small_writes_to_disk_are_the_same(tmp_path: Path) -> None:
+    """A block on disk has no memory to write into: each byte goes to its file."""
+    world = World(options=options(buffer="disk", buffer_dir=str(tmp_path)))
+    with world.open() as stream:
+        for n in range(50):
+            stream.write(bytes([n]))
+    assert world.published() == bytes(range(50))
+
+
 def test_text_is_refused_and_harms_nothing(world: World) -> None:
     """``write("text")`` is a TypeError, as for every binary file, and the file goes on."""
     with world.open() as stream:
@@ -211,15 +288,27 @@ def test_in_threads_create_leaves_without_a_further_call() -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
-    """A store that never answers by itself holds the writer back at ``parts_in_flight`` parts."""
+    """On a line where each further part makes it faster, the window opens to ``parts_in_flight``
+    parts and no further."""
     world = World(LazyPool(), options(parts_in_flight=in_flight))
-    stream = world.open()
+    line = Line()
+    stream = world.open(clock=line)
     seen = []
-    for _ in range(3 * in_flight):
+    for _ in range(40 * in_flight):
         stream.write(bytes(BLOCK))
         seen.append(stream._sender.in_flight)
+        line.seconds += 1 / seen[-1]
     assert max(seen) == in_flight
     stream.close()
+
+
+class Line(SystemClock):
+    """The clock of a line on which a part takes a second, however many there are."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 def test_the_hook_is_asked_before_every_block(world: World) -> None:
@@ -438,9 +527,12 @@ def test_abort_after_close_leaves_the_pending(world: World) -> None:
     assert world.aborts == 0
 
 
-def test_parts_not_yet_sent_are_never_sent_after_an_abort() -> None:
+def test_parts_not_yet_sent_are_never_sent_after_an_abort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Parts that wait in the pool when the file is aborted are dropped, and the abort comes
     last."""
+    monkeypatch.setattr(sender, "Window", Wide)
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -511,6 +603,7 @@ def test_memory_is_bounded_by_the_formula(piece: int, monkeypatch: pytest.Monkey
     ``block_bytes * (parts_in_flight + 2)``."""
     # On the heap, where tracemalloc sees it; large blocks have pages of their own otherwise.
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
+    monkeypatch.setattr(sender, "Window", Wide)
     block, in_flight = 1 << 20, 3
     world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
     data = bytes(piece)

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from magic_committer._pool import Pool, ThreadPool
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, CreatedUpload, UploadInfo, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
+from magic_committer.upload.window import Window
 
 R = TypeVar("R")
 
@@ -35,6 +36,17 @@ def failing(error: BaseException, verb: str, part: int = 0) -> Callable[[Request
             raise error
 
     return before
+
+
+class Wide(Window):
+    """A window that is open from the first part on."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.size = most
+
+    def handed(self, stored_bytes: int, now: float, *, waited: bool) -> None:
+        """Learn nothing."""
 
 
 class LazyFuture:
@@ -91,7 +103,9 @@ class World:
             "on_abort": self._aborted,
             "statistics": self.statistics,
         }
-        return UploadStream(Runtime(self.store, self.pool), key, **(arguments | others))
+        clock = others.pop("clock", SystemClock())
+        runtime = Runtime(self.store, self.pool, clock)
+        return UploadStream(runtime, key, **(arguments | others))
 
     def _aborted(self) -> None:
         self.aborts += 1

@@ -14,8 +14,8 @@ Invariants:
 * An upload that may have become its object is looked at before it is aborted: on some stores the
   abort of a completed upload deletes the object (docs/stores.md).
 * ``track="memory"``: the data for completing stays in this process until commit; 3 requests for a
-  small file. ``track="s3"``: each close saves a marker and a `.pending`, so that any process can
-  commit the attempt by its name.
+  small file, of which two are sent beside the caller (`closings`). ``track="s3"``: each close saves
+  a marker and a `.pending`, so that any process can commit the attempt by its name.
 * An attempt belongs to the process that made it. In a forked child opening, committing and aborting
   raise and send nothing: the child's copy would report success for files that nobody publishes.
 """
@@ -37,6 +37,7 @@ from magic_committer.commit.fence import Fence
 from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
 from magic_committer.committers.magic.abort import RetriedCreates, late_in, remove_all, settle
+from magic_committer.committers.magic.closings import Closings
 from magic_committer.committers.magic.saved import SavedFiles
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.committers.magic.turns import Turns
@@ -115,6 +116,7 @@ class Attempt:
         self._saved = SavedFiles(runtime, job, self._set, self._fence, attempt, shared=shared)
         self._in_memory = job.terms.track == "memory"
         self._files: dict[str, _File] = {}
+        self._closings = Closings(self._turns, options.buffer_bytes_max // 2)
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
@@ -177,10 +179,13 @@ class Attempt:
         Raises:
             PathError: the name cannot be used, the store cannot hold it, or the attempt already has
                 it.
+            UploadFailed, JobNotRunning, StoreError: a file that was closed before has failed since;
+                a note names it. This is told once, and nothing was opened.
             TaskFailed: the attempt has ended, is just being ended, can never be committed, or
                 belongs to another process.
         """
         self.check_process("opening a file")
+        self._closings.tell_failure()
         if self._saved.dead is not None:
             raise self._saved.dead
         check_name(name, uuid=self.job.uuid)
@@ -205,6 +210,7 @@ class Attempt:
                 on_close=lambda finished: self._closed(name, pending_key, mark, finished),
                 on_abort=self._retried_creates.abort_if_late,
                 abort_told=None if self._in_memory else partial(self._saved.abort, key, mark),
+                beside=self._closings.enter if self._in_memory else None,
                 statistics=self.statistics,
             )
             self._files[name] = _File(name, stream)
@@ -226,7 +232,8 @@ class Attempt:
 
     def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
-        self._turns.check_open()
+        awaited = self._files[name].stream.ends_beside
+        self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
         marker_key = pending_key.removesuffix(PENDING_SUFFIX)
         pending = ready.to_pending(
@@ -246,7 +253,7 @@ class Attempt:
             if not self._in_memory:
                 self._save(marker_key, pending)
             with self._turns.lock:
-                self._turns.check_open()
+                self._turns.check_open(awaited=awaited)
                 self._files[name].pending = pending
         except BaseException as error:
             self._saved.give_up(pending, error)
@@ -276,6 +283,8 @@ class Attempt:
 
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
+            UploadFailed: a file that was closed could not be stored; a note names it. The attempt
+                is aborted.
             TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted. Also
                 if the attempt was aborted before, another thread is committing or aborting it, or
                 it belongs to another process: then nothing was sent.
@@ -314,8 +323,10 @@ class Attempt:
         store."""
         first = self.phase is Phase.OPEN
         try:
+            self._closings.settle()
+            self._closings.tell_failure()
             self._refuse_lost_files()  # looks first: a closed file stays closed
-            own = [f.pending for f in self._files.values() if f.pending is not None]
+            own = self._closed_well()
             pendings, stored = self._gather(own)
             if not pendings and self._in_memory and self.job.terms.accept == "results":
                 return None
@@ -359,6 +370,15 @@ class Attempt:
             job_id=self.job.id,
             hint=ANOTHER_ATTEMPT,
         )
+
+    def _closed_well(self) -> list[Pending]:
+        """The files that count. A file that was aborted while it was closed may have its pending,
+        and does not."""
+        return [
+            file.pending
+            for file in self._files.values()
+            if file.pending is not None and file.stream.state is FileState.PENDING
+        ]
 
     def _refuse_lost_files(self) -> None:
         unfinished = (FileState.OPEN, FileState.CLOSING)
@@ -408,6 +428,8 @@ class Attempt:
                 hint="Leave it out of job.commit(...), or abort the job",
             )
         self._turns.phase = Phase.ABORTED
+        for file in list(self._files.values()):
+            file.stream.stop()  # all of them, before the first is waited for
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
         pendings = [f.pending for f in self._files.values() if f.pending is not None]

@@ -3,7 +3,8 @@
 Invariants:
 
 * While one thread commits, no other thread opens, closes, commits or aborts anything of the
-  attempt; its call raises. What commit finds at its beginning is what it stores.
+  attempt; its call raises. What commit finds at its beginning is what it stores. (It first waits
+  for the files that were closed before, and are still being sent: `closings`.)
 * While a thread aborts, no thread commits. Several aborts may run at the same time: each does no
   more than another one.
 * A signal handler counts as another thread: it may run between any two steps of a call here. So
@@ -81,12 +82,17 @@ class Turns:
         finally:
             self._aborting.discard(me)
 
-    def check_open(self) -> None:
-        """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it."""
+    def check_open(self, *, awaited: bool = False) -> None:
+        """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
+
+        Args:
+            awaited: for a file that was closed before any commit began: a commit that runs now is
+                waiting for it.
+        """
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
-            elif self._committing is not None:
+            elif self._committing is not None and not awaited:
                 what = "being committed"
             elif self._aborting:
                 what = "being aborted"

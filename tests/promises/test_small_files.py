@@ -1,0 +1,424 @@
+"""Small files of a task are sent beside the caller; what was promised of a closed file holds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.committers.magic import closings
+from magic_committer.errors import StoreError
+from magic_committer.options import MiB
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.upload import FileState
+from tests.promises.hands import DEST, visible
+
+
+def begin() -> mc.Job:
+    """A job whose tasks keep their files in memory."""
+    return mc.start(DEST, track="memory", accept="results")
+
+
+def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
+    """Open, write and close a file."""
+    with task.open(name) as f:
+        f.write(body)
+    return f
+
+
+class Gate:
+    """Holds the requests that fit until it is opened."""
+
+    def __init__(self, store: MemoryStore, fits: Callable[[Request], bool]) -> None:
+        self.open = threading.Event()
+        self.held: list[Request] = []
+        self.error: Exception | None = None
+        """What the held requests raise in the place of taking effect."""
+        self._fits = fits
+        store.before = self._before
+
+    def _before(self, request: Request) -> None:
+        if self._fits(request):
+            self.held.append(request)
+            assert self.open.wait(60)
+            if self.error is not None:
+                raise self.error
+
+    def fail(self, error: Exception) -> None:
+        """Let the held requests fail."""
+        self.error = error
+        self.open.set()
+
+    def wait(self, count: int = 1) -> None:
+        """Wait until so many are held."""
+        ends = time.monotonic() + 60
+        while len(self.held) < count:
+            assert time.monotonic() < ends
+            time.sleep(0.001)
+
+
+@contextmanager
+def held(store: MemoryStore, fits: Callable[[Request], bool]) -> Iterator[Gate]:
+    """A gate that is open at the end, whatever happens."""
+    gate = Gate(store, fits)
+    try:
+        yield gate
+    finally:
+        gate.open.set()
+
+
+def is_verb(verb: str, key: str = "") -> Callable[[Request], bool]:
+    return lambda request: request.verb == verb and key in request.key
+
+
+# Well ---------------------------------------------------------------------------------------------
+
+
+def test_a_small_file_is_closed_before_its_requests_are_answered(s3: MemoryStore) -> None:
+    """Twenty files are closed while none of their Creates is answered; the commit waits for all of
+    them, and the job publishes all."""
+    job = begin()
+    with held(s3, is_verb("create_upload")) as gate:
+        task = job.task("1")
+        for n in range(20):
+            assert write(task, f"{n}.csv", b"%d" % n).closed
+        gate.wait(20)
+        done: list[mc.TaskCommit] = []
+        committing = threading.Thread(target=lambda: done.append(task.commit()))
+        committing.start()
+        committing.join(0.05)
+        assert not done
+        gate.open.set()
+        committing.join(60)
+    assert done[0].files == 20
+    job.commit(done)
+    assert visible(s3) == {f"t/{n}.csv": b"%d" % n for n in range(20)}
+
+
+def test_nothing_of_a_small_file_is_sent_before_its_close(s3: MemoryStore) -> None:
+    """Opening and writing send no request; closing sends Create, then the part."""
+    sent: list[str] = []
+    task = begin().task("1")
+    s3.before = lambda request: sent.append(request.verb)
+    file = task.open("a.csv")
+    file.write(b"1")
+    assert sent == []
+    file.close()
+    file.wait()
+    assert sent == ["create_upload", "put_part"]
+    task.abort()
+
+
+def test_the_create_of_a_larger_file_is_sent_before_its_first_block_is_full(
+    s3: MemoryStore,
+) -> None:
+    """Half a block shows that the file will not end in it soon: its Create is on the way while the
+    other half fills, and its close waits."""
+    task = begin().task("1")
+    file = task.open("a.csv")
+    file.write(bytes(4 * MiB))
+    file._sender.created()
+    assert s3.requests["create_upload"] == 1
+    file.write(bytes(6 * MiB))
+    file.close()
+    assert file.state is FileState.PENDING
+    assert task.commit().bytes == 10 * MiB
+
+
+def test_a_file_that_another_process_may_commit_is_stored_at_its_close(s3: MemoryStore) -> None:
+    """With track="s3" the `.pending` is there when `close` returns: a process that knows the
+    attempt's name commits it, even if this one is gone."""
+    job = mc.start(DEST)
+    task = job.task("1")
+    write(task, "a.csv")
+    assert [key for key in s3.keys("t/") if key.endswith("a.csv.pending")]
+
+
+def test_no_more_files_are_sent_at_once_than_there_are_threads(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close waits for the oldest file that is under way when there are as many as may be."""
+    monkeypatch.setattr(closings, "FILES_MAX", 3)
+    task = begin().task("1")
+    with held(s3, is_verb("create_upload")) as gate:
+        for n in range(3):
+            write(task, f"{n}.csv")
+        closing = threading.Thread(target=write, args=(task, "3.csv"))
+        closing.start()
+        gate.wait(3)
+        closing.join(0.05)
+        assert closing.is_alive()
+        assert len(gate.held) == 3
+        gate.open.set()
+        closing.join(60)
+    assert task.commit().files == 4
+
+
+def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(s3: MemoryStore) -> None:
+    """A close waits when the files under way and its own hold more; the other half is for the
+    files that are being written."""
+    options = mc.Options(buffer_bytes_max=4 * 64 * 1024)
+    job = mc.start(DEST, track="memory", accept="results", options=options)
+    task = job.task("1")
+    with held(s3, is_verb("create_upload")) as gate:
+        write(task, "0.csv")
+        write(task, "1.csv")
+        closing = threading.Thread(target=write, args=(task, "2.csv"))
+        closing.start()
+        closing.join(0.05)
+        assert closing.is_alive()
+        gate.open.set()
+        closing.join(60)
+    assert task.commit().files == 3
+
+
+# Not well -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, verb: str) -> None:
+    """The error of a closed file is raised once by the next `open`; the file may then be written
+    again under its name."""
+    job = begin()
+    task = job.task("1")
+    with held(s3, is_verb(verb)) as gate:
+        file = write(task, "a.csv", b"lost")
+        gate.wait()
+        gate.fail(StoreError("broken", operation=verb))
+        file.wait()
+    s3.before = None
+    with pytest.raises(mc.UploadFailed, match=r"s3://bucket/t/a\.csv failed: broken"):
+        task.open("b.csv")
+    assert not s3.open_uploads()
+    write(task, "b.csv")
+    write(task, "a.csv", b"again")
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/a.csv": b"again", "t/b.csv": b"1"}
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore, verb: str) -> None:
+    """If nothing else was called, the commit raises the file's own error with a note that names
+    it; nothing of the attempt is left."""
+    task = begin().task("1")
+    write(task, "a.csv").wait()
+    with held(s3, is_verb(verb)) as gate:
+        write(task, "b.csv")
+        gate.wait()
+        gate.fail(StoreError("broken", operation=verb))
+        with pytest.raises(mc.UploadFailed, match=r"t/b\.csv failed: broken") as raised:
+            task.commit()
+    assert any("t/b.csv" in note for note in raised.value.__notes__)
+    assert not s3.open_uploads()
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
+
+
+def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
+    """A wrapper that closes twice, or a caller who wants to be sure, is not told that all is
+    well; what was told so is not told again by the next open, but by the commit."""
+    task = begin().task("1")
+    with held(s3, is_verb("put_part")) as gate:
+        file = write(task, "a.csv")
+        gate.wait()
+        gate.fail(StoreError("broken", operation="put_part"))
+        file.wait()
+    s3.before = None
+    assert not file.closed
+    with pytest.raises(mc.UploadFailed, match="broken"):
+        file.close()
+    assert file.closed
+    write(task, "b.csv")
+    with pytest.raises(mc.TaskFailed, match=r"these files failed: a\.csv"):
+        task.commit()
+    assert not s3.open_uploads()
+
+
+def test_a_late_task_is_told_so_by_its_commit(s3: MemoryStore) -> None:
+    """The job is aborted while files are under way: their uploads are aborted, and the commit says
+    that the job takes no more work."""
+    job = begin()
+    task = job.task("1")
+    with held(s3, is_verb("create_upload")) as gate:
+        write(task, "a.csv")
+        write(task, "b.csv")
+        gate.wait(2)
+        job.abort()
+        gate.open.set()
+        with pytest.raises(mc.JobNotRunning):
+            task.commit()
+    assert not s3.open_uploads()
+    assert visible(s3) == {}
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+@pytest.mark.parametrize("by", ["abort", "an exception", "Ctrl-C"])
+def test_an_abort_waits_for_what_is_under_way_and_leaves_nothing(
+    s3: MemoryStore, verb: str, by: str
+) -> None:
+    """However a task ends without a commit, the uploads of the files that it had closed are
+    aborted, also those whose requests are in flight; nothing is sent after that."""
+    job = begin()
+    error = {"an exception": ValueError, "Ctrl-C": KeyboardInterrupt}.get(by)
+    with held(s3, is_verb(verb)) as gate:
+        task = job.task("1")
+
+        def leave() -> None:
+            if error is None:
+                task.abort()
+                return
+            with pytest.raises(error), task:
+                for n in range(3, 6):
+                    write(task, f"{n}.csv")
+                raise error
+
+        for n in range(3):
+            write(task, f"{n}.csv")
+        gate.wait(3)
+        threading.Timer(0.05, gate.open.set).start()
+        leave()
+    assert not s3.open_uploads()
+    count = sum(s3.requests.values())
+    time.sleep(0.02)
+    assert sum(s3.requests.values()) == count
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
+    job.abort()
+
+
+def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
+    """Ctrl-C while a commit waits for files that are under way aborts the attempt."""
+    task = begin().task("1")
+    with held(s3, is_verb("create_upload")) as gate:
+        for n in range(5):
+            write(task, f"{n}.csv")
+        gate.wait(5)
+        threading.Timer(0.1, lambda: signal.raise_signal(signal.SIGINT)).start()
+        threading.Timer(0.2, gate.open.set).start()
+        with pytest.raises(KeyboardInterrupt):
+            task.commit()
+    assert not s3.open_uploads()
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
+
+
+def test_a_file_that_is_aborted_while_it_is_under_way_is_not_published(s3: MemoryStore) -> None:
+    """Giving up one closed file whose part is in flight leaves the others of its task."""
+    job = begin()
+    task = job.task("1")
+    with held(s3, is_verb("put_part", "a.csv")) as gate:
+        file = write(task, "a.csv")
+        gate.wait()
+        threading.Timer(0.05, gate.open.set).start()
+        file.abort()
+    assert file.state is FileState.ABORTED
+    write(task, "b.csv")
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/b.csv": b"1"}
+
+
+def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore) -> None:
+    """A commit that waits for files under way takes no more: the late close raises, and the commit
+    does not count without that file."""
+    task = begin().task("1")
+    late = task.open("late.csv")
+    late.write(b"1")
+    failures: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            task.commit()
+        except mc.TaskFailed as error:
+            failures.append(error)
+
+    with held(s3, is_verb("create_upload", "a.csv")) as gate:
+        write(task, "a.csv")
+        gate.wait()
+        committing = threading.Thread(target=commit)
+        committing.start()
+        while task._attempt._turns._committing is None:
+            time.sleep(0.001)
+        with pytest.raises(mc.TaskFailed, match="being committed"):
+            late.close()
+        gate.open.set()
+        committing.join(60)
+    assert ["these files failed: late.csv" in str(error) for error in failures] == [True]
+    assert not s3.open_uploads()
+
+
+# Processes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_between_close_and_commit_changes_nothing(s3: MemoryStore) -> None:
+    """A child that is forked while files are under way can neither commit nor abort them; the
+    parent commits all."""
+    job = begin()
+    task = job.task("1")
+    with held(s3, is_verb("put_part")) as gate:
+        files = [write(task, f"{n}.csv") for n in range(4)]
+        gate.wait(4)
+        child = os.fork()
+        if child == 0:
+            told = 0
+            for call in (task.commit, task.abort, lambda: task.open("x.csv"), files[0].abort):
+                try:
+                    call()
+                except (mc.TaskFailed, mc.WrongProcess):
+                    told += 1
+            os._exit(told)
+        _, status = os.waitpid(child, 0)
+        gate.open.set()
+    assert os.waitstatus_to_exitcode(status) == 4
+    job.commit([task.commit()])
+    assert len(visible(s3)) == 4
+
+
+EXIT = """
+import sys, threading, time
+import magic_committer as mc
+from magic_committer.testing import memory_store
+
+with memory_store("bucket") as s3:
+    task = mc.start("s3://bucket/t", track="memory", accept="results").task("1")
+    arrived = threading.Semaphore(0)
+
+    def slow(request):
+        if request.verb == VERB:
+            arrived.release()
+            time.sleep(0.3)
+
+    s3.before = slow
+    for n in range(3):
+        with task.open(f"{n}.csv") as f:
+            f.write(b"1")
+    for n in range(3):
+        arrived.acquire()
+    import atexit
+    from magic_committer.upload import sender
+    atexit.unregister(sender._abort_what_is_open)
+    sender._abort_what_is_open()
+    print(len(s3.open_uploads()), {f.stream.state.value for f in task._attempt._files.values()})
+"""
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part"])
+def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str) -> None:
+    """A program that ends without a commit, while files that it has closed are being sent, leaves
+    no upload."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXIT.replace("VERB", repr(verb))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "0 {'aborted'}\n", done.stderr
