@@ -245,14 +245,10 @@ _ATTEMPTS = (
         "I2: a committed attempt is undone",
     ),
     Hand(
-        "markers without .pending stay", TREE, "AttemptTree.remove",
-        (("[*self._own, *self._stray_markers()]", "self._own"),),
-        "I4: a marker whose .pending a cleanup took is nobody's (seed 435356)",
-    ),
-    Hand(
-        "any marker goes", TREE, "AttemptTree._is_ours",
-        (("metadata.get(JOB_METADATA) == self._job.uuid", "True"),),
-        "I6: a late attempt deletes the marker of another run of the same id",
+        "any .pending of the name is ours", TREE, "AttemptTree._load",
+        (("saved is not None and same_etag(saved.etag, self._found[key].etag)",
+          "saved is not None"),),
+        "I2: another handle has closed the file anew, and its upload is what the job must publish",
     ),
     Hand(
         "a .pending of another run", TREE, "AttemptTree._load",

@@ -63,8 +63,8 @@ def formula(
     if accept == "listing":
         count["list"] += pages(tasks)
     if track == "s3":
-        # marker and `.pending` of a file, read once; the attempt's tree, listed and deleted
-        count.update(put=2 * every, get=every, list=tasks * pages(2 * files), delete=tasks)
+        # the `.pending` of a file; the attempt's tree, listed and deleted
+        count.update(put=every, list=tasks * pages(files), delete=tasks)
     return count
 
 
@@ -123,7 +123,7 @@ def test_an_aborted_task_makes_the_requests_that_the_docs_state(
     s3: MemoryStore, track: Track
 ) -> None:
     """Each upload is aborted and looked at; a task that others may share claims its name, reads the
-    fence, and lists, reads and deletes its tree."""
+    fence, and lists and deletes its tree."""
     task = mc.start(DEST, track=track).task("1")
     for name in "abc":
         with task.open(name) as f:
@@ -133,5 +133,5 @@ def test_an_aborted_task_makes_the_requests_that_the_docs_state(
     task.abort()
     expected = Counter(abort_upload=3, list_parts=3)
     if track == "s3":
-        expected.update(put=1, head=1, list=1, get=3, delete=1)
+        expected.update(put=1, head=1, list=1, delete=1)
     assert s3.requests == expected

@@ -69,7 +69,32 @@ def test_a_pending_of_another_run_fails_the_attempt(s3: MemoryStore) -> None:
     (pending,) = (key for key in control(s3) if key.endswith(".pending"))
     s3.put(pending, s3.body(pending), metadata={"magic-committer-job": "f" * 32})
     with pytest.raises(mc.TaskFailed, match="not of this attempt"):
+        mc.attach(DEST, job.id).task("1", attempt="a").commit()
+
+
+def test_a_file_that_another_handle_has_closed_anew_fails_the_attempt(s3: MemoryStore) -> None:
+    """I2: the tree holds another upload under the name of a file that was closed here: what this
+    handle remembers of it is not what the job would publish."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    write(task, "a.csv")
+    write(mc.attach(DEST, job.id).task("1", attempt="a"), "a.csv")
+    with pytest.raises(mc.TaskFailed, match="gone from its tree"):
         task.commit()
+
+
+@pytest.mark.parametrize("options", [mc.Options(), mc.Options(etag_form="strings", checksum="off")])
+def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.Options) -> None:
+    """The listing shows the ETag of its own PUT: it remembers the file as another handle, which
+    reads it, finds it."""
+    job = mc.start(DEST, options=options)
+    mine, other = job.task("1", attempt="a"), mc.attach(DEST, job.id).task("1", attempt="a")
+    write(mine, "a.csv")
+    s3.requests.clear()
+    remembered = mine._attempt._tree.pendings()
+    assert s3.requests["get"] == 0
+    assert remembered == other._attempt._tree.pendings()
+    assert s3.requests["get"] == 1
 
 
 def test_a_pending_of_another_attempt_fails_the_attempt(s3: MemoryStore) -> None:

@@ -605,7 +605,7 @@ def test_large_pendings_are_not_read_side_by_side(
                 now -= 1
 
     s3.before = before
-    assert task.commit().files == 4
+    assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 4
     s3.before = None
     assert most == 1
 

@@ -15,7 +15,7 @@ Invariants:
   abort of a completed upload deletes the object (docs/stores.md).
 * ``track="memory"``: the data for completing stays in this process until commit; 3 requests for a
   small file, of which two are sent beside the caller (`closings`). ``track="s3"``: each close saves
-  a marker and a `.pending`, so that any process can commit the attempt by its name.
+  a `.pending`, so that any process can commit the attempt by its name; 4 requests.
 * An attempt belongs to the process that made it. In a forked child opening, committing and aborting
   raise and send nothing: the child's copy would report success for files that nobody publishes.
 """
@@ -235,12 +235,11 @@ class Attempt:
         awaited = self._files[name].stream.ends_beside
         self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
-        marker_key = pending_key.removesuffix(PENDING_SUFFIX)
         pending = ready.to_pending(
             self.job,
             self.attempt,
             bucket=self._dest.bucket,
-            uri=self._paths.uri(marker_key),
+            uri=self._paths.uri(pending_key.removesuffix(PENDING_SUFFIX)),
             key=finished.key,
             upload_id=finished.upload_id,
             parts=finished.parts,
@@ -251,7 +250,7 @@ class Attempt:
         )
         try:
             if not self._in_memory:
-                self._save(marker_key, pending)
+                self._save(pending_key, pending)
             with self._turns.lock:
                 self._turns.check_open(awaited=awaited)
                 self._files[name].pending = pending
@@ -260,20 +259,18 @@ class Attempt:
             raise
         self.statistics.add(statistics.COMMITS_CREATED)
 
-    def _save(self, marker_key: str, pending: Pending) -> None:
-        self._tree.mark(marker_key, pending)
+    def _save(self, pending_key: str, pending: Pending) -> None:
         self._saved.send(pending)
         try:
-            self._tree.save(marker_key, pending)
+            self._tree.save(pending_key, pending)
         except StoreError as error:
             if refused(error):
                 self._saved.is_free(pending)
             raise
-        self.statistics.add(statistics.MARKER_PUT)
         late = self._saved.late(pending) if self._saved.shared else None
         if late is not None:
             self._saved.is_free(pending)
-            self._tree.delete([marker_key, marker_key + PENDING_SUFFIX])
+            self._tree.delete([pending_key])
             raise late
 
     # Commit ---------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
-"""An attempt's tree: the markers and `.pending`s that ``track="s3"`` saves under the magic path.
+"""An attempt's tree: the `.pending`s that ``track="s3"`` saves under the magic path.
 
 With it any process that knows the attempt's name can commit or abort the attempt. It is Hadoop's
-tree (3.4): a zero-byte marker at the magic path with the final length in its metadata, and
-``<path>.pending`` beside it; the marker is written first. All objects carry the job's UUID, so that
-the tree of another run can be distinguished.
+tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and a marker is
+one more PUT for each file. (Hadoop's tools ask the marker how long a file of a running JVM is. A
+file that is opened by path has one: `by_path`.) All objects carry the job's UUID, so that the tree
+of another run can be distinguished.
+
+**What this handle has saved it does not read again**: if the listing shows a `.pending` with the
+ETag that the store gave for our PUT, it is the one that we know. Any other one is read.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
@@ -19,7 +23,7 @@ from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
-from magic_committer.errors import FormatError, NotFound, StoreError, TaskFailed
+from magic_committer.errors import FormatError, NotFound, TaskFailed
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
     Pending,
@@ -28,7 +32,7 @@ from magic_committer.hadoop.formats import (
 )
 from magic_committer.hadoop.paths import PENDING_SUFFIX, JobPaths
 from magic_committer.protocol.record import JOB_METADATA, StartedJob
-from magic_committer.stores.base import objects
+from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 logger = logging.getLogger("magic_committer")
 
@@ -37,6 +41,14 @@ MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
 (3.1+)."""
 
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A `.pending` that this handle has stored, and the store's ETag for it."""
+
+    etag: str
+    pending: Pending
 
 
 class AttemptTree:
@@ -58,26 +70,21 @@ class AttemptTree:
         self._in_flight = in_flight
         self._listed: list[str] = []
         self._own: list[str] = []
-        self._sizes: dict[str, int] = {}
+        self._found: dict[str, ObjectInfo] = {}
         self._metadata = metadata
+        self._saved: dict[str, _Saved] = {}
 
-    def mark(self, marker_key: str, pending: Pending) -> None:
-        """Store the marker of a closed file. It does not count before `save`."""
-        length = {MARKER_LENGTH_METADATA: str(pending.length)}
-        self._runtime.store.put(marker_key, b"", metadata={**self._metadata, **length})
-
-    def save(self, marker_key: str, pending: Pending) -> None:
-        """Store the `.pending` of a closed file: from now on every process that commits the attempt
-        commits the file. This may be so even if the request got no answer."""
-        self._runtime.store.put(
-            marker_key + PENDING_SUFFIX,
-            encode_pending(pending, self._job.terms.etag_form),
-            metadata=self._metadata,
-            content_type="application/json",
+    def save(self, key: str, pending: Pending) -> None:
+        """Store the `.pending` of a closed file under this key: from now on every process that
+        commits the attempt commits the file. This may be so even if the request got no answer."""
+        body = encode_pending(pending, self._job.terms.etag_form)
+        written = self._runtime.store.put(
+            key, body, metadata=self._metadata, content_type="application/json"
         )
+        self._saved[key] = _Saved(written.etag, pending)
 
     def pendings(self) -> list[Pending]:
-        """All files of the attempt. One GET each.
+        """All files of the attempt. One GET for each that another handle has saved.
 
         Raises:
             TaskFailed: a `.pending` cannot be read, or is not this attempt's.
@@ -101,7 +108,7 @@ class AttemptTree:
         """Delete the tree as `pendings` or `known_uploads` found it. The directory of a given job
         id may hold a zombie of another run: there, only objects that are proved to be ours are
         deleted."""
-        self.delete([*self._own, *self._stray_markers()] if self._job.given_id else self._listed)
+        self.delete(self._own if self._job.given_id else self._listed)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete control objects. What stays is swept with the job."""
@@ -112,33 +119,17 @@ class AttemptTree:
 
     def _pending_keys(self) -> list[str]:
         directory = self._paths.attempt_directory(self._attempt)
-        self._sizes = {i.key: i.size for i in objects(self._runtime.store, directory)}
-        self._listed = list(self._sizes)
+        self._found = {info.key: info for info in objects(self._runtime.store, directory)}
+        self._listed = list(self._found)
         self._own = []
         return [key for key in self._listed if key.endswith(PENDING_SUFFIX)]
 
-    def _stray_markers(self) -> list[str]:
-        """Markers of ours without a `.pending` of ours: the file was not saved, or a cleanup took
-        its `.pending` and could not look at the marker. One HEAD each."""
-        own = set(self._own)
-        doubtful = [k for k in self._listed if k not in own and not k.endswith(PENDING_SUFFIX)]
-        with closing(self._each(self._is_ours, doubtful)) as outcomes:
-            return [outcome.item for outcome in outcomes if outcome.unwrap()]
-
-    def _is_ours(self, key: str) -> bool:
-        try:
-            metadata = self._runtime.store.head(key).metadata or {}
-        except NotFound:
-            return False
-        except StoreError as error:
-            logger.warning("job %s: whether %s is its own is not known: %s",
-                           self._job.id, key, error)  # fmt: skip
-            return False
-        return metadata.get(JOB_METADATA) == self._job.uuid
-
     def _load(self, key: str) -> Pending:
+        saved = self._saved.get(key)
+        if saved is not None and same_etag(saved.etag, self._found[key].etag):
+            return self._ours(key, saved.pending)
         try:
-            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._sizes[key]))
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
             stored = self._runtime.store.get(key, max_bytes=bytes_max)
             pending = decode_pending(stored.body, key)
             upload = ready.from_pending(pending, key)
@@ -156,7 +147,10 @@ class AttemptTree:
                 job_id=self._job.id,
                 hint=OWN_NAME,
             )
-        self._own += [key, key.removesuffix(PENDING_SUFFIX)]
+        return self._ours(key, pending)
+
+    def _ours(self, key: str, pending: Pending) -> Pending:
+        self._own.append(key)
         return replace(pending, filename=self._paths.uri(key))
 
     def _each(
@@ -166,6 +160,6 @@ class AttemptTree:
             function,
             keys,
             in_flight=self._in_flight,
-            weigh=self._sizes.__getitem__,
+            weigh=lambda key: self._found[key].size,
             weight_max=LOADING_BYTES_MAX,
         )
