@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from benchmarks import report, server
+from benchmarks import report, server, spark
 from benchmarks.measure import Failed, Run, measure
 from benchmarks.sampling import Sampler
 from benchmarks.server import BUCKET, Server
@@ -182,3 +182,17 @@ def test_the_profiler_names_the_line_that_is_busy() -> None:
         while "test_benchmarks.py" not in sampler.report():
             sum(range(1000))
     assert "test_the_profiler_names_the_line_that_is_busy" in sampler.report()
+
+
+def test_sparks_ratios_are_taken_within_rounds() -> None:
+    """The ratio to the floor is the median of the rounds' own ratios: a round in which everything
+    was slow counts like the others."""
+    seconds = {spark.FLOOR: [1.0, 10.0, 2.0], spark.OURS: [1.5, 11.0, 2.2]}
+    runs = [
+        spark.Run(case, seconds[case][number], 2 * seconds[case][number])
+        for number in range(3)
+        for case in seconds
+    ]
+    floor, ours = spark.table(runs).splitlines()[2:]
+    assert floor == "| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | 4.00 | 1.000 |"
+    assert ours == "| write_dataframe | 2.20 | 1.50–11.00 | 1.100 | 4.40 | 1.100 |"
