@@ -647,9 +647,12 @@ class Task:
             A file. Close it, or use it with ``with``, before the attempt commits. One thread at a
             time may use it. If an exception ends its ``with`` block, the file is given up. If the
             upload fails, the next call on the file raises; in a forked child it raises
-            `WrongProcess`.
+            `WrongProcess`. With ``track="memory"`` a file that ends within its first block is sent
+            after its ``close`` has returned: the next `open`, or `commit`, raises its error.
 
         Raises:
+            UploadFailed, JobNotRunning, StoreError: a file that was closed before could not be
+                stored; a note names it. Told once. Nothing was opened.
             TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
                 can never be committed (the close of a file failed, and another handle may know of
                 that file), or this is a forked child of its process.
@@ -678,7 +681,8 @@ class Task:
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.
-        Repeatable. The normal end of a ``with`` block calls it::
+        Waits for closed files that are still being sent. Repeatable. The normal end of a ``with``
+        block calls it::
 
             >>> task = mc.start("s3://bucket/table").task("7")
             >>> with task.open("part-7.csv", "w") as file:
@@ -692,6 +696,8 @@ class Task:
 
         Raises:
             FileStillOpen, JobNotRunning, StoreError: the attempt does not count.
+            UploadFailed: a file that was closed could not be stored; a note names it. The attempt
+                does not count.
             TaskFailed: the attempt does not count. If it was aborted, by any handle, it never will:
                 give the next attempt another name. Also raised if another thread commits or aborts
                 it now: then nothing was done.

@@ -12,8 +12,8 @@ Invariants:
 * A large block has memory pages of its own. In the heap, allocations of the program between blocks
   would make holes that no block fits into, and the process would grow beyond what the blocks hold.
 * Pages are used again while files are open: fresh ones cost a fault and zeroes for each (a fifth of
-  a stream's CPU). Kept are at most ``parts_in_flight + 1`` for each open file, and blocks and kept
-  pages together stay within ``buffer_bytes_max``. When no file is open, none is kept.
+  a stream's CPU). Blocks and kept pages together are at most ``parts_in_flight + 1`` blocks for
+  each open file, and stay within ``buffer_bytes_max``. When no file is open, none is kept.
 * Pages are used again only if nobody can read them any more: a request that was broken off may be
   sending from them still. The system's own count of views says so (`_is_idle`).
 * The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
@@ -95,9 +95,15 @@ class BlockSource:
             if held > bytes_max:
                 return False
             self._in_use = held
-        while held + self.bytes_kept > bytes_max and self._drop_one():
+        while held + self.bytes_kept > min(bytes_max, self._needed(count)) and self._drop_one():
             pass
         return True
+
+    def _needed(self, count: int) -> int:
+        """The most memory that the open files need at once, if their blocks are as large as those
+        that are kept, or as ``count`` bytes."""
+        sizes = [len(pages) for pages in list(self._kept)]
+        return sum(list(self._open)) * max([count, *sizes])
 
     def take(self, size: int) -> memoryview | None:
         """Kept pages of that size which nobody reads; None if there are none."""
@@ -107,9 +113,11 @@ class BlockSource:
                 pages = self._kept.pop(0)  # the oldest: the likeliest to be idle
             except IndexError:  # another thread was faster
                 return None
-            if len(pages) == size and _is_idle(pages):
+            if len(pages) != size:
+                continue  # the system gets them back
+            if _is_idle(pages):
                 return memoryview(pages)
-            # otherwise the system gets them back, when the last who reads them is done
+            self._kept.append(pages)  # what has sent them is about to let go of them
         return None
 
     def keep(self, pages: mmap.mmap, pid: int) -> None:

@@ -116,6 +116,7 @@ class PartSender:
         self._attributes = attributes
         self._creating = False
         self._halted = False
+        self._leave_at: float | None = None  # of many that were stopped together
         self._on_answer: Callable[[CreatedUpload], None] = on_answer
         self._create: Future[None] | None = None
         self._end: Future[None] | None = None
@@ -313,14 +314,17 @@ class PartSender:
         """Let nothing more of it be sent. Does not wait; `abort` must follow. After Ctrl-C what is
         in flight ends within `GRACE_SECONDS`."""
         self.stopped = True
-        if hurried():
+        if hurried() and self._leave_at is None:
             self._errand.end(GRACE_SECONDS)
+            self._leave_at = self._runtime.clock.monotonic() + GRACE_SECONDS + LEAVE_SECONDS
 
     def _break_off(self, seconds: float) -> None:
         """Break off what is in flight, after this many seconds and a little more."""
         self._errand.end(seconds)
         clock = self._runtime.clock
         ends = clock.monotonic() + seconds + LEAVE_SECONDS
+        if self._leave_at is not None:
+            ends = min(ends, self._leave_at)
         while self._flying:
             _wait(self._flying[0], max(0.0, ends - clock.monotonic()))
             self._flying.popleft()

@@ -310,6 +310,25 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         task.commit()
 
 
+def test_ctrl_c_waits_once_for_all_files_that_the_store_leaves_unanswered(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twenty Creates are never answered: Ctrl-C gives up on all of them after one grace time, not
+    after one each, and says of each that it may leave an upload."""
+    with held(s3, is_verb("create_upload")) as gate:
+        task = begin().task("1")
+        began = 0.0
+        with pytest.raises(KeyboardInterrupt), task:
+            for n in range(20):
+                write(task, f"{n}.csv")
+            gate.wait(20)
+            began = time.monotonic()
+            raise KeyboardInterrupt
+        assert time.monotonic() - began < 10  # one each: 16 seconds
+    told = [record for record in caplog.messages if "was not answered" in record]
+    assert len(told) == 20
+
+
 def test_a_file_that_is_aborted_while_it_is_under_way_is_not_published(s3: MemoryStore) -> None:
     """Giving up one closed file whose part is in flight leaves the others of its task."""
     job = begin()

@@ -139,6 +139,8 @@ def test_the_budget_holds_among_threads() -> None:
 
 # Pages that are used again ------------------------------------------------------------------------
 
+used_again = pytest.mark.skipif(sys.platform != "linux", reason="the system cannot say who reads")
+
 FOUR = options(parts_in_flight=3)
 """Options by which four blocks of an open file are kept."""
 
@@ -147,9 +149,6 @@ def filled(source: BlockSource, size: int = MiB, limits: Options = FOUR) -> Bloc
     block = source.block(size, limits)
     block.append(memoryview(bytes([7]) * size))
     return block
-
-
-used_again = pytest.mark.skipif(sys.platform != "linux", reason="the system cannot say who reads")
 
 
 @used_again
@@ -188,6 +187,39 @@ def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
     other = source.block(MiB, FOUR)
     other.append(memoryview(bytes([9]) * MiB))
     assert set(sending) == {7}
+    del sending  # what was sent is let go
+    third = source.block(MiB, FOUR)
+    third.append(memoryview(b"x"))
+    assert source.bytes_kept == 0 or sys.platform != "linux"
+    file.end()
+
+
+def test_blocks_and_kept_pages_are_no_more_than_open_files_need() -> None:
+    """Pages that somebody still reads make way for fresh ones: what a file holds does not grow by
+    them."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    blocks = [filled(source) for _ in range(4)]
+    bodies = [block.body() for block in blocks]  # of requests that linger
+    for block in blocks:
+        block.release()
+    others = []
+    for _ in range(4):
+        others.append(filled(source))
+        assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
+    assert len(bodies) == 4
+    file.end()
+
+
+@used_again
+def test_pages_of_another_size_are_given_back() -> None:
+    """When a file's parts grow, the pages of the smaller ones do not stay for ever."""
+    source = BlockSource()
+    file = source.open_file(FOUR)
+    filled(source, MiB).release()
+    assert source.bytes_kept == MiB
+    filled(source, 2 * MiB).release()
+    assert source.bytes_kept == 2 * MiB
     file.end()
 
 
