@@ -75,6 +75,8 @@ func (s *Store) facts(forget bool) map[string]any {
 	}
 	told := map[string]any{
 		"requests":      s.seen.requests,
+		"first":         s.seen.first,
+		"last":          s.seen.last,
 		"part_bytes":    s.seen.partBytes,
 		"body_bytes":    s.seen.bodyBytes,
 		"payloads":      names(s.seen.payloads),
