@@ -69,7 +69,9 @@ class Run:
         return None if self.grown_bytes is None else self.grown_bytes / MiB
 
 
-def spec_of(measurement: Measurement, contender: Contender, amount: int, url: str) -> dict[str, Any]:
+def spec_of(
+    measurement: Measurement, contender: Contender, amount: int, url: str
+) -> dict[str, Any]:
     """What the process that is measured is told."""
     return {
         "work": measurement.work,
@@ -156,9 +158,7 @@ class Machine:
             done = subprocess.run(
                 [python, "-m", "benchmarks.child", json.dumps(spec)],
                 cwd=ROOT,
-                env=environment(
-                    url, config, unsigned=contender.unsigned, authority=authority
-                ),
+                env=environment(url, config, unsigned=contender.unsigned, authority=authority),
                 capture_output=True,
                 text=True,
                 timeout=RUN_SECONDS_MAX,
@@ -188,7 +188,7 @@ def _phases(
     if not verb or verb not in facts["first"]:
         return dict(told.get("phases", {}))
     first, last = (facts[which][verb] - told["began"] for which in ("first", "last"))
-    return {"before": first, verb: last - first, "after": told["seconds"] - last}
+    return {"before": first, measurement.verbs: last - first, "after": told["seconds"] - last}
 
 
 def _check(
@@ -204,7 +204,11 @@ def _check(
         raise Failed(f"{name} asked for what the server does not know: {facts['unknown']}")
     if measurement.work == "stream":
         many = measurement.more["files"]
-        found = {k: v for k, v in facts["objects"].items() if k.rpartition("/")[2].startswith("measured-")}
+        found = {
+            k: v
+            for k, v in facts["objects"].items()
+            if k.rpartition("/")[2].startswith("measured-")
+        }
         sizes = [one["size"] for one in found.values()]
         if sizes != [amount // many] * many:
             raise Failed(f"{name} wrote {many} files of {amount // many} bytes; there are {found}")
@@ -216,4 +220,3 @@ def _check(
         raise Failed(f"{name} left {facts['open_uploads']} uploads open")
     if measurement.more.get("end") == "complete" and facts["object_count"] < amount:
         raise Failed(f"{name} was to make {amount} files visible; {facts['object_count']} are")
-

@@ -57,11 +57,11 @@ class Unit:
 
 
 MB_S = Unit("MB/s", True, 1e-6, "CPU s/GB", 1e9)
-FILES_S = Unit("files/s", True, 1, "CPU ms/file", 1e3)
-UPLOADS_S = Unit("uploads/s", True, 1, "CPU ms/upload", 1e3)
-NS_WRITE = Unit("ns/write", False, 1e9, "CPU ns/write", 1e9)
-SECONDS_1000 = Unit("s/1,000 files", False, 1e3, "CPU s/1,000", 1e3)
-MS_START = Unit("ms/start", False, 1e3, "CPU ms/start", 1e3)
+FILES_S = Unit("files/s", True, 1, "CPU ms", 1e3)
+UPLOADS_S = Unit("uploads/s", True, 1, "CPU ms", 1e3)
+NS_WRITE = Unit("ns/write", False, 1e9, "CPU ns", 1e9)
+SECONDS_1000 = Unit("s/1,000 files", False, 1e3, "CPU s", 1e3)
+MS_START = Unit("ms/start", False, 1e3, "CPU ms", 1e3)
 REQUESTS = Unit("requests/file", False, 1, "", 1)
 
 
@@ -73,9 +73,11 @@ class Measurement:
         name: for `ONLY=`, with its ``group`` before it.
         work: of `benchmarks.child.WORKS`.
         amount, quick_amount: bytes, files, writes or starts of one run.
+        least: what even a slow contender does, or fixed costs would hide what is measured.
         peer: the contender that the ratios are to.
         more: parameters of the work.
         verb: the request whose first and last time split the run into phases.
+        verbs: what that phase is called.
     """
 
     group: str
@@ -85,6 +87,7 @@ class Measurement:
     unit: Unit
     amount: int
     quick_amount: int
+    least: int
     contenders: Sequence[Contender]
     peer: str
     latency_ms: float = 0
@@ -93,6 +96,7 @@ class Measurement:
     quick: bool = True
     timed: bool = True
     verb: str = ""
+    verbs: str = ""
     note: str = ""
 
 
@@ -117,7 +121,7 @@ def ours(**options: Any) -> list[Contender]:
     """This library, once for each transport."""
     return [
         Contender(
-            f"magic-committer ({way})" if way else "magic-committer",
+            f"magic-committer, {way}" if way else "magic-committer",
             "ours",
             "magic_committer",
             {"transport": way, **options},
@@ -127,15 +131,14 @@ def ours(**options: Any) -> list[Contender]:
 
 
 def many_threads(most: int) -> list[Contender]:
-    """This library with more requests in flight than by itself, where it takes that many."""
+    """This library, by its fastest way, with more requests in flight than by itself, where it takes
+    that many."""
     try:
         Options(commit_threads=most)
     except OptionError:
         most = 64
-    return [
-        replace(one, name=f"{one.name}, {most} at once")
-        for one in ours(options={"commit_threads": most})
-    ]
+    best = ours(options={"commit_threads": most})
+    return [replace(best[0], name=f"magic-committer, {most} at once", quick=False)]
 
 
 def _peer(name: str, library: str = "", *, quick: bool = True, **options: Any) -> Contender:
@@ -162,7 +165,7 @@ def _streamers() -> list[Contender]:
         _peer("obstore"),
         _peer("pyarrow", quick=False),
         _peer("boto3"),
-        _peer("smart_open"),
+        _peer("smart_open", quick=False),
         _peer("s3fs", quick=False),
         _s3a("S3A, bytebuffer", "stream", **BYTEBUFFER),
         _s3a("S3A, its default", "stream"),
@@ -198,6 +201,7 @@ def _streaming() -> list[Measurement]:
         unit=MB_S,
         amount=1024 * MiB,
         quick_amount=256 * MiB,
+        least=64 * MiB,
         contenders=_streamers(),
         peer="obstore",
         more={"files": 1},
@@ -218,6 +222,7 @@ def _streaming() -> list[Measurement]:
             name="tls",
             title="One file of 1 GiB over TLS",
             tls=True,
+            quick=False,
             note="",
             contenders=[c for c in one.contenders if c.home != "jvm"],
         ),
@@ -241,6 +246,7 @@ def _small() -> list[Measurement]:
             unit=NS_WRITE,
             amount=2_000_000,
             quick_amount=300_000,
+            least=10_000,
             contenders=[
                 *ours(),
                 _peer("obstore"),
@@ -258,7 +264,8 @@ def _small() -> list[Measurement]:
             work="small-files",
             unit=SECONDS_1000,
             amount=1000,
-            quick_amount=200,
+            quick_amount=100,
+            least=50,
             contenders=[
                 *ours(),
                 _peer("obstore, one by one", "obstore"),
@@ -285,13 +292,15 @@ def _commits() -> list[Measurement]:
             work="commit",
             unit=FILES_S,
             amount=10_000,
-            quick_amount=2000,
+            quick_amount=1000,
+            least=500,
             contenders=_ends("complete"),
             peer="S3A hot, its default",
             latency_ms=latency,
             more={"end": "complete"},
             quick=latency == 20,
             verb="CompleteMultipartUpload",
+            verbs="completing",
             note="The boto3 client only completes: no job, no checks, no clean-up.",
         )
         for latency in (0, 20, 60)
@@ -308,12 +317,14 @@ def _uploads() -> list[Measurement]:
             unit=UPLOADS_S,
             amount=10_000,
             quick_amount=1000,
+            least=500,
             contenders=_ends("abort"),
             peer="boto3 client, 32 threads",
             latency_ms=20,
             more={"end": "abort"},
             quick=False,
             verb="AbortMultipartUpload",
+            verbs="aborting",
             note="Ours asks after each abort whether the upload is gone; the client does not.",
         ),
         Measurement(
@@ -324,6 +335,7 @@ def _uploads() -> list[Measurement]:
             unit=UPLOADS_S,
             amount=10_000,
             quick_amount=5000,
+            least=5000,
             contenders=[
                 Contender("magic-committer uploads list", "ours", "magic_committer"),
                 _peer("boto3 paginator", "boto3"),
@@ -340,7 +352,8 @@ def _uploads() -> list[Measurement]:
 def _starts() -> list[Measurement]:
     def start(name: str, home: Home, *command: str) -> Contender:
         library = "magic_committer" if home == "ours" else "boto3"
-        return Contender(name, home, library, {"command": command})
+        quick = home == "ours" or name == "import boto3"
+        return Contender(name, home, library, {"command": command}, quick=quick)
 
     return [
         Measurement(
@@ -349,8 +362,9 @@ def _starts() -> list[Measurement]:
             title="Start-up",
             work="start-up",
             unit=MS_START,
-            amount=5,
-            quick_amount=2,
+            amount=3,
+            quick_amount=1,
+            least=1,
             contenders=[
                 start("python -c pass", "ours", "-c", "pass"),
                 start("import magic_committer", "ours", "-c", "import magic_committer"),
@@ -376,13 +390,15 @@ def _requests() -> list[Measurement]:
             unit=REQUESTS,
             amount=80,
             quick_amount=80,
+            least=80,
             contenders=[
-                Contender("magic-committer, memory", "ours", "magic_committer", {"track": "memory"}),
-                Contender("magic-committer, s3", "ours", "magic_committer", {"track": "s3"}),
-                _s3a("S3A, in memory", "job", quick=True, **IN_MEMORY),
-                _s3a("S3A, its default", "job", quick=True),
+                Contender("ours, memory", "ours", "magic_committer", {"track": "memory"}),
+                Contender("ours, s3", "ours", "magic_committer", {"track": "s3"}),
+                _s3a("S3A, memory", "job", quick=True, **IN_MEMORY),
+                _s3a("S3A, s3", "job", quick=True),
             ],
-            peer="S3A, its default",
+            peer="S3A, s3",
             timed=False,
+            note="memory and s3: where a task keeps track of its files. S3A's default is s3.",
         )
     ]
