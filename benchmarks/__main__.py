@@ -25,8 +25,8 @@ from benchmarks.results import results
 from benchmarks.rounds import QUICK, Settings
 
 PROFILED = {
-    "streaming-http": "Streaming 256 MiB over HTTP, payloads not signed",
-    "commit-20ms": "Committing 2,000 files at 20 ms a request",
+    "streaming-http": "Streaming over HTTP, payloads not signed",
+    "commit-20ms": "Committing files at 20 ms a request",
 }
 
 
@@ -40,6 +40,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
     parser.add_argument("--only", default=os.environ.get("ONLY", ""), metavar="NAMES")
     parser.add_argument("--rounds", type=int, metavar="N", help="5; 3 with --quick")
+    parser.add_argument("--minutes", type=float, metavar="N", help="fewer rounds, to end in time")
     parser.add_argument("--large", action="store_true", help="commits of 100,000 files, not 10,000")
     parser.add_argument("--list", action="store_true", help="only say what there is to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results")
@@ -64,7 +65,7 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
         rounds=chosen.rounds or given.rounds,
         run_seconds=given.run_seconds,
         quick=given.quick,
-        budget_seconds=given.budget_seconds,
+        budget_seconds=chosen.minutes * 60 if chosen.minutes else given.budget_seconds,
         scale=10 if chosen.large else 1,
     )
 

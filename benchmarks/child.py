@@ -210,10 +210,7 @@ def run(spec: Spec) -> Told:
     gc.collect()
     start_bytes = forget_peak()
     began, cpu, started = time.time(), cpu_seconds(), time.perf_counter()
-    if spec.get("profile"):
-        told = _profiled(step, Path(spec["profile"]))
-    else:
-        told = step()
+    told = _profiled(step, Path(spec["profile"])) if spec.get("profile") else step()
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     return told | {
         "began": began,

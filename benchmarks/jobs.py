@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -70,8 +70,8 @@ def seeded_job(spec: Spec) -> Step:
 
 @contextmanager
 def _seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
-    """Open uploads of these keys, each with a part in it. Inside, a Create gives such an upload, and
-    its part is not sent; all other uploads are as ever."""
+    """Open uploads of these keys, each with a part in it. Inside, a Create gives such an upload,
+    and its part is not sent; all other uploads are as ever."""
     seeded = ask(spec, f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
     waiting = dict(zip(keys, seeded["ids"], strict=True))
     handed_out = set(seeded["ids"])
@@ -103,10 +103,3 @@ def list_uploads(spec: Spec) -> int:
         text=True,
     )
     return told.stdout.count('"upload_id"')
-
-
-def phases(facts: Mapping[str, Any], verb: str, began: float, seconds: float) -> dict[str, float]:
-    """Where the time of a commit went, as the server saw it: before its first Complete (or abort),
-    from there to the last one, and after."""
-    first, last = facts["first"][verb] - began, facts["last"][verb] - began
-    return {"before": first, verb: last - first, "after": seconds - last}

@@ -46,7 +46,8 @@ class Unit:
 
     Attributes:
         scale: what that is multiplied with, to be in ``name``.
-        cpu, cpu_scale: the same for CPU seconds, always for each amount; "" where none are measured.
+        cpu, cpu_scale: the same for CPU seconds, always for each amount; "": not measured.
+        counted: what amounts are; "MiB" for bytes.
     """
 
     name: str
@@ -54,15 +55,16 @@ class Unit:
     scale: float
     cpu: str
     cpu_scale: float
+    counted: str
 
 
-MB_S = Unit("MB/s", True, 1e-6, "CPU s/GB", 1e9)
-FILES_S = Unit("files/s", True, 1, "CPU ms", 1e3)
-UPLOADS_S = Unit("uploads/s", True, 1, "CPU ms", 1e3)
-NS_WRITE = Unit("ns/write", False, 1e9, "CPU ns", 1e9)
-SECONDS_1000 = Unit("s/1,000 files", False, 1e3, "CPU s", 1e3)
-MS_START = Unit("ms/start", False, 1e3, "CPU ms", 1e3)
-REQUESTS = Unit("requests/file", False, 1, "", 1)
+MB_S = Unit("MB/s", True, 1e-6, "CPU s/GB", 1e9, "MiB")
+FILES_S = Unit("files/s", True, 1, "CPU ms", 1e3, "files")
+UPLOADS_S = Unit("uploads/s", True, 1, "CPU ms", 1e3, "uploads")
+NS_WRITE = Unit("ns/write", False, 1e9, "CPU ns", 1e9, "writes")
+SECONDS_1000 = Unit("s/1,000 files", False, 1e3, "CPU s", 1e3, "files")
+MS_START = Unit("ms/start", False, 1e3, "CPU ms", 1e3, "starts")
+REQUESTS = Unit("requests/file", False, 1, "", 1, "files")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,10 @@ def _peer(name: str, library: str = "", *, quick: bool = True, **options: Any) -
     return Contender(name, "peers", library or name, options, quick=quick)
 
 
-def _s3a(name: str, verb: str, *, quick: bool = False, **conf: Any) -> Contender:
-    return Contender(name, "jvm", verb, conf, quick=quick)
+def _s3a(
+    name: str, verb: str, conf: Mapping[str, Any] | None = None, *, quick: bool = False
+) -> Contender:
+    return Contender(name, "jvm", verb, conf or {}, quick=quick)
 
 
 BYTEBUFFER = {"fs.s3a.fast.upload.buffer": "bytebuffer"}
@@ -167,7 +171,7 @@ def _streamers() -> list[Contender]:
         _peer("boto3"),
         _peer("smart_open", quick=False),
         _peer("s3fs", quick=False),
-        _s3a("S3A, bytebuffer", "stream", **BYTEBUFFER),
+        _s3a("S3A, bytebuffer", "stream", BYTEBUFFER),
         _s3a("S3A, its default", "stream"),
     ]
 
@@ -177,7 +181,7 @@ def _ends(end: str) -> list[Contender]:
     found += [_peer("boto3 client, 32 threads", "boto3", threads=32)]
     if end == "complete":
         found += [
-            _s3a("S3A hot, 256 threads", "commit", quick=True, **S3A_BEST),
+            _s3a("S3A hot, 256 threads", "commit", S3A_BEST, quick=True),
             _s3a("S3A hot, its default", "commit", quick=True),
         ]
     return found
@@ -196,7 +200,7 @@ def _streaming() -> list[Measurement]:
     one = Measurement(
         group="streaming",
         name="http",
-        title="One file of 1 GiB over HTTP, payloads not signed",
+        title="One large file over HTTP, payloads not signed",
         work="stream",
         unit=MB_S,
         amount=1024 * MiB,
@@ -212,7 +216,7 @@ def _streaming() -> list[Measurement]:
         replace(
             one,
             name="signed",
-            title="One file of 1 GiB over HTTP, payloads signed as each does by itself",
+            title="One large file over HTTP, payloads signed as each does by itself",
             contenders=signed,
             quick=False,
             note="",
@@ -220,7 +224,7 @@ def _streaming() -> list[Measurement]:
         replace(
             one,
             name="tls",
-            title="One file of 1 GiB over TLS",
+            title="One large file over TLS",
             tls=True,
             quick=False,
             note="",
@@ -229,7 +233,7 @@ def _streaming() -> list[Measurement]:
         replace(
             one,
             name="four",
-            title="Four files of 256 MiB at once over HTTP, payloads not signed",
+            title="Four large files at once over HTTP, payloads not signed",
             more={"files": 4},
             quick=False,
         ),
@@ -260,7 +264,7 @@ def _small() -> list[Measurement]:
         Measurement(
             group="small",
             name="files",
-            title="1,000 files of 10 KiB from one task at 30 ms a request",
+            title="Files of 10 KiB from one task, at 30 ms a request",
             work="small-files",
             unit=SECONDS_1000,
             amount=1000,
@@ -273,7 +277,7 @@ def _small() -> list[Measurement]:
                 _peer("boto3, one by one", "boto3"),
                 _peer("boto3, 32 threads", "boto3", threads=32),
                 _peer("s3fs pipe", "s3fs", quick=False),
-                _s3a("S3A, in memory", "files", **IN_MEMORY),
+                _s3a("S3A, in memory", "files", IN_MEMORY),
             ],
             peer="boto3, 32 threads",
             latency_ms=30,
@@ -288,7 +292,7 @@ def _commits() -> list[Measurement]:
         Measurement(
             group="commit",
             name=f"{latency}ms",
-            title=f"Job commit of 10,000 files at {latency} ms a request",
+            title=f"Job commit at {latency} ms a request",
             work="commit",
             unit=FILES_S,
             amount=10_000,
@@ -312,7 +316,7 @@ def _uploads() -> list[Measurement]:
         Measurement(
             group="uploads",
             name="abort",
-            title="Abort of a job with 10,000 open uploads at 20 ms a request",
+            title="Abort of a job with many open uploads, at 20 ms a request",
             work="commit",
             unit=UPLOADS_S,
             amount=10_000,
@@ -330,7 +334,7 @@ def _uploads() -> list[Measurement]:
         Measurement(
             group="uploads",
             name="list",
-            title="10,000 open uploads listed at 20 ms a request",
+            title="Open uploads listed, at 20 ms a request",
             work="listing",
             unit=UPLOADS_S,
             amount=10_000,
@@ -394,7 +398,7 @@ def _requests() -> list[Measurement]:
             contenders=[
                 Contender("ours, memory", "ours", "magic_committer", {"track": "memory"}),
                 Contender("ours, s3", "ours", "magic_committer", {"track": "s3"}),
-                _s3a("S3A, memory", "job", quick=True, **IN_MEMORY),
+                _s3a("S3A, memory", "job", IN_MEMORY, quick=True),
                 _s3a("S3A, s3", "job", quick=True),
             ],
             peer="S3A, s3",

@@ -81,14 +81,13 @@ def tables(one: Result) -> list[Table]:
 
 def notes(one: Result) -> str:
     """What has to be said of a measurement, in one paragraph."""
-    said = [one["note"]] if one["note"] else []
     most = max(row["amount"] for row in one["rows"])
+    said = [f"Each {_amount(most, one)}."]
     fewer = [row for row in one["rows"] if row["amount"] < most]
     if fewer:
-        named = ", ".join(f"{row['name']} {_amount(row['amount'], one['unit'])}" for row in fewer)
-        said.append(
-            f"With less, as they are slow: {named}; the others {_amount(most, one['unit'])}."
-        )
+        named = ", ".join(f"{row['name']} {_amount(row['amount'], one)}" for row in fewer)
+        said = [f"Each {_amount(most, one)}; less, as they are slow: {named}."]
+    said += [one["note"]] if one["note"] else []
     if one["cpu"]:
         rounds = max(row["rounds"] for row in one["rows"])
         of = "One round" if rounds == 1 else f"Medians of {rounds} rounds"
@@ -98,8 +97,8 @@ def notes(one: Result) -> str:
     return " ".join(said)
 
 
-def _amount(amount: int, unit: str) -> str:
-    return f"{amount // MiB:,} MiB" if unit == "MB/s" else f"{amount:,}"
+def _amount(amount: int, one: Result) -> str:
+    return f"{amount // MiB if one['counted'] == 'MiB' else amount:,} {one['counted']}"
 
 
 def _without_empty(rows: Table) -> Table:

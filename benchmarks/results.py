@@ -94,6 +94,7 @@ def _measured(outcome: Outcome) -> Result:
         "unit": one.unit.name,
         "more_is_better": one.unit.rate,
         "cpu": one.unit.cpu,
+        "counted": one.unit.counted,
         "peer": one.peer,
         "note": one.note,
         "load": [round(load, 1) for load in outcome.load],

@@ -1,8 +1,8 @@
 """Rounds: every contender of a measurement once, in an order that turns, and then again.
 
-Before them each contender runs once with little: that run is verified where it can be, fills caches,
-and tells how much of the full amount fits into `Settings.run_seconds`. A slow contender is measured
-with less; its row says with how much.
+Before them each contender runs once with little. That run is verified where it can be, fills
+caches, and tells how much of the full amount fits into `Settings.run_seconds`: a slow contender is
+measured with less, and the table says with how much.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Settings:
         rounds: of each measurement.
         run_seconds: how long one run may take, about.
         quick: only what is quick, with the small amounts.
-        budget_seconds: when it is over, each measurement makes one round; None: no limit.
+        budget_seconds: shared among the contenders of all measurements: there are as many rounds
+            as fit. What has no time left at all is left out. None: no limit.
         scale: the amounts of commits, aborts and listings are multiplied with it.
     """
 
@@ -110,11 +111,15 @@ def measure_all(
     made = []
     for one in measurements:
         weight = len(contenders(one, quick=settings.quick))
-        until = float("inf")
+        until = end = float("inf")
         if settings.budget_seconds is not None:
-            rest = began + settings.budget_seconds - time.monotonic()
-            until = time.monotonic() + rest * weight / left
+            end = began + settings.budget_seconds
+            until = time.monotonic() + (end - time.monotonic()) * weight / left
         left -= weight
+        if time.monotonic() > end:
+            say(f"{one.title}: left out, no time is left")
+            made.append(Outcome(one, left_out={"all": "no time was left"}))
+            continue
         made.append(_measure(machine, one, settings, until, say))
     return made
 
@@ -184,7 +189,7 @@ def amount_of(full: int, fitting: int, least: int) -> int:
         return full
     if least >= MiB:
         return max(least, fitting // least * least)
-    scale = 10 ** max(0, len(str(fitting)) - 1)
+    scale = int("1" + "0" * (len(str(fitting)) - 1))
     return max(least, fitting // scale * scale)
 
 

@@ -36,11 +36,12 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from benchmarks import writers
 from benchmarks.wire import Head, Hung, Wire, read_body, read_head
-from benchmarks.writers import BUCKET
 from magic_committer import checksum
 from magic_committer.stores.base import Checksum
 
+BUCKET = writers.BUCKET
 FAST = Path(__file__).resolve().parent / "fast_server"
 BUILD_SECONDS_MAX = 300.0
 SMALL_BYTES_MAX = 1024**2
