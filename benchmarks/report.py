@@ -98,7 +98,10 @@ def notes(one: Result) -> str:
 
 
 def _amount(amount: int, one: Result) -> str:
-    return f"{amount // MiB if one['counted'] == 'MiB' else amount:,} {one['counted']}"
+    counted = one["counted"]
+    if counted == "MiB":
+        return f"{amount // MiB:,} MiB"
+    return f"{amount:,} {counted if amount > 1 else counted.removesuffix('s')}"
 
 
 def _without_empty(rows: Table) -> Table:
@@ -127,13 +130,10 @@ def plain(rows: Table, width: int = COLUMNS) -> str:
 
 def markdown(rows: Table) -> str:
     """For the documentation; the library's own rows are set in bold."""
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    bold = [[f"**{row[0]}**", *row[1:]] if "magic" in row[0] else row for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in bold]
     lines.insert(1, "|---|" + "---:|" * (len(rows[0]) - 1))
-    return "\n".join(
-        line.replace(f"| {name} |", f"| **{name}** |", 1)
-        for line in lines
-        for name in [line[2:].partition(" |")[0] if line.startswith("| magic-committer") else "\0"]
-    )
+    return "\n".join(lines)
 
 
 def heading(result: Result) -> str:

@@ -168,7 +168,7 @@ def _pilots(
     amounts: dict[str, int] = {}
     for one in contenders(measurement, quick=settings.quick):
         amounts[one.name] = full
-        if not measurement.timed:
+        if full == measurement.least:
             continue
         little = max(measurement.least, full // PILOT)
         stream = measurement.work == "stream"
