@@ -75,8 +75,9 @@ def _mark(*files: Path) -> str:
 class Jvm:
     """A running JVM."""
 
-    def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
+    def __init__(self, url: str, process: subprocess.Popen[str], warm_ups: int) -> None:
         self.url = url
+        self._warm_ups = warm_ups
         self._process = process
         self._warm: set[str] = set()
 
@@ -86,7 +87,7 @@ class Jvm:
         kind = json.dumps([spec["library"], spec["options"]], sort_keys=True)
         if kind not in self._warm:
             few = {**spec, "amount": _few(spec["library"]), "latency_ms": 0}
-            for _ in range(WARM_UPS):
+            for _ in range(self._warm_ups):
                 self._run(few)
             self._warm.add(kind)
         return self._run(spec)
@@ -168,8 +169,11 @@ def _few(verb: str) -> int:
 
 
 @contextmanager
-def running(url: str) -> Iterator[Jvm]:
+def running(url: str, warm_ups: int = WARM_UPS) -> Iterator[Jvm]:
     """Run a JVM that writes to a server. It ends with its standard input, which we hold.
+
+    Args:
+        warm_ups: how often a kind of run is made before the first that counts.
 
     Raises:
         NoHadoop: it cannot be had here.
@@ -191,7 +195,7 @@ def running(url: str) -> Iterator[Jvm]:
                 text=True,
             )
             try:
-                yield Jvm(url, process)
+                yield Jvm(url, process, warm_ups)
             except NoHadoop as error:
                 errors.seek(0)
                 said = errors.read().decode(errors="replace")[-2000:]

@@ -106,8 +106,8 @@ class Measurement:
 
 
 def transports() -> list[str]:
-    """The ways to the store that this version of the library has: none to choose from, or those of
-    `S3Options.transport` that work here."""
+    """The ways to the store that this version of the library has, the fastest first: none to choose
+    from, or those of `S3Options.transport` that work here."""
     if "transport" not in {one.name for one in fields(S3Options)}:
         return []
     hint = typing.get_type_hints(S3Options)["transport"]
@@ -115,8 +115,8 @@ def transports() -> list[str]:
     named = [word for word in (*typing.get_args(hint), *words) if isinstance(word, str)]
     chosen = list(dict.fromkeys(word for word in named if word != "auto"))
     if importlib.util.find_spec("pycurl") is None:
-        chosen = [word for word in chosen if word == "boto3"]
-    return chosen
+        return [word for word in chosen if word == "boto3"]
+    return sorted(chosen, key=lambda word: word == "boto3")
 
 
 def ours(**options: Any) -> list[Contender]:

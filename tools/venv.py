@@ -80,7 +80,8 @@ class Venv:
             if profile in profiles:
                 return
             started = time.monotonic()
-            print(f"Preparing {self.path.name} for `make {profile}` (once) …", flush=True)
+            target = "bench" if profile == PEERS else profile
+            print(f"Preparing {self.path.name} for `make {target}` (once) …", flush=True)
             if self.path.is_dir():
                 self._complete.unlink(missing_ok=True)
             if not profiles:
