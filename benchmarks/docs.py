@@ -94,8 +94,8 @@ def readme(text: str, result: Result) -> str:
     rows = {
         "memory": f"**{number(ours['grown_mib'])}** MiB to stream a large file ({others})",
         "speed": f"**{number(ours['ratio'])}** × {streaming['peer']} streaming,"
-        f" **{number(committing['ratio'])}** × Hadoop's magic committer (hot, its defaults) at a job's"
-        " commit",
+        f" **{number(committing['ratio'])}** × Hadoop's magic committer (hot, its defaults) at a"
+        " job's commit",
     }
     for name, told in rows.items():
         text = re.sub(rf"^\| {name} \|.*$", f"| {name} | {told} | {link} |", text, flags=re.M)

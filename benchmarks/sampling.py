@@ -3,8 +3,9 @@
 Python's own profilers see one thread, and slow it down. This one asks at each look how much CPU
 time each thread has used since the last one, and gives it to the line at which the thread is now: a
 thread that waits costs nothing, and what a library does without the interpreter's lock counts where
-it was called. A look needs that lock: what a thread did with it may count where it gave it up. Where the system cannot tell the CPU time of a thread (other than Linux), each look
-counts as the time that has passed.
+it was called. A look needs that lock: what a thread did with it may count where it gave it up.
+Where the system cannot tell the CPU time of a thread (other than Linux), each look counts as the
+time that has passed.
 """
 
 from __future__ import annotations
