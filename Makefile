@@ -24,9 +24,10 @@ test: venv  ## Run every test that is quick enough to wait for (under 12 minutes
 check: venv  ## Lint, formatting, types and the house rules
 	@$(BIN)/python -m tools.suites check
 
-bench:  ## Measure streaming uploads side by side with other libraries
+bench:  ## Measure beside other libraries, half an hour: QUICK=1 takes two minutes; ONLY=streaming picks
 	@$(PYTHON) -m tools.venv bench
-	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks
+	@$(PYTHON) -m tools.venv peers
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')
 
 docs:  ## Build the documentation site into site/, with every link checked
 	@$(PYTHON) -m tools.venv docs
@@ -61,4 +62,4 @@ format: venv  ## Format the sources, and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
 
 clean:  ## Remove .venv and what the tools left
-	@rm -rf .venv .mutants .mypy_cache .ruff_cache .pytest_cache dist site
+	@rm -rf .venv .venv-bench .mutants .mypy_cache .ruff_cache .pytest_cache dist site

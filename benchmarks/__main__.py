@@ -1,89 +1,138 @@
-"""The command line: one round that verifies, then interleaved rounds that are measured.
+"""Measure this library beside others, on this machine.
 
-python -m benchmarks
-python -m benchmarks --mib 256 --rounds 3 magic-committer smart_open
-python -m benchmarks --profile profile.txt
+python -m benchmarks                    all: about half an hour
+python -m benchmarks --quick            the most important, in two minutes
+python -m benchmarks --only streaming   or commit, small, uploads, start, requests; or commit-20ms
+python -m benchmarks --write-docs       all, and put it into docs/performance.md
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
-from benchmarks import report
-from benchmarks.measure import Failed, Run, measure
-from benchmarks.server import Server, running
-from benchmarks.writers import WRITERS, MiB
+from benchmarks import docs, report, rounds, server
+from benchmarks.measure import PEERS, Machine, machine
+from benchmarks.plan import Measurement, plan
+from benchmarks.results import results
+from benchmarks.rounds import QUICK, Settings
 
-OURS = "magic-committer"
-VERIFY_BYTES_MAX = 128 * MiB
-"""The verifying round takes at most this: it is about bytes, not about time."""
-SIGNING = {"default": (False,), "unsigned": (True,), "both": (False, True)}
-TITLES = {
-    False: "## Payloads signed as each does by itself over HTTP",
-    True: "## Payloads not signed, as over HTTPS",
+PROFILED = {
+    "streaming-http": "Streaming over HTTP, payloads not signed",
+    "commit-20ms": "Committing files at 20 ms a request",
 }
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line; ends the program where it is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("writers", nargs="*", metavar="WRITER", help=f"of {', '.join(WRITERS)}")
-    parser.add_argument("--mib", type=int, default=1024, help="size of the file (%(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each runs (%(default)s)")
-    parser.add_argument("--peer", default="smart_open", help="ratios are to it (%(default)s)")
-    parser.add_argument("--payload", choices=SIGNING, default="both", help="signing (%(default)s)")
-    parser.add_argument("--profile", metavar="FILE", help="only profile ours, into FILE")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
+    parser.add_argument("--only", default=os.environ.get("ONLY", ""), metavar="NAMES")
+    parser.add_argument("--rounds", type=int, metavar="N", help="5; 3 with --quick")
+    parser.add_argument("--minutes", type=float, metavar="N", help="fewer rounds, to end in time")
+    parser.add_argument("--large", action="store_true", help="commits of 100,000 files, not 10,000")
+    parser.add_argument("--list", action="store_true", help="only say what there is to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results")
+    parser.add_argument("--write-docs", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing")
+    parser.add_argument("--no-profile", action="store_true", help="with --write-docs: no profiles")
+    parser.add_argument("--peers", type=Path, default=PEERS, metavar="PYTHON", help="%(default)s")
     chosen = parser.parse_args(argv)
-    if unknown := set(chosen.writers) - WRITERS.keys():
-        parser.error(f"no writer {', '.join(sorted(unknown))}; there are {', '.join(WRITERS)}")
-    if chosen.mib < 1 or chosen.rounds < 1:
-        parser.error("--mib and --rounds are at least 1")
-    chosen.writers = chosen.writers or list(WRITERS)
+    if chosen.rounds is not None and chosen.rounds < 1:
+        parser.error("--rounds is at least 1")
+    try:
+        chosen.measurements = rounds.pick(plan(), chosen.only, quick=chosen.quick)
+    except ValueError as error:
+        parser.error(str(error))
     return chosen
 
 
-def compare(
-    server: Server, writers: Sequence[str], size: int, rounds: int, *, unsigned: bool
-) -> list[Run]:
-    """Verify every writer once, then run them in rounds, each round in the order turned by one."""
-    for name in writers:
-        measure(server, name, min(size, VERIFY_BYTES_MAX), unsigned=unsigned, verify=True)
-    runs: list[Run] = []
-    for number in range(rounds):
-        turn = number % len(writers)
-        for name in (*writers[turn:], *writers[:turn]):
-            run = measure(server, name, size, unsigned=unsigned)
-            print(f"  {number + 1}/{rounds} {name}: {run.mb_per_second:.0f} MB/s", file=sys.stderr)
-            runs.append(run)
-    return runs
+def settings_of(chosen: argparse.Namespace) -> Settings:
+    """How much is done."""
+    given = QUICK if chosen.quick else Settings()
+    return Settings(
+        rounds=chosen.rounds or given.rounds,
+        run_seconds=given.run_seconds,
+        quick=given.quick,
+        budget_seconds=chosen.minutes * 60 if chosen.minutes else given.budget_seconds,
+        scale=10 if chosen.large else 1,
+    )
+
+
+@contextmanager
+def fastest() -> Iterator[server.Server]:
+    """The server in Go; in Python where there is no Go."""
+    try:
+        server.built()
+    except server.NoGo as error:
+        say(f"The server is Python's and slow: {error}. No TLS is measured.")
+        with server.running() as started:
+            yield started
+    else:
+        with server.fast() as started:
+            yield started
+
+
+def say(text: str) -> None:
+    """Progress: to standard error, so that the tables can be kept."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def profiles(on: Machine, measurements: Sequence[Measurement]) -> dict[str, str]:
+    """Where ours spends its time, in some of the measurements."""
+    found = {}
+    for one in measurements:
+        title = PROFILED.get(f"{one.group}-{one.name}")
+        for contender in one.contenders if title else ():
+            if contender.home == "ours" and " at once" not in contender.name:
+                with tempfile.NamedTemporaryFile() as file:
+                    on.run(one, contender, one.quick_amount, profile=file.name)
+                    found[f"{title}, {contender.name}"] = Path(file.name).read_text("utf-8")
+    return found
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what the command line asks for and print it."""
+    """Measure and print; 1 if a contender failed."""
     chosen = arguments(argv)
-    size = chosen.mib * MiB
-    with running() as server:
-        if chosen.profile:
-            path = os.path.abspath(chosen.profile)
-            unsigned = chosen.payload == "unsigned"
-            measure(server, OURS, size, unsigned=unsigned, profile_to=path)
-            with open(path, encoding="utf-8") as file:
-                print(file.read())
-            return 0
-        print(report.machine(size, chosen.rounds))
-        print(report.versions(chosen.writers), flush=True)
-        for unsigned in SIGNING[chosen.payload]:
-            runs = compare(server, chosen.writers, size, chosen.rounds, unsigned=unsigned)
-            print(f"\n{TITLES[unsigned]}\n\n{report.table(runs, chosen.peer)}")
-            print(f"\nRequests:\n{report.requests(runs)}", flush=True)
-    return 0
+    if chosen.list:
+        print("\n".join(f"{f'{m.group}-{m.name}':20} {m.title}" for m in chosen.measurements))
+        return 0
+    if chosen.kept is not None:
+        result = json.loads(chosen.kept.read_text(encoding="utf-8"))
+        failed = False
+    else:
+        result, failed = _measured(chosen)
+    print(report.terminal(result, result["measurements"]))
+    if chosen.json:
+        docs.keep(result, chosen.json)
+    if chosen.write_docs:
+        docs.write(result)
+    return int(failed)
+
+
+def _measured(chosen: argparse.Namespace) -> tuple[dict[str, object], bool]:
+    settings, began = settings_of(chosen), time.monotonic()
+    with fastest() as store, machine(store, chosen.peers) as on:
+        measurements = [one for one in chosen.measurements if store.https or not one.tls]
+        minutes = rounds.forecast(measurements, settings) / 60
+        say(f"{len(measurements)} measurements; this takes about {max(1, round(minutes))} minutes.")
+        outcomes = rounds.measure_all(on, measurements, settings, say)
+        told = results(outcomes, settings, store.kind, time.monotonic() - began)
+        if chosen.write_docs and not chosen.no_profile:
+            told["profiles"] = profiles(on, measurements)
+    return told, any(outcome.failed for outcome in outcomes)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except Failed as failed:
-        sys.exit(str(failed))
+    sys.exit(main(sys.argv[1:]))

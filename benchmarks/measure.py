@@ -1,42 +1,26 @@
-"""One run of one writer: the process it happens in, and its parent's side.
-
-    python -m benchmarks.measure NAME BYTES VERIFY [PROFILE]
-
-Before the clock starts the writer has made its client and written one small file, so that imports,
-clients and connections are in nobody's figure. The server then forgets what it saw.
-"""
+"""One run of one contender: from the parent's side."""
 
 from __future__ import annotations
 
-import gc
 import json
-import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import sampling
+from benchmarks import hadoop
+from benchmarks.plan import Contender, Failed, Measurement, Unit
 from benchmarks.server import Server
-from benchmarks.writers import WRITERS, MiB, environment, pieces
-from magic_committer import checksum
+from benchmarks.writers import MiB, environment
 
 ROOT = Path(__file__).resolve().parent.parent
-KEY = "measured.bin"
-WARM_UP_BYTES = MiB
-RUN_SECONDS_MAX = 300.0
-
-_STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
-
-
-class Failed(RuntimeError):
-    """A run did not do what it should; the message says what."""
+PEERS = ROOT / ".venv-bench" / "bin" / "python"
+RUN_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,159 +28,194 @@ class Run:
     """One run, measured.
 
     Attributes:
-        seconds: wall clock, from the opening of the file until it is visible.
-        cpu_seconds: of the writer's process, all threads, user and system.
-        start_bytes, peak_bytes: resident memory before, and its high-water mark.
-        requests: by verb, as the server counted them.
-        part_bytes: the largest part.
-        payload: how payloads were signed, as the server saw it.
-        checksum: checksums that came with the parts.
+        amount: of bytes, files, writes or starts, as the measurement counts.
+        seconds: wall clock.
+        cpu_seconds: of the contender's process and its children, user and system, all threads.
+        grown_bytes: peak of resident memory above the start; None for the JVM.
+        requests: by verb, as the server counted them. at_once: the most that it saw at once.
+        part_bytes: the largest part. payload, checksum: how such were signed and summed.
+        phases: seconds by name; empty where there are none.
+        versions: of the packages that ran.
     """
 
-    writer: str
-    size: int
+    contender: str
+    amount: int
     seconds: float
     cpu_seconds: float
-    start_bytes: int
-    peak_bytes: int
+    grown_bytes: int | None
     requests: Mapping[str, int]
-    part_bytes: int
-    payload: str
-    checksum: str
+    at_once: int = 0
+    part_bytes: int = 0
+    payload: str = ""
+    checksum: str = ""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def figure(self, unit: Unit) -> float:
+        """The figure of this run."""
+        if not unit.cpu:
+            return sum(self.requests.values()) / self.amount
+        per = self.amount / self.seconds if unit.rate else self.seconds / self.amount
+        return per * unit.scale
+
+    def cpu(self, unit: Unit) -> float:
+        """CPU seconds for each amount, in the unit's measure."""
+        return self.cpu_seconds / self.amount * unit.cpu_scale
 
     @property
-    def mb_per_second(self) -> float:
-        """Millions of bytes a second."""
-        return self.size / 1e6 / self.seconds
-
-    @property
-    def cpu_seconds_per_gb(self) -> float:
-        """CPU seconds for 10**9 bytes."""
-        return self.cpu_seconds / (self.size / 1e9)
-
-    @property
-    def grown_mib(self) -> float:
+    def grown_mib(self) -> float | None:
         """Peak of memory above the start."""
-        return (self.peak_bytes - self.start_bytes) / MiB
+        return None if self.grown_bytes is None else self.grown_bytes / MiB
 
 
-def measure(
-    server: Server,
-    name: str,
-    size: int,
-    *,
-    unsigned: bool = False,
-    verify: bool = False,
-    profile_to: str = "",
-) -> Run:
-    """Run a writer in a process of its own, and check that the server has what it wrote.
-
-    Args:
-        unsigned: payloads are not signed, where the writer can be told.
-        verify: compare CRCs as well as lengths; the figures are then worth nothing.
-        profile_to: a file for `sampling.Sampler`'s report.
-
-    Raises:
-        Failed: the writer failed, or bytes are missing or wrong.
-    """
-    with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
-        command = [sys.executable, "-m", "benchmarks.measure", name, str(size), str(int(verify))]
-        done = subprocess.run(
-            [*command, *([profile_to] if profile_to else [])],
-            cwd=ROOT,
-            env=environment(server.url, f"{folder}/aws-config", unsigned=unsigned),
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS_MAX,
-        )
-    if done.returncode:
-        raise Failed(f"{name} failed:\n{done.stderr.strip()[-2000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    facts = server.facts()
-    _check(name, size, told.pop("crc32"), facts)
-    return Run(
-        writer=name,
-        size=size,
-        requests=facts["requests"],
-        part_bytes=facts["part_bytes"],
-        payload=facts["payload"],
-        checksum=facts["checksum"],
-        **told,
-    )
-
-
-def _check(name: str, size: int, crc32: str | None, facts: Mapping[str, Any]) -> None:
-    found = [one for key, one in facts["objects"].items() if key.endswith(KEY)]
-    if [one["size"] for one in found] != [size]:
-        raise Failed(f"{name} wrote {size} bytes, and the server has {facts['objects']}")
-    if found[0]["crc32"] != crc32:
-        raise Failed(f"{name}: CRC32 of what was written {crc32}, of what came {found[0]['crc32']}")
-    if facts["unknown"]:
-        raise Failed(f"{name} asked for what the server does not know: {facts['unknown']}")
-    if facts["open_uploads"]:
-        raise Failed(f"{name} left {facts['open_uploads']} uploads open")
-
-
-# The writer's process ----------------------------------------------------------------------------
-
-
-def run(name: str, size: int, *, verify: bool, profile_to: str) -> dict[str, Any]:
-    """Write ``size`` bytes and measure it."""
-    write = WRITERS[name].prepare()
-    write("warm-up.bin", pieces(WARM_UP_BYTES))
-    Server(os.environ["AWS_ENDPOINT_URL"]).reset(verify=verify)
-    running = checksum.Running("CRC32")
-    data = _summed(pieces(size), running) if verify else pieces(size)
-    sampler = sampling.Sampler() if profile_to else None
-    gc.collect()
-    start_bytes = _forget_peak()
-    cpu, started = _cpu_seconds(), time.perf_counter()
-    if sampler is None:
-        write(KEY, data)
-    else:
-        with sampler:
-            write(KEY, data)
-    seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
-    if sampler is not None:
-        Path(profile_to).write_text(sampler.report(), encoding="utf-8")
+def spec_of(
+    measurement: Measurement, contender: Contender, amount: int, url: str
+) -> dict[str, Any]:
+    """What the process that is measured is told."""
     return {
-        "seconds": seconds,
-        "cpu_seconds": cpu,
-        "start_bytes": start_bytes,
-        "peak_bytes": _peak(),
-        "crc32": running.checksum().value if verify else None,
+        "work": measurement.work,
+        "library": contender.library,
+        "options": dict(contender.options),
+        "amount": amount,
+        "latency_ms": measurement.latency_ms,
+        "verify": False,
+        "control": url,
+        **measurement.more,
     }
 
 
-def _summed(data: Iterable[bytes], running: checksum.Running) -> Iterator[bytes]:
-    for piece in data:
-        running.update(piece)
-        yield piece
+class Machine:
+    """What runs contenders: the server, the environments, a JVM if one is needed."""
+
+    def __init__(self, server: Server, peers: Path = PEERS) -> None:
+        self.server = server
+        self.peers = peers
+        self._jvm: hadoop.Jvm | None = None
+        self._stack = ExitStack()
+
+    def close(self) -> None:
+        """End what was started."""
+        self._stack.close()
+
+    def run(
+        self,
+        measurement: Measurement,
+        contender: Contender,
+        amount: int,
+        *,
+        verify: bool = False,
+        profile: str = "",
+    ) -> Run:
+        """Run a contender once, and check that the server has what it wrote.
+
+        Args:
+            verify: compare CRCs as well as lengths; the figures are then worth nothing.
+            profile: a file for `sampling.Sampler`'s report.
+
+        Raises:
+            Failed: it failed, or bytes are missing or wrong.
+            NoHadoop: there is no JVM to run it.
+        """
+        spec = spec_of(measurement, contender, amount, self.server.url)
+        spec |= {"verify": verify, "profile": profile}
+        if contender.home == "jvm":
+            told = self._hot().run(spec)
+        else:
+            self.server.reset(verify=verify)
+            told = self._child(measurement, contender, spec)
+        facts = self.server.facts()
+        _check(measurement, contender, amount, told, facts)
+        start, most = told.get("start_bytes"), told.get("peak_bytes")
+        return Run(
+            contender=contender.name,
+            amount=amount,
+            seconds=told["seconds"],
+            cpu_seconds=told["cpu_seconds"],
+            grown_bytes=None if start is None else most - start,
+            requests=facts["requests"],
+            at_once=facts.get("in_flight_max", 0),
+            part_bytes=facts["part_bytes"],
+            payload=facts["payload"],
+            checksum=facts["checksum"],
+            phases=_phases(measurement, told, facts),
+            versions=told["versions"],
+        )
+
+    def _hot(self) -> hadoop.Jvm:
+        if self._jvm is None:
+            self._jvm = self._stack.enter_context(hadoop.running(self.server.url))
+        return self._jvm
+
+    def _child(
+        self, measurement: Measurement, contender: Contender, spec: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        python = sys.executable if contender.home == "ours" else str(self.peers)
+        url = self.server.https if measurement.tls else self.server.url
+        authority = self.server.authority if measurement.tls else ""
+        with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
+            config = f"{folder}/aws-config"
+            done = subprocess.run(
+                [python, "-m", "benchmarks.child", json.dumps(spec)],
+                cwd=ROOT,
+                env=environment(url, config, unsigned=contender.unsigned, authority=authority),
+                capture_output=True,
+                text=True,
+                timeout=RUN_SECONDS_MAX,
+            )
+        if done.returncode or not done.stdout.strip():
+            raise Failed(f"{contender.name} failed:\n{done.stderr.strip()[-2000:]}")
+        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return told
 
 
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+@contextmanager
+def machine(server: Server, peers: Path = PEERS) -> Iterator[Machine]:
+    """What runs contenders on a server; its JVM ends with the block."""
+    made = Machine(server, peers)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
-def _forget_peak() -> int:
-    """Set the high-water mark to what is resident now, and give that. Where the system cannot
-    (other than Linux) the mark of the warm-up stands in for the start."""
-    if _CLEAR.exists():
-        _CLEAR.write_text("5")  # proc(5)
-    return _peak()
+def _phases(
+    measurement: Measurement, told: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, float]:
+    """A commit's phases as the server saw them: before its first Complete came, until the last one
+    was answered, and after. Others tell their own, or have none."""
+    verb = measurement.verb
+    if not verb or verb not in facts["first"]:
+        return dict(told.get("phases", {}))
+    first, last = (facts[which][verb] - told["began"] for which in ("first", "last"))
+    return {"before": first, measurement.verbs: last - first, "after": told["seconds"] - last}
 
 
-def _peak() -> int:
-    if _STATUS.exists():
-        # Not ru_maxrss, which a child inherits from the process that forked it.
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-if __name__ == "__main__":
-    name, size, verify, *rest = sys.argv[1:]
-    print(json.dumps(run(name, int(size), verify=verify == "1", profile_to="".join(rest))))
+def _check(
+    measurement: Measurement,
+    contender: Contender,
+    amount: int,
+    told: Mapping[str, Any],
+    facts: Mapping[str, Any],
+) -> None:
+    """The server has what was to be there, and was asked nothing that it does not know."""
+    name = contender.name
+    if facts["unknown"]:
+        raise Failed(f"{name} asked for what the server does not know: {facts['unknown']}")
+    if measurement.work == "stream":
+        many = measurement.more["files"]
+        found = {
+            k: v
+            for k, v in facts["objects"].items()
+            if k.rpartition("/")[2].startswith("measured-")
+        }
+        sizes = [one["size"] for one in found.values()]
+        if sizes != [amount // many] * many:
+            raise Failed(f"{name} wrote {many} files of {amount // many} bytes; there are {found}")
+        for key, crc in (told.get("crc32") or {}).items():
+            (came,) = (one["crc32"] for at, one in found.items() if at.endswith(key))
+            if b64decode(came or "").hex() != crc:
+                raise Failed(f"{name}: CRC32 of what was written {crc}, of what came {came}")
+    if measurement.work in ("stream", "commit", "job") and facts["open_uploads"]:
+        raise Failed(f"{name} left {facts['open_uploads']} uploads open")
+    if measurement.more.get("end") == "complete" and facts["object_count"] < amount:
+        raise Failed(f"{name} was to make {amount} files visible; {facts['object_count']} are")

@@ -1,101 +1,158 @@
-"""Runs become a table: medians, the span of each, and the ratio to a named peer.
-
-Memory is the largest of all runs: a bound is not a median.
-"""
+"""Results as tables: for a terminal of 80 columns, and as Markdown."""
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
-import sys
-from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+import textwrap
+from collections.abc import Sequence
 
-from benchmarks.measure import Run
-from benchmarks.writers import WRITERS, MiB
+from benchmarks.results import Result
 
-HEADINGS = (
-    "writer",
-    "MB/s",
-    "(min–max)",
-    "× {peer}",
-    "CPU s/GB",
-    "peak above start MiB",
-    "peak MiB",
-    "requests",
-    "part MiB",
-    "payload signed",
-    "checksum",
+Table = list[list[str]]
+MiB = 1024**2
+COLUMNS = 80
+GAP = "  "
+LEGEND = (
+    "CPU: of the client and its children, for what the figure counts. MiB: the peak of resident"
+    " memory above what it was before the clock started, the largest of all rounds. Only ratios of"
+    " one table count."
 )
 
 
-def machine(size: int, rounds: int) -> str:
-    """What it ran on and what was written."""
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    return (
-        f"{size / MiB:.0f} MiB in fresh pieces of 1 MiB, {rounds} rounds: medians; of memory the"
-        f" largest. Python {sys.version.split()[0]}, {platform.system()} {platform.machine()},"
-        f" {os.cpu_count()} cores for client and server; load {load} at the start."
-    )
+def number(value: float | None) -> str:
+    """Three digits that mean something; "" for none."""
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def versions(names: Sequence[str]) -> str:
-    """The packages measured."""
-    packages = sorted({package for name in names for package in WRITERS[name].packages})
-    return ", ".join(f"{package} {_version(package)}" for package in packages)
+def figures(one: Result) -> Table:
+    """The table of a measurement: a row for each contender."""
+    unit = one["unit"]
+    headings = ["", unit, "(min–max)", "× peer", one["cpu"], "MiB", "requests"]
+    rows = [headings]
+    for row in one["rows"]:
+        spread = f"{number(row['least'])}–{number(row['most'])}" if row["rounds"] > 1 else ""
+        rows.append(
+            [
+                row["name"],
+                number(row["figure"]),
+                spread,
+                number(row["ratio"]),
+                number(row["cpu"]),
+                number(row["grown_mib"]),
+                f"{sum(row['requests'].values()):,}",
+            ]
+        )
+    return _without_empty(rows)
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "(not installed)"
+def phases(one: Result) -> Table:
+    """Where the time went, for what has phases: seconds of each."""
+    with_phases = [row for row in one["rows"] if row["phases"]]
+    names = list(dict.fromkeys(name for row in with_phases for name in row["phases"]))
+    if not names:
+        return []
+    each = any("each_second" in row for row in with_phases)
+    rows = [["seconds", "files", *names, *(["a second"] if each else [])]]
+    for row in with_phases:
+        cells = [f"{row['phases'].get(name, 0):.2f}" for name in names]
+        cells += [number(row.get("each_second"))] if each else []
+        rows.append([row["name"], f"{row['amount']:,}", *cells])
+    return rows
 
 
-def table(runs: Sequence[Run], peer: str) -> str:
-    """One row for each writer, in the order in which they first ran; Markdown."""
-    by_writer: dict[str, list[Run]] = {}
-    for run in runs:
-        by_writer.setdefault(run.writer, []).append(run)
-    speeds = {name: _median([run.mb_per_second for run in of]) for name, of in by_writer.items()}
-    rows = [[heading.format(peer=peer) for heading in HEADINGS]]
-    rows += [_row(name, of, speeds, peer) for name, of in by_writer.items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+def verbs(one: Result) -> Table:
+    """Requests by verb, a column for each contender."""
+    names = sorted({verb for row in one["rows"] for verb in row["requests"]})
+    rows = [["request", *(row["name"] for row in one["rows"])]]
+    rows += [[verb, *(str(row["requests"].get(verb, 0)) for row in one["rows"])] for verb in names]
+    rows.append(["**all**", *(str(sum(row["requests"].values())) for row in one["rows"])])
+    return rows
+
+
+def tables(one: Result) -> list[Table]:
+    """All tables of a measurement."""
+    if not one["cpu"]:
+        return [verbs(one)]
+    return [table for table in (figures(one), phases(one)) if table]
+
+
+def notes(one: Result) -> str:
+    """What has to be said of a measurement, in one paragraph."""
+    most = max(row["amount"] for row in one["rows"])
+    said = [f"Each {_amount(most, one)}."]
+    fewer = [row for row in one["rows"] if row["amount"] < most]
+    if fewer:
+        named = ", ".join(f"{row['name']} {_amount(row['amount'], one)}" for row in fewer)
+        said = [f"Each {_amount(most, one)}; less, as they are slow: {named}."]
+    said += [one["note"]] if one["note"] else []
+    if one["cpu"]:
+        rounds = max(row["rounds"] for row in one["rows"])
+        of = "One round" if rounds == 1 else f"Medians of {rounds} rounds"
+        faster = "" if one["more_is_better"] else "how many times faster than "
+        said.append(f"{of}; × is {faster or 'the ratio to '}{one['peer']}.")
+    said.append(f"Load of the machine {one['load'][0]} before, {one['load'][1]} after.")
+    return " ".join(said)
+
+
+def _amount(amount: int, one: Result) -> str:
+    counted = one["counted"]
+    if counted == "MiB":
+        return f"{amount // MiB:,} MiB"
+    return f"{amount:,} {counted if amount > 1 else counted.removesuffix('s')}"
+
+
+def _without_empty(rows: Table) -> Table:
+    kept = [at for at in range(len(rows[0])) if at == 0 or any(row[at] for row in rows[1:])]
+    return [[row[at] for at in kept] for row in rows]
+
+
+def plain(rows: Table, width: int = COLUMNS) -> str:
+    """For a terminal: the first column to the left, the others to the right; the last columns are
+    left out where they have no room."""
+    while True:
+        widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+        if sum(widths) + len(GAP) * (len(widths) - 1) <= width or len(widths) == 2:
+            break
+        rows = [row[:-1] for row in rows]
     lines = [
-        "| " + " | ".join(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=True)) + " |"
+        GAP.join(
+            cell.ljust(widths[at]) if at == 0 else cell.rjust(widths[at])
+            for at, cell in enumerate(row)
+        ).rstrip()
         for row in rows
     ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    lines.insert(1, "-" * max(len(line) for line in lines))
+    return "\n".join(lines).replace("**", "")
+
+
+def markdown(rows: Table) -> str:
+    """For the documentation; the library's own rows are set in bold."""
+    bold = [[f"**{row[0]}**", *row[1:]] if "magic" in row[0] else row for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in bold]
+    lines.insert(1, "|---|" + "---:|" * (len(rows[0]) - 1))
     return "\n".join(lines)
 
 
-def _row(name: str, runs: Sequence[Run], speeds: Mapping[str, float], peer: str) -> list[str]:
-    each = [run.mb_per_second for run in runs]
-    last = runs[-1]
-    return [
-        name,
-        f"{speeds[name]:.0f}",
-        f"{min(each):.0f}–{max(each):.0f}",
-        f"{speeds[name] / speeds[peer]:.2f}" if peer in speeds else "",
-        f"{_median([run.cpu_seconds_per_gb for run in runs]):.2f}",
-        f"{max(run.grown_mib for run in runs):.1f}",
-        f"{max(run.peak_bytes for run in runs) / MiB:.0f}",
-        str(sum(last.requests.values())),
-        f"{last.part_bytes / MiB:.0f}",
-        last.payload,
-        last.checksum,
-    ]
-
-
-def requests(runs: Sequence[Run]) -> str:
-    """Each writer's requests by verb, of its last run."""
-    last = {run.writer: run.requests for run in runs}
-    return "\n".join(
-        f"{name}: " + ", ".join(f"{count} {verb}" for verb, count in sorted(of.items()))
-        for name, of in last.items()
+def heading(result: Result) -> str:
+    """The machine, the versions, and what is not measured."""
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return (
+        f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB,"
+        f" {machine['system']}. Python {machine['python']}; server in {machine['server']}.\n"
+        f"Versions: {versions}."
     )
 
 
-def _median(values: Sequence[float]) -> float:
-    return statistics.median(values)
+def terminal(result: Result, measured: Sequence[Result]) -> str:
+    """All of it, for a terminal."""
+    parts = ["\n".join(textwrap.fill(line, COLUMNS) for line in heading(result).splitlines())]
+    for one in measured:
+        body = "\n\n".join(plain(table) for table in tables(one))
+        parts.append(f"{one['title']}\n\n{body}\n\n{textwrap.fill(notes(one), COLUMNS)}")
+    parts.append(textwrap.fill(LEGEND, COLUMNS))
+    parts += [f"Left out: {name}: {why}" for name, why in result["left_out"].items()]
+    return "\n\n\n".join(parts)

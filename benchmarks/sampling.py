@@ -1,9 +1,11 @@
-"""Where the time of a process with many threads goes: looks at all their stacks, often.
+"""Where the CPU time of a process with many threads goes: looks at all their stacks, often.
 
-Python's own profilers see one thread, and slow it down. This one sees what each thread was doing
-when it looked; a thread that waits for another one, or for work, is left out. A thread that waits
-for its socket is not: that is where a client of a slow server would stand. A line that holds the
-interpreter's lock is seen somewhat too often, as we need it to look.
+Python's own profilers see one thread, and slow it down. This one asks at each look how much CPU
+time each thread has used since the last one, and gives it to the line at which the thread is now: a
+thread that waits costs nothing, and what a library does without the interpreter's lock counts where
+it was called. A look needs that lock: what a thread did with it may count where it gave it up.
+Where the system cannot tell the CPU time of a thread (other than Linux), each look counts as the
+time that has passed.
 """
 
 from __future__ import annotations
@@ -11,32 +13,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from types import FrameType
 
 INTERVAL_SECONDS = 0.002
-ROWS = 25
+ROWS = 16
 _OURS = ("magic_committer", "benchmarks")
-
-IDLE = frozenset(
-    {
-        ("threading.py", "wait"),
-        ("threading.py", "_wait_for_tstate_lock"),
-        ("_base.py", "result"),
-        ("thread.py", "_worker"),
-        ("pool.py", "_drain"),
-        ("pool.py", "_tick"),
-        ("sampling.py", "_look_often"),
-    }
-)
-"""File and function at the top of the stack of a thread that has nothing to do."""
 
 
 class Sampler:
     """Samples while its ``with`` block runs."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._used: defaultdict[tuple[str, str], float] = defaultdict(float)
+        self._clocks: dict[int, tuple[int, float]] = {}
         self._looks = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._look_often, daemon=True)
@@ -50,23 +40,44 @@ class Sampler:
         self._thread.join()
 
     def _look_often(self) -> None:
+        own = threading.get_ident()
         while not self._end.is_set():
             self._looks += 1
-            for frame in sys._current_frames().values():
-                place = _place(frame)
-                if (place[0].partition(":")[0], frame.f_code.co_name) not in IDLE:
-                    self._counts[f"{place[0]} {frame.f_code.co_name}", _ours(frame)] += 1
+            for thread, frame in sys._current_frames().items():
+                used = self._used_by(thread)
+                if used and thread != own:
+                    place = _place(frame)[0]
+                    self._used[f"{place} {frame.f_code.co_name}", _ours(frame)] += used
             time.sleep(INTERVAL_SECONDS)
 
+    def _used_by(self, thread: int) -> float:
+        """The CPU seconds that a thread has used since the last look."""
+        if sys.platform != "linux":
+            return INTERVAL_SECONDS
+        if thread not in self._clocks:
+            # The thread has just been seen alive; a clock of one that has ended is an error only.
+            self._clocks[thread] = (time.pthread_getcpuclockid(thread), 0.0)
+            clock = self._clocks[thread][0]
+            self._clocks[thread] = (clock, time.clock_gettime(clock))
+            return 0.0
+        clock, before = self._clocks[thread]
+        try:
+            now = time.clock_gettime(clock)
+        except OSError:
+            del self._clocks[thread]  # it has ended, and another one has its number
+            return 0.0
+        self._clocks[thread] = (clock, now)
+        return now - before
+
     def report(self) -> str:
-        """The lines at which threads were seen, the busiest first, each with the line of ours that
-        called it. 100 %: one thread all the time."""
-        looks = max(1, self._looks)
-        lines = [f"{self._looks} looks; 100 % is one thread all the time", ""]
-        lines += [
-            f"{100 * count / looks:6.1f} %  {where:<44}  {'from ' + ours if ours else ''}".rstrip()
-            for (where, ours), count in self._counts.most_common(ROWS)
-        ]
+        """The lines that used the most CPU time, each with the line of ours that called it."""
+        used = dict(self._used)
+        whole = sum(used.values())
+        lines = [f"{self._looks} looks, {whole:.2f} s of CPU time", ""]
+        busiest = sorted(used.items(), key=lambda one: one[1], reverse=True)[:ROWS]
+        for (where, ours), seconds in busiest:
+            caller = f"from {ours}" if ours else ""
+            lines.append(f"{100 * seconds / whole:5.1f} %  {where:<44}  {caller}".rstrip())
         return "\n".join(lines) + "\n"
 
 

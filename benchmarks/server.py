@@ -6,7 +6,8 @@
         facts = server.facts()
 
 Small objects are kept, with ETags and conditional writes, so that a whole job of ours runs here.
-Signatures are not checked. Listings have one page.
+Signatures are not checked. Where there is Go, `fast()` gives the server that the benchmarks use
+(`fast_server/`): this one is slower than good clients are, has listings of one page, and no TLS.
 
 The child ends when its standard input does, which the parent holds.
 """
@@ -18,12 +19,15 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,11 +36,14 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from benchmarks import writers
 from benchmarks.wire import Head, Hung, Wire, read_body, read_head
 from magic_committer import checksum
 from magic_committer.stores.base import Checksum
 
-BUCKET = "bench"
+BUCKET = writers.BUCKET
+FAST = Path(__file__).resolve().parent / "fast_server"
+BUILD_SECONDS_MAX = 300.0
 SMALL_BYTES_MAX = 1024**2
 """Objects up to this size are kept."""
 CONTROL = "/-/"
@@ -115,6 +122,7 @@ class Store:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.latency_seconds = 0.0
         self.reset(verify=False)
 
     def reset(self, *, verify: bool) -> None:
@@ -123,28 +131,48 @@ class Store:
             self.verify = verify
             self._objects: dict[str, Stored] = {}
             self._uploads: dict[str, Upload] = {}
-            self._requests: Counter[str] = Counter()
-            self._part_bytes: Counter[int] = Counter()
-            self._payloads: Counter[str] = Counter()
-            self._checksums: Counter[str] = Counter()
-            self._unknown: set[str] = set()
             self._names = 0
+            self._forget()
 
-    def facts(self) -> dict[str, Any]:
-        """What was asked since `reset`."""
+    def _forget(self) -> None:
+        self._requests: Counter[str] = Counter()
+        self._first: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._part_bytes: Counter[int] = Counter()
+        self._payloads: Counter[str] = Counter()
+        self._checksums: Counter[str] = Counter()
+        self._unknown: set[str] = set()
+
+    def facts(self, *, forget: bool = False) -> dict[str, Any]:
+        """What was asked since `reset`, or since it was forgotten."""
         with self._lock:
-            return {
+            told = {
                 "requests": dict(self._requests),
+                "first": dict(self._first),
+                "last": dict(self._last),
                 "part_bytes": max(self._part_bytes, default=0),
-                "payload": "+".join(sorted(self._payloads)),
-                "checksum": "+".join(sorted(self._checksums)),
+                "payloads": sorted(self._payloads),
+                "checksums": sorted(self._checksums),
                 "open_uploads": len(self._uploads),
+                "object_count": len(self._objects),
                 "unknown": sorted(self._unknown),
                 "objects": {
                     key: {"size": one.size, "crc32": one.crc32.value if one.crc32 else None}
                     for key, one in self._objects.items()
                 },
             }
+            if forget:
+                self._forget()
+        return told
+
+    def seed(self, keys: list[str], size: int) -> dict[str, Any]:
+        """Open an upload with one part for each key."""
+        with self._lock:
+            names = [f"upload-{self._names + n}" for n in range(1, len(keys) + 1)]
+            self._names += len(keys)
+            for name, key in zip(names, keys, strict=True):
+                self._uploads[name] = Upload(key, {}, {1: (size, None)})
+        return {"ids": names, "etag": f'"{1:032x}"'}
 
     def answer(self, head: Head, wire: Wire) -> Answer:
         """Read the body and do what was asked."""
@@ -152,17 +180,28 @@ class Store:
         verb = _verb(head, key)
         with self._lock:
             self._requests[verb] += 1
+            self._first.setdefault(verb, time.time())
+        try:
+            return self._do(verb, head, key, wire)
+        finally:
+            with self._lock:
+                self._last[verb] = time.time()
+
+    def _do(self, verb: str, head: Head, key: str, wire: Wire) -> Answer:
         if verb == "UploadPart":
-            return self._upload_part(head, wire)
+            answer = self._upload_part(head, wire)
+            time.sleep(self.latency_seconds)
+            return answer
         body = b"".join(bytes(p) for p in read_body(wire, head, discard=False))
+        time.sleep(self.latency_seconds)
         act = getattr(self, "_" + re.sub(r"(?<!^)(?=[A-Z])", "_", verb).lower(), None)
         if act is None:
             with self._lock:
                 self._unknown.add(verb)
             return refusal(501, "NotImplemented")
         with self._lock:
-            answer: Answer = act(head, key, body)
-        return answer
+            done: Answer = act(head, key, body)
+        return done
 
     def _upload_part(self, head: Head, wire: Wire) -> Answer:
         size, running = 0, checksum.Running("CRC32")
@@ -364,43 +403,135 @@ def _converse(store: Store, connection: socket.socket) -> None:
             if head.headers.get("expect", "").lower() == "100-continue":
                 connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             if head.path.startswith(CONTROL):
-                connection.sendall(_control(store, head).encode())
+                connection.sendall(_control(store, head, wire).encode())
             else:
                 connection.sendall(store.answer(head, wire).encode())
 
 
-def _control(store: Store, head: Head) -> Answer:
-    if head.path == f"{CONTROL}reset":
-        store.reset(verify=head.query["verify"] == "1")
-    return Answer(body=json.dumps(store.facts()).encode())
+def _control(store: Store, head: Head, wire: Wire) -> Answer:
+    """As fast_server/control.go."""
+    asked, query = head.path.removeprefix(CONTROL), head.query
+    body = b"".join(bytes(piece) for piece in read_body(wire, head, discard=False))
+    told: dict[str, Any] = {}
+    if asked == "reset":
+        store.reset(verify=query["verify"] == "1")
+        store.latency_seconds = float(query.get("latency_ms", 0)) / 1000
+    elif asked == "latency":
+        store.latency_seconds = float(query["ms"]) / 1000
+    elif asked == "seed":
+        told = store.seed(body.decode().split(), int(query.get("size", 1000)))
+    else:
+        told = store.facts(forget=query.get("forget") == "1")
+    return Answer(body=json.dumps(told).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The running server, seen from its parent."""
+    """The running server, seen from its parent.
+
+    Attributes:
+        url: of plain HTTP. kind: "Go" or "Python".
+        https, authority: the URL, and the file with the certificate to trust; "" without TLS.
+    """
 
     url: str
+    kind: str = "Python"
+    https: str = ""
+    authority: str = ""
 
-    def reset(self, *, verify: bool) -> None:
+    def reset(self, *, verify: bool, latency_ms: float = 0) -> None:
         """Forget everything. ``verify``: compute the CRC32 of what comes, which costs time."""
-        self._ask(f"reset?verify={int(verify)}")
+        self._ask(f"reset?verify={int(verify)}&latency_ms={latency_ms}")
 
     def facts(self) -> dict[str, Any]:
-        """What it was asked since `reset`."""
-        return self._ask("facts")
+        """What it was asked since `reset`, or since it was forgotten: requests by verb, how large
+        bodies were sent, what is there now. Of an object the size and, where that was asked for,
+        the CRC32."""
+        told = self._ask("facts")
+        told["payload"] = "+".join(sorted(told["payloads"]))
+        told["checksum"] = "+".join(sorted(told["checksums"]))
+        for one in told["objects"].values():
+            if "parts" in one:
+                one["crc32"] = _joined(one.pop("parts"))
+        return told
 
     def _ask(self, what: str) -> dict[str, Any]:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{self.url}{CONTROL}{what}", timeout=30) as reply:
+        with opener.open(f"{self.url}{CONTROL}{what}", timeout=60) as reply:
             answer: dict[str, Any] = json.load(reply)
             return answer
 
 
+def _joined(parts: list[tuple[int, str]]) -> str | None:
+    sums = [
+        (Checksum("CRC32", b64encode(bytes.fromhex(crc)).decode()), size) for size, crc in parts
+    ]
+    whole = checksum.whole(sums)
+    return whole.value if whole else None
+
+
+class NoGo(RuntimeError):
+    """The fast server cannot be built here; says why."""
+
+
+def built() -> Path:
+    """The fast server's program, kept in the user's cache; builds it where it is not yet.
+
+    Raises:
+        NoGo: there is no Go, or the build failed.
+    """
+    sources = sorted(one for one in FAST.iterdir() if not one.name.endswith("_test.go"))
+    mark = hashlib.sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()[:12]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    program = Path(home, "magic-committer", "benchmarks", f"fast_server-{mark}")
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise NoGo("there is no `go` on the PATH")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=program.parent) as folder:
+        made = subprocess.run(
+            [go, "build", "-trimpath", "-o", f"{folder}/made", "."],
+            cwd=FAST,
+            env={**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=BUILD_SECONDS_MAX,
+        )
+        if made.returncode:
+            raise NoGo(f"Go could not build {FAST.name}:\n{made.stderr[-2000:]}")
+        os.replace(f"{folder}/made", program)  # whole, or not at all
+    return program
+
+
+@contextlib.contextmanager
+def fast() -> Iterator[Server]:
+    """Run the fast server, with TLS. It cannot outlive this process.
+
+    Raises:
+        NoGo: it cannot be built here.
+    """
+    program = built()
+    with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
+        authority = f"{folder}/authority.pem"
+        with _child([str(program), "--ca", authority]) as line:
+            urls = json.loads(line)
+            yield Server(urls["http"], "Go", urls["https"], authority)
+
+
 @contextlib.contextmanager
 def running() -> Iterator[Server]:
-    """Run the server. It cannot outlive this process."""
+    """Run the server of this module. It cannot outlive this process."""
+    with _child([sys.executable, "-m", "benchmarks.server"]) as line:
+        yield Server(line)
+
+
+@contextlib.contextmanager
+def _child(command: list[str]) -> Iterator[str]:
+    """Run a server; gives the line that it prints when it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.server"],
+        command,
         cwd=Path(__file__).resolve().parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -409,7 +540,7 @@ def running() -> Iterator[Server]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield Server(process.stdout.readline().strip())
+        yield process.stdout.readline().strip()
     finally:
         process.stdin.close()
         process.stdout.close()

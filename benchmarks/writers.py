@@ -1,25 +1,21 @@
-"""The writers that are measured, each as its manual says to stream into S3, with its defaults.
+"""The libraries that are measured, each used as its manual says, with its defaults.
 
-All take the same pieces one after another, but `boto3`'s `upload_fileobj`, which reads from a file
-object: it gets one that hands out the same pieces. Where to connect comes from the environment.
+Where to connect comes from the environment. This module runs in the environment of the peers, too:
+it imports nothing but the standard library until a library is chosen.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from benchmarks.server import BUCKET
-
+BUCKET = "bench"
 MiB = 1024**2
 PIECE_BYTES = MiB
-
-Write = Callable[[str, Iterable[bytes]], None]
-"""Writes pieces to a key of the bucket; they are visible when it returns."""
 
 
 def pieces(size: int) -> Iterator[bytes]:
@@ -30,29 +26,126 @@ def pieces(size: int) -> Iterator[bytes]:
         yield piece[: size - number * PIECE_BYTES]
 
 
-def _ours() -> Write:
-    import magic_committer as mc
+class Library:
+    """One library, with its client made. ``options`` say what is not a default.
 
-    def write(key: str, data: Iterable[bytes]) -> None:
-        with mc.write(f"s3://{BUCKET}/{key}.d") as job, job.open(key) as file:
+    Attributes:
+        name: of the module that is imported.
+        packages: whose versions belong to a figure.
+    """
+
+    name: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        """A file of the bucket that is written piece by piece."""
+        raise NotImplementedError(f"{self.name} has no file to write to")
+
+    def write(self, key: str, data: Iterable[bytes]) -> None:
+        """Write pieces to a key; they are visible when it returns."""
+        with self.open(key) as file:
             for piece in data:
                 file.write(piece)
 
-    return write
+    def write_all(self, files: Mapping[str, Iterable[bytes]]) -> None:
+        """Write several files at once."""
+        if len(files) == 1:
+            self.write(*next(iter(files.items())))
+            return
+        self.at_once(len(files), self.write, *zip(*files.items(), strict=True))
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write a small object with one request, where the library can."""
+        self.write(key, [content])
+
+    def put_all(self, keys: list[str], content: bytes) -> None:
+        """Write many small objects: one after the other, or so many at once as the options say."""
+        many = int(self.options.get("threads", 1))
+        if many > 1:
+            self.at_once(many, lambda key: self.put(key, content), keys)
+            return
+        for key in keys:
+            self.put(key, content)
+
+    @staticmethod
+    def at_once(many: int, call: Callable[..., object], *arguments: Iterable[Any]) -> None:
+        """Call in so many threads; raises the first error."""
+        with ThreadPoolExecutor(many) as pool:
+            for _ in pool.map(call, *arguments):
+                pass
 
 
-def _boto3() -> Write:
-    import boto3
+class Ours(Library):
+    """This library: each call of it is a whole job."""
 
-    client = boto3.client("s3")
+    name = "magic_committer"
+    packages = ("magic-committer", "boto3", "pycurl", "awscrt")
 
-    def write(key: str, data: Iterable[bytes]) -> None:
-        client.upload_fileobj(_Readable(data), BUCKET, key)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        import magic_committer
 
-    return write
+        self.mc = magic_committer
+        way = {"transport": options["transport"]} if options.get("transport") else {}
+        self.terms: dict[str, Any] = {
+            "s3": magic_committer.S3Options(**way),
+            "options": magic_committer.Options(**options.get("options", {})),
+        }
+
+    def write_all(self, files: Mapping[str, Iterable[bytes]]) -> None:
+        with self.mc.write(f"s3://{BUCKET}/{min(files)}.d", **self.terms) as job:
+
+            def write(key: str, data: Iterable[bytes]) -> None:
+                with job.open(key) as file:
+                    for piece in data:
+                        file.write(piece)
+
+            if len(files) == 1:
+                write(*next(iter(files.items())))
+            else:
+                self.at_once(len(files), write, *zip(*files.items(), strict=True))
+
+    def write(self, key: str, data: Iterable[bytes]) -> None:
+        self.write_all({key: data})
+
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        return self.mc.start(f"s3://{BUCKET}/{key}.d", **self.terms).task(1).open(key)
+
+    def put_all(self, keys: list[str], content: bytes) -> None:
+        terms = {**self.terms, "track": self.options.get("track", "memory")}
+        with self.mc.start(f"s3://{BUCKET}/{keys[0]}.d", **terms) as job:
+            with job.task(1) as task:
+                for key in keys:
+                    with task.open(key) as file:
+                        file.write(content)
+            job.commit([task.result])
 
 
-class _Readable:
+class Boto3(Library):
+    """The SDK: `upload_fileobj` reads from a file object, which hands out the same pieces."""
+
+    name = "boto3"
+    packages = ("boto3", "s3transfer", "awscrt")
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        import boto3
+        from botocore.config import Config
+
+        many = int(options.get("threads", 10))
+        self.client = boto3.client("s3", config=Config(max_pool_connections=max(10, many)))
+
+    def write(self, key: str, data: Iterable[bytes]) -> None:
+        self.client.upload_fileobj(Readable(data), BUCKET, key)
+
+    def put(self, key: str, content: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=key, Body=content)
+
+
+class Readable:
     """A file object over pieces."""
 
     def __init__(self, data: Iterable[bytes]) -> None:
@@ -60,121 +153,139 @@ class _Readable:
         self._left = b""
 
     def read(self, size: int = -1) -> bytes:
+        """The next ``size`` bytes; all that are left if it is negative."""
         held, length = [self._left], len(self._left)
-        size = size if size >= 0 else sys.maxsize
-        while length < size and (piece := next(self._data, b"")):
+        while (size < 0 or length < size) and (piece := next(self._data, b"")):
             held.append(piece)
             length += len(piece)
         joined = b"".join(held)
-        self._left = joined[size:]
-        return joined[:size]
+        end = length if size < 0 else size
+        self._left = joined[end:]
+        return joined[:end]
 
 
-def _smart_open() -> Write:
-    import boto3
-    import smart_open
+class SmartOpen(Library):
+    """smart_open on boto3."""
 
-    parameters = {"client": boto3.client("s3")}
+    name = "smart_open"
+    packages = ("smart_open", "boto3", "awscrt")
 
-    def write(key: str, data: Iterable[bytes]) -> None:
-        with smart_open.open(f"s3://{BUCKET}/{key}", "wb", transport_params=parameters) as file:
-            for piece in data:
-                file.write(piece)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        import boto3
+        import smart_open
 
-    return write
+        self.module = smart_open
+        self.parameters = {"client": boto3.client("s3")}
 
-
-def _s3fs() -> Write:
-    import s3fs
-
-    files = s3fs.S3FileSystem()
-
-    def write(key: str, data: Iterable[bytes]) -> None:
-        with files.open(f"{BUCKET}/{key}", "wb") as file:
-            for piece in data:
-                file.write(piece)
-
-    return write
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = self.module.open(
+            f"s3://{BUCKET}/{key}", "wb", transport_params=self.parameters
+        )
+        return opened
 
 
-def _pyarrow() -> Write:
-    from pyarrow import fs
+class S3fs(Library):
+    """s3fs on aiobotocore. Its `pipe` sends many small objects at once by itself."""
 
-    endpoint = urlsplit(os.environ["AWS_ENDPOINT_URL"])
-    files = fs.S3FileSystem(
-        endpoint_override=endpoint.netloc, scheme=endpoint.scheme, region="us-east-1"
-    )
+    name = "s3fs"
+    packages = ("s3fs", "aiobotocore")
 
-    def write(key: str, data: Iterable[bytes]) -> None:
-        with files.open_output_stream(f"{BUCKET}/{key}") as file:
-            for piece in data:
-                file.write(piece)
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        import s3fs
 
-    return write
+        self.files = s3fs.S3FileSystem()
 
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = self.files.open(f"{BUCKET}/{key}", "wb")
+        return opened
 
-def _obstore() -> Write:
-    import obstore
-    from obstore.store import S3Store
-
-    unsigned: dict[str, Any] = {"unsigned_payload": True} if payloads_unsigned() else {}
-    store = S3Store(
-        BUCKET,
-        endpoint=os.environ["AWS_ENDPOINT_URL"],
-        region="us-east-1",
-        client_options={"allow_http": True},
-        **unsigned,
-    )
-
-    def write(key: str, data: Iterable[bytes]) -> None:
-        with obstore.open_writer(store, key) as file:
-            for piece in data:
-                file.write(piece)
-
-    return write
+    def put_all(self, keys: list[str], content: bytes) -> None:
+        self.files.pipe({f"{BUCKET}/{key}": content for key in keys})
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """One that is measured: ``prepare`` makes its client, which is not part of the time."""
+class Pyarrow(Library):
+    """pyarrow's own S3 file system, in C++."""
 
-    name: str
-    packages: tuple[str, ...]
-    prepare: Callable[[], Write]
+    name = "pyarrow"
+    packages = ("pyarrow",)
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        from pyarrow import fs
+
+        authority = os.environ.get("AWS_CA_BUNDLE")
+        if authority:
+            fs.initialize_s3()
+        endpoint = urlsplit(os.environ["AWS_ENDPOINT_URL"])
+        trust = {"tls_ca_file_path": authority} if authority else {}
+        self.files = fs.S3FileSystem(
+            endpoint_override=endpoint.netloc, scheme=endpoint.scheme, region="us-east-1", **trust
+        )
+
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = self.files.open_output_stream(f"{BUCKET}/{key}")
+        return opened
 
 
-WRITERS = {
-    writer.name: writer
-    for writer in (
-        Writer("magic-committer", ("magic-committer", "boto3", "awscrt"), _ours),
-        Writer("boto3", ("boto3", "s3transfer"), _boto3),
-        Writer("smart_open", ("smart_open", "boto3"), _smart_open),
-        Writer("s3fs", ("s3fs", "aiobotocore"), _s3fs),
-        Writer("pyarrow", ("pyarrow",), _pyarrow),
-        Writer("obstore", ("obstore",), _obstore),
-    )
+class Obstore(Library):
+    """obstore, in Rust."""
+
+    name = "obstore"
+    packages = ("obstore",)
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(options)
+        import obstore
+        from obstore.store import S3Store
+
+        self.module = obstore
+        trust = {}
+        if authority := os.environ.get("AWS_CA_BUNDLE"):
+            with open(authority, "rb") as file:
+                trust = {"root_certificate": file.read()}
+        self.store: Any = S3Store(
+            BUCKET,
+            endpoint=os.environ["AWS_ENDPOINT_URL"],
+            region="us-east-1",
+            client_options={"allow_http": True, **trust},
+            unsigned_payload=payloads_unsigned(),
+        )
+
+    def open(self, key: str) -> AbstractContextManager[Any]:
+        opened: AbstractContextManager[Any] = self.module.open_writer(self.store, key)
+        return opened
+
+    def put(self, key: str, content: bytes) -> None:
+        self.module.put(self.store, key, content)
+
+
+LIBRARIES: dict[str, type[Library]] = {
+    one.name: one for one in (Ours, Boto3, SmartOpen, S3fs, Pyarrow, Obstore)
 }
 
 
-# Signing -----------------------------------------------------------------------------------------
+# The environment of a library's process ----------------------------------------------------------
 
 _UNSIGNED = "MAGIC_COMMITTER_BENCH_UNSIGNED"
 
 
-def environment(url: str, config: str, *, unsigned: bool) -> dict[str, str]:
-    """What a writer's process finds: the server, any credentials, and nothing of this machine's.
+def environment(url: str, config: str, *, unsigned: bool, authority: str = "") -> dict[str, str]:
+    """What a library's process finds: the server, any credentials, and nothing of this machine's.
 
     Args:
         config: a file for the AWS configuration, which is written here.
         unsigned: do not sign payloads over HTTP, as all do over HTTPS. Those on AWS's Python SDK
-            are told by the configuration file, obstore by its option; pyarrow has none.
+            are told by the configuration file, obstore by its option; pyarrow never signs them.
+        authority: the file with the certificate that is to be trusted, for HTTPS.
     """
     with open(config, "w", encoding="utf-8") as file:
         file.write("[default]\n" + "s3 =\n  payload_signing_enabled = false\n" * unsigned)
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
+        if not name.startswith(("AWS_", "SSL_")) and not name.lower().endswith("_proxy")
     }
     return kept | {
         "AWS_ACCESS_KEY_ID": "bench",
@@ -185,6 +296,7 @@ def environment(url: str, config: str, *, unsigned: bool) -> dict[str, str]:
         "AWS_CONFIG_FILE": config,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+        **({"AWS_CA_BUNDLE": authority} if authority else {}),
         _UNSIGNED: "1" if unsigned else "",
     }
 

@@ -101,6 +101,7 @@ SUITES = (
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 340, ("kills",), slow=True),
+    Suite("benchmarks", 90, ("benchmarks",), slow=True),
     Suite("network", 400, ("network",), slow=True),
     Suite("real", 640, ("real_servers",), (SERVERS,), slow=True),
     Suite("soak", 210, ("soak",), (SOAK,), slow=True),

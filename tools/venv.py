@@ -1,8 +1,10 @@
 """Make `.venv`, add to it, or repair it: whatever it takes until it holds what a profile needs.
 
-    python3 -m tools.venv demo | test | bench | docs
+    python3 -m tools.venv demo | test | bench | docs | peers
 
-One `.venv` serves all profiles: the first `make demo` installs little, `make test` adds to it.
+One `.venv` serves all profiles: the first `make demo` installs little, `make test` adds to it. Only
+what `make bench` measures us against has an environment of its own, `.venv-bench`: others' versions
+of a shared dependency are not ours, and ours not theirs.
 
 The file `.venv/complete.json` says what is in it. Invariants:
 
@@ -45,21 +47,24 @@ ROOT = Path(__file__).resolve().parent.parent
 PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "demo": (["demo"], []),
     "test": (["demo", "crt"], ["dev", "docs"]),
-    "bench": (["crt"], ["bench"]),
+    "bench": (["fast"], []),
     "docs": ([], ["docs"]),
+    "peers": ([], ["bench"]),
 }
 """Profile: extras and dependency groups of pyproject.toml."""
+PEERS = "peers"
+"""This profile has an environment of its own, without this project."""
 
 BASE_PYTHON = os.path.realpath(sys.executable)
 """The Python to make it with: never that of a virtual environment, which may be `.venv` itself."""
 
 
 class Venv:
-    """The virtual environment of one checkout."""
+    """The virtual environment of one checkout. ``folder``: its name there."""
 
-    def __init__(self, root: Path = ROOT) -> None:
+    def __init__(self, root: Path = ROOT, folder: str = ".venv") -> None:
         self.root = root
-        self.path = root / ".venv"
+        self.path = root / folder
         self.python = self.path / "bin" / "python"
         self._complete = self.path / "complete.json"
         self._lock = -1
@@ -75,7 +80,8 @@ class Venv:
             if profile in profiles:
                 return
             started = time.monotonic()
-            print(f"Preparing .venv for `make {profile}` (once) …", flush=True)
+            target = "bench" if profile == PEERS else profile
+            print(f"Preparing {self.path.name} for `make {target}` (once) …", flush=True)
             if self.path.is_dir():
                 self._complete.unlink(missing_ok=True)
             if not profiles:
@@ -120,9 +126,10 @@ class Venv:
         # Read here, as the pip that comes with Python 3.11 knows no dependency groups.
         grouped = [line for group in groups for line in pyproject["dependency-groups"][group]]
         wanted = f"{self.root}[{','.join(extras)}]" if extras else str(self.root)
+        ours = () if profile == PEERS else ("--editable", wanted)
         self._step(
             *("pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"),
-            *("--editable", wanted, *grouped),
+            *(*ours, *grouped),
             python=self.python,
         )
 
@@ -152,7 +159,8 @@ def main() -> int:
     if len(sys.argv) != 2 or sys.argv[1] not in PROFILES:
         print(f"usage: python3 -m tools.venv {' | '.join(PROFILES)}", file=sys.stderr)
         return 2
-    Venv().ensure(sys.argv[1])
+    profile = sys.argv[1]
+    Venv(folder=".venv-bench" if profile == PEERS else ".venv").ensure(profile)
     return 0
 
 

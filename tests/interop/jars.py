@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pyspark
 
 from tests.real_servers.building import cache
+from tools import maven
 
 RELEASES = ("3.5.0", "3.3.6")
 """The newest, and the last but one layout with ETags as strings."""
 WITHOUT = "MAGIC_COMMITTER_WITHOUT_HADOOP"
 """Environment: "1": CI may pass on a machine that cannot have the jars."""
-FETCH_SECONDS_MAX = 600.0
 HERE = Path(__file__).resolve().parent
 PYSPARKS = Path(pyspark.__file__).parent / "jars"
 
@@ -60,27 +57,10 @@ def fetched(release: str) -> Path:
     folder = cache("hadoop") / f"hadoop-{release}-{mark}"
     if folder.exists():
         return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise NoHadoop("Maven fetches Hadoop's jars; there is no `mvn` on the PATH")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as making:
-        jars = Path(making, "jars")
-        options = [f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-        try:
-            made = subprocess.run(
-                [maven, "-B", "-q", "-f", str(wanted), "dependency:copy-dependencies", *options],
-                cwd=making,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=FETCH_SECONDS_MAX,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise NoHadoop(f"Maven took over {FETCH_SECONDS_MAX:.0f} s") from error
-        if made.returncode or not any(jars.glob("*.jar")):
-            raise NoHadoop(f"Maven could not fetch Hadoop {release}:\n{made.stdout[-2000:]}")
-        jars.rename(folder)  # whole, or not at all
+    try:
+        maven.fetch(wanted, folder)
+    except maven.NoJars as error:
+        raise NoHadoop(str(error)) from error
     return folder
 
 

@@ -25,8 +25,8 @@ class Killed(BaseException):
 class PlayedVenv(Venv):
     """A `.venv` whose steps cost nothing. ``die_at``: the step, counted from 1, to be killed in."""
 
-    def __init__(self, root: Path, die_at: int = 0) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, die_at: int = 0, folder: str = ".venv") -> None:
+        super().__init__(root, folder)
         self.steps: list[str] = []
         self.asked: tuple[str, ...] = ()
         self.die_at = die_at
@@ -76,10 +76,20 @@ def test_it_is_made_once(project: Path) -> None:
 
 def test_another_profile_is_added(project: Path) -> None:
     """A second profile is installed next to the first; neither is lost."""
-    steps(project, "bench")
+    steps(project, "docs")
+    assert PlayedVenv(project).installed() == {"needed-docs"}
     assert steps(project, "test") == ["pip"]
-    assert steps(project, "bench") == []
-    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs", "needed-bench"}
+    assert steps(project, "docs") == []
+    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs"}
+
+
+def test_the_peers_of_the_benchmarks_are_by_themselves(project: Path) -> None:
+    """`.venv-bench` has their group, and not this project; `.venv` is not touched."""
+    venv = PlayedVenv(project, folder=".venv-bench")
+    venv.ensure("peers")
+    assert venv.installed() == {"needed-bench"}
+    assert str(project) not in venv.asked
+    assert not (project / ".venv").exists()
 
 
 def test_a_profile_without_extras_asks_for_none(project: Path) -> None:
@@ -101,10 +111,10 @@ def test_one_killed_while_it_is_made_is_made_anew(project: Path, die_at: int) ->
 
 def test_one_killed_while_it_grows_is_made_anew(project: Path) -> None:
     """Killed while a second profile is added, neither profile counts as whole."""
-    steps(project, "bench")
+    steps(project, "docs")
     with pytest.raises(Killed):
         PlayedVenv(project, die_at=1).ensure("test")
-    assert steps(project, "bench") == ["venv", "pip"]
+    assert steps(project, "docs") == ["venv", "pip"]
 
 
 def test_another_pyproject_makes_it_anew(project: Path) -> None:

@@ -1,43 +1,90 @@
-"""What `make bench` stands on: the local server counts right, the report says what was measured."""
+"""What `make bench` stands on: both servers answer rightly and count, contenders run and are
+checked, tables and charts say what was measured. Nothing here is timed."""
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from benchmarks import report, server, spark
-from benchmarks.measure import Failed, Run, measure
+from benchmarks import charts, docs, plan, report, rounds, server, spark
+from benchmarks.__main__ import arguments, settings_of
+from benchmarks.measure import Machine, Run, machine
+from benchmarks.plan import Contender, Failed, Measurement
+from benchmarks.results import results
+from benchmarks.rounds import Outcome, Settings
 from benchmarks.sampling import Sampler
 from benchmarks.server import BUCKET, Server
 from benchmarks.wire import Head, Wire, read_body
 from benchmarks.writers import MiB, pieces
 from magic_committer.checksum import of
-from magic_committer.options import Options
+from magic_committer.options import Options, S3Options
+from tests.tidy.sources import ROOT
 
 PART = 5 * MiB
+GONE_SECONDS_MAX = 30.0
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Server]:
+def go() -> Iterator[Server]:
+    """The fast server."""
+    if shutil.which("go") is None:
+        pytest.skip("there is no `go` on the PATH to build the fast server")
+    with server.fast() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def python() -> Iterator[Server]:
+    """The server for machines without Go."""
     with server.running() as one:
         yield one
 
 
-def client(one: Server) -> Any:
+@pytest.fixture(params=["python", "go"])
+def running(request: pytest.FixtureRequest) -> Server:
+    """Each server in turn."""
+    one: Server = request.getfixturevalue(request.param)
+    return one
+
+
+@pytest.fixture
+def on(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """What runs contenders, on the fast server where there is Go; the peers are those of this
+    environment."""
+    one: Server = request.getfixturevalue("go" if shutil.which("go") else "python")
+    with machine(one, Path(sys.executable)) as made:
+        yield made
+
+
+def client(url: str, authority: str = "") -> Any:
+    """The SDK's client; ``authority``: the certificate that it trusts."""
     return boto3.client(
         "s3",
-        endpoint_url=one.url,
+        endpoint_url=url,
         region_name="us-east-1",
         aws_access_key_id="a",
         aws_secret_access_key="b",
+        verify=authority or None,
         config=Config(retries={"total_max_attempts": 1}, proxies={}),
     )
+
+
+# The servers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verify", [False, True])
@@ -45,7 +92,7 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
     """Each request counts once under its verb, each part with its bytes; the CRC32 of the whole is
     right where it is asked for, and absent where not."""
     running.reset(verify=verify)
-    s3 = client(running)
+    s3 = client(running.url)
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="k")["UploadId"]
     named = {"Bucket": BUCKET, "Key": "k", "UploadId": upload}
     bodies = [b"".join(pieces(PART)), b"the end"]
@@ -63,6 +110,7 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
         "CompleteMultipartUpload": 1,
         "HeadObject": 1,
     }
+    assert facts["first"]["UploadPart"] <= facts["last"]["UploadPart"]
     assert (facts["part_bytes"], facts["payload"]) == (PART, "SHA-256")
     crc32 = of("CRC32", b"".join(bodies)).value if verify else None
     assert facts["objects"]["k"] == {"size": PART + 7, "crc32": crc32}
@@ -70,36 +118,178 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
 
 
 def test_small_objects_are_kept_and_conditions_hold(running: Server) -> None:
-    """A small object is read back as it was written; If-None-Match and If-Match decide."""
+    """A small object is read back as it was written (the fast server says names in title case, as
+    Go does); If-None-Match and If-Match decide."""
     running.reset(verify=False)
-    s3 = client(running)
+    s3 = client(running.url)
     named = {"Bucket": BUCKET, "Key": "a/b c"}
     etag = s3.put_object(**named, Body=b"1", Metadata={"m": "v"}, IfNoneMatch="*")["ETag"]
+    name = "M" if running.kind == "Go" else "m"
+    assert s3.head_object(**named)["Metadata"] == {name: "v"}
     for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"other"'}):
         with pytest.raises(ClientError, match="PreconditionFailed"):
             s3.put_object(**named, Body=b"2", **condition)
     s3.put_object(**named, Body=b"2", IfMatch=etag)
-    got = s3.get_object(**named)
-    assert got["Body"].read() == b"2"
+    with pytest.raises(ClientError, match="NoSuchKey"):
+        s3.put_object(Bucket=BUCKET, Key="none", Body=b"2", IfMatch=etag)
+    assert s3.get_object(**named)["Body"].read() == b"2"
     assert s3.list_objects_v2(Bucket=BUCKET, Prefix="a/", Delimiter="/")["KeyCount"] == 1
     s3.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": "a/b c"}]})
     assert running.facts()["objects"] == {}
 
 
-@pytest.mark.parametrize("verify", [False, True])
-def test_a_whole_job_of_ours_runs_on_it(running: Server, verify: bool) -> None:
-    """Our writer is measured, and the server has all its bytes: 12 MiB in two parts."""
-    run = measure(running, "magic-committer", 12 * MiB, verify=verify)
-    assert run.requests["UploadPart"] == 2
+def test_an_upload_that_ended_is_not_there_any_more(running: Server) -> None:
+    """Completing, aborting and writing to an upload that was aborted are refused."""
+    running.reset(verify=False)
+    s3 = client(running.url)
+    upload = s3.create_multipart_upload(Bucket=BUCKET, Key="k")["UploadId"]
+    named = {"Bucket": BUCKET, "Key": "k", "UploadId": upload}
+    s3.abort_multipart_upload(**named)
+    parts = {"Parts": [{"PartNumber": 1, "ETag": '"0"'}]}
+    for call, more in (
+        (s3.abort_multipart_upload, {}),
+        (s3.upload_part, {"PartNumber": 1, "Body": b"1"}),
+        (s3.complete_multipart_upload, {"MultipartUpload": parts}),
+    ):
+        with pytest.raises(ClientError, match="NoSuchUpload"):
+            call(**named, **more)
+
+
+def test_seeded_uploads_can_be_completed(running: Server) -> None:
+    """An upload that the server was asked to open has a part of the size that was asked for."""
+    running.reset(verify=False)
+    body = "\n".join(["a/1", "a/2"]).encode()
+    seeded = _post(f"{running.url}/-/seed?size=77", body)
+    s3 = client(running.url)
+    part = {"Parts": [{"PartNumber": 1, "ETag": seeded["etag"]}]}
+    for key, upload in zip(["a/1", "a/2"], seeded["ids"], strict=True):
+        named = {"Bucket": BUCKET, "Key": key, "UploadId": upload}
+        s3.complete_multipart_upload(**named, MultipartUpload=part)
+    assert {key: one["size"] for key, one in running.facts()["objects"].items()} == {
+        "a/1": 77,
+        "a/2": 77,
+    }
+
+
+def _post(url: str, body: bytes) -> Any:
+    import urllib.request
+
+    with urllib.request.urlopen(urllib.request.Request(url, data=body)) as reply:
+        return json.load(reply)
+
+
+def test_answers_wait_for_the_latency(running: Server) -> None:
+    """With a latency of 30 ms no answer comes sooner, and resetting ends it."""
+    running.reset(verify=False, latency_ms=30)
+    s3 = client(running.url)
+    began = time.monotonic()
+    s3.put_object(Bucket=BUCKET, Key="k", Body=b"")
+    assert time.monotonic() - began >= 0.03
+    running.reset(verify=False)
+    assert running.facts()["requests"] == {}
+
+
+def test_listings_of_the_fast_server_have_pages(go: Server) -> None:
+    """Objects, common prefixes and open uploads come in order, page by page, each once, whatever
+    was deleted between; names with blanks and signs are whole."""
+    go.reset(verify=False)
+    s3 = client(go.url)
+    keys = sorted(f"l/{n // 3}/{n} ü&<" for n in range(9))
+    for key in reversed(keys):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"")
+    named = {"Bucket": BUCKET, "Prefix": "l/", "PaginationConfig": {"PageSize": 2}}
+    objects = s3.get_paginator("list_objects_v2")
+    listed = [list(p.get("Contents", ())) for p in objects.paginate(**named)]
+    assert [one["Key"] for page in listed for one in page] == keys
+    assert [len(page) for page in listed] == [2, 2, 2, 2, 1]
+    prefixes = [p.get("CommonPrefixes", ()) for p in objects.paginate(**named, Delimiter="/")]
+    assert [one["Prefix"] for page in prefixes for one in page] == ["l/0/", "l/1/", "l/2/"]
+    s3.delete_object(Bucket=BUCKET, Key=keys[0])
+    assert s3.list_objects_v2(Bucket=BUCKET, Prefix="l/")["KeyCount"] == 8
+    ids = [
+        s3.create_multipart_upload(Bucket=BUCKET, Key=f"u/{n // 2}")["UploadId"] for n in range(7)
+    ]
+    s3.abort_multipart_upload(Bucket=BUCKET, Key="u/1", UploadId=ids[2])
+    uploads = s3.get_paginator("list_multipart_uploads")
+    found = [u for p in uploads.paginate(**{**named, "Prefix": "u/"}) for u in p["Uploads"]]
+    assert [one["UploadId"] for one in found] == [*ids[:2], *ids[3:]]
+
+
+def test_the_fast_servers_certificate_is_trusted_by_its_authority_only(go: Server) -> None:
+    """HTTPS works for a client that trusts the authority, and for no other."""
+    go.reset(verify=False)
+    client(go.https, go.authority).put_object(Bucket=BUCKET, Key="k", Body=b"1")
+    assert go.facts()["object_count"] == 1
+    with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
+        client(go.https).put_object(Bucket=BUCKET, Key="k", Body=b"1")
+
+
+@pytest.mark.parametrize("how", ["running", "fast"])
+def test_a_server_ends_with_its_parent(how: str, go: Server) -> None:
+    """A parent that is killed with -9 takes its server along."""
+    program = (
+        "import sys, time; from benchmarks import server\n"
+        f"with server.{how}() as one: print(one.url, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program]
+    parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        place = urlsplit(parent.stdout.readline().strip())
+        socket.create_connection((place.hostname, place.port)).close()
+        parent.kill()
+        parent.wait()
+    until = time.monotonic() + GONE_SECONDS_MAX
+    with pytest.raises(ConnectionRefusedError):
+        while time.monotonic() < until:
+            socket.create_connection((place.hostname, place.port)).close()
+            time.sleep(0.05)
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+def measurement(name: str) -> Measurement:
+    """One of the plan."""
+    (found,) = [one for one in plan.plan() if f"{one.group}-{one.name}" == name]
+    return found
+
+
+def our(one: Measurement, at: int = 0) -> Contender:
+    """A contender of ours."""
+    return [c for c in one.contenders if c.home == "ours"][at]
+
+
+def test_a_file_of_ours_is_streamed(on: Machine) -> None:
+    """Our writer is measured, and the server has all its bytes: 12 MiB, of the right CRC32."""
+    one = measurement("streaming-http")
+    run = on.run(one, our(one), 12 * MiB, verify=True)
+    assert run.requests["UploadPart"] >= 2
     assert run.requests["CompleteMultipartUpload"] == 1
-    assert (run.payload, run.checksum) == ("SHA-256", Options().checksum_algorithm)
-    assert min(run.seconds, run.cpu_seconds, run.start_bytes) > 0
+    assert (run.payload, run.checksum) == ("UNSIGNED-PAYLOAD", Options().checksum_algorithm)
+    assert run.grown_bytes is not None
+    assert min(run.seconds, run.cpu_seconds) > 0
 
 
-def test_a_writer_that_fails_is_named(running: Server) -> None:
+def test_a_commit_of_ours_is_measured(on: Machine) -> None:
+    """A commit completes each seeded upload once, and no part is sent for one; its phases make up
+    its time."""
+    one = measurement("commit-0ms")
+    run = on.run(one, our(one), 120)
+    assert run.requests["CompleteMultipartUpload"] == 120
+    assert run.requests.get("UploadPart", 0) == 0
+    assert set(run.phases) == {"before", "completing", "after"}
+    assert sum(run.phases.values()) == pytest.approx(run.seconds)
+
+
+def test_a_contender_that_fails_is_named(on: Machine) -> None:
     """A run that fails is an error that says whose and why, never a figure."""
-    with pytest.raises(Failed, match=r"nobody failed:[\s\S]*KeyError: 'nobody'"):
-        measure(running, "nobody", MiB)
+    nobody = Contender("nobody", "ours", "no_such_library")
+    with pytest.raises(Failed, match=r"nobody failed:[\s\S]*KeyError: 'no_such_library'"):
+        on.run(measurement("streaming-http"), nobody, MiB)
+
+
+# The wire of the server in Python -----------------------------------------------------------------
 
 
 class Sent:
@@ -141,6 +331,30 @@ def test_a_body_is_read_to_its_end_without_its_framing(
     assert wire.line() == b"NEXT"
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_fast_server_takes_the_framing_off(go: Server, chunked: bool) -> None:
+    """A body in AWS's chunks, with a trailer, is stored without them, also within HTTP's chunks;
+    the next request on the connection is understood."""
+    go.reset(verify=False)
+    place = urlsplit(go.url)
+    if chunked:
+        length, body = (
+            "Transfer-Encoding: chunked",
+            b"%x\r\n%b\r\n0\r\n\r\n" % (len(FRAMED), FRAMED),
+        )
+    else:
+        length, body = f"Content-Length: {len(FRAMED)}", FRAMED
+    head = (
+        f"PUT /{BUCKET}/k HTTP/1.1\r\nHost: h\r\nContent-Encoding: aws-chunked\r\n{length}\r\n\r\n"
+    )
+    again = f"GET /{BUCKET}/k HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode()
+    with socket.create_connection((place.hostname, place.port)) as connection:
+        connection.sendall(head.encode() + body + again)
+        got = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert got.count(b"HTTP/1.1 200 OK") == 2
+    assert got.endswith(b"\r\n\r\nhello world")
+
+
 def test_pieces_are_new_bytes_of_the_size_asked_for() -> None:
     """No piece is like another, and together they have the size."""
     made = list(pieces(3 * MiB + 5))
@@ -148,31 +362,258 @@ def test_pieces_are_new_bytes_of_the_size_asked_for() -> None:
     assert len({zlib.crc32(piece) for piece in made}) == 4
 
 
-def run_of(writer: str, seconds: float) -> Run:
+# The plan and the rounds --------------------------------------------------------------------------
+
+
+def test_every_measurement_has_its_peer_among_its_contenders() -> None:
+    """Names are unique, the peer of the ratios takes part, and ours is there."""
+    measurements = plan.plan()
+    names = [f"{one.group}-{one.name}" for one in measurements]
+    assert len(set(names)) == len(names)
+    for one in measurements:
+        contenders = [c.name for c in one.contenders]
+        assert len(set(contenders)) == len(contenders)
+        assert one.peer in contenders
+        assert any(c.home == "ours" for c in one.contenders)
+
+
+def test_each_transport_of_the_plan_is_one_that_can_be_chosen() -> None:
+    """What the plan calls a transport is accepted by S3Options; without any there is one row."""
+    chosen: list[dict[str, Any]] = [{"transport": way} for way in plan.transports()]
+    assert len({repr(S3Options(**one)) for one in chosen}) == len(chosen)
+    assert len(plan.ours()) == max(1, len(chosen))
+
+
+@pytest.mark.parametrize(
+    ("only", "quick", "groups"),
+    [
+        ("", False, {"streaming", "small", "commit", "uploads", "start", "requests"}),
+        ("", True, {"streaming", "small", "commit", "start", "requests"}),
+        ("commit", False, {"commit"}),
+        ("commit-60ms, start", True, {"commit", "start"}),
+    ],
+)
+def test_measurements_are_picked_by_name(only: str, quick: bool, groups: set[str]) -> None:
+    """By group or by group and name; quick ones alone if nothing is named."""
+    picked = rounds.pick(plan.plan(), only, quick=quick)
+    assert {one.group for one in picked} == groups
+
+
+def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown name ends the program and says which there are."""
+    with pytest.raises(SystemExit):
+        arguments(["--only", "comit"])
+    assert "no measurement comit; there are commit, commit-0ms" in capsys.readouterr().err
+
+
+def test_the_command_line_says_how_much_is_done() -> None:
+    """Quick has a budget that ends within two minutes; the full run has five rounds; --minutes
+    limits it, --large multiplies commits."""
+    quick = settings_of(arguments(["--quick"]))
+    assert quick.quick
+    assert quick.budget_seconds is not None
+    assert quick.budget_seconds < 120
+    full = settings_of(arguments(["--large", "--minutes", "3"]))
+    assert (full.rounds, full.scale, full.budget_seconds) == (5, 10, 180)
+
+
+@pytest.mark.parametrize(
+    ("full", "fitting", "least", "amount"),
+    [
+        (10_000, 20_000, 500, 10_000),
+        (10_000, 3456, 500, 3000),
+        (10_000, 12, 500, 500),
+        (1024 * MiB, 200 * MiB, 64 * MiB, 192 * MiB),
+        (1024 * MiB, MiB, 64 * MiB, 64 * MiB),
+    ],
+)
+def test_a_slow_contender_does_less(full: int, fitting: int, least: int, amount: int) -> None:
+    """As much as fits, as a round number, never less than the least and never more than all."""
+    assert rounds.amount_of(full, fitting, least) == amount
+
+
+class PlayedMachine(Machine):
+    """Its runs cost nothing; ``broken``: the contender that fails. ``slow``: one that is slow."""
+
+    def __init__(self, broken: str = "", slow: str = "") -> None:
+        self.order: list[str] = []
+        self._broken, self._slow = broken, slow
+
+    def run(
+        self,
+        measurement: Measurement,
+        contender: Contender,
+        amount: int,
+        *,
+        verify: bool = False,
+        profile: str = "",
+    ) -> Run:
+        if contender.name == self._broken:
+            raise Failed("it is broken")
+        self.order.append(contender.name)
+        each = 1e-1 if contender.name == self._slow else 1e-9
+        return run_of(contender.name, amount * each, amount)
+
+
+def run_of(name: str, seconds: float, amount: int = 10**9, phase: str = "") -> Run:
+    """A run that never was."""
     return Run(
-        writer=writer,
-        size=10**9,
+        contender=name,
+        amount=amount,
         seconds=seconds,
         cpu_seconds=1.5,
-        start_bytes=50 * MiB,
-        peak_bytes=85 * MiB,
+        grown_bytes=35 * MiB,
         requests={"UploadPart": 120, "CreateMultipartUpload": 1},
-        part_bytes=8 * MiB,
-        payload="SHA-256",
-        checksum="CRC32",
+        phases={"before": 0.5, phase: seconds - 0.5} if phase else {},
+        versions={"a": "1"},
     )
 
 
-def test_the_table_has_medians_spans_and_ratios() -> None:
-    """One row a writer: the median, the span, the ratio to the peer, memory above the start."""
-    runs = [run_of("a", 1.0), run_of("peer", 2.0), run_of("a", 2.0), run_of("a", 1.25)]
-    text = report.table(runs, "peer")
-    heading, _, ours, peer = [[cell.strip() for cell in row.split("|")] for row in text.split("\n")]
-    assert heading[4] == "× peer"
-    assert ours[1:8] == ["a", "800", "500–1000", "1.60", "1.50", "35.0", "85"]
-    assert ours[8:-1] == ["121", "8", "SHA-256", "CRC32"]
-    assert peer[1:5] == ["peer", "500", "500–500", "1.00"]
-    assert report.requests(runs).splitlines()[0] == "a: 1 CreateMultipartUpload, 120 UploadPart"
+def test_rounds_take_turns_and_each_starts_with_another() -> None:
+    """After a first run of each come the rounds, each with all, each begun by the next one."""
+    played = PlayedMachine()
+    one = measurement("commit-20ms")
+    (outcome,) = rounds.measure_all(played, [one], Settings(rounds=2), lambda _: None)
+    names = [c.name for c in one.contenders]
+    assert played.order == [*names, *names, *names[1:], names[0]]
+    assert len(outcome.runs) == 2 * len(names)
+
+
+def test_a_contender_that_cannot_run_is_left_out() -> None:
+    """The others are measured; the one is named with the reason, and the run counts as failed."""
+    one = measurement("commit-20ms")
+    said: list[str] = []
+    (outcome,) = rounds.measure_all(
+        PlayedMachine(broken=one.peer), [one], Settings(rounds=1), said.append
+    )
+    assert outcome.left_out == {one.peer: "it is broken"}
+    assert outcome.failed == [one.peer]
+    assert one.peer not in {run.contender for run in outcome.runs}
+    assert f"  {one.peer} is left out: it is broken" in said
+    told = results([outcome], Settings(), "Go", 1.0)
+    assert told["left_out"] == {f"commit-20ms: {one.peer}": "it is broken"}
+    assert {row["ratio"] for row in told["measurements"][0]["rows"]} == {None}
+
+
+def test_what_has_no_time_is_left_out_and_said() -> None:
+    """When the budget is over, a measurement that has not begun is left out, and the report says
+    so."""
+    one = measurement("commit-20ms")
+    spent = Settings(rounds=1, budget_seconds=-1.0)
+    (outcome,) = rounds.measure_all(PlayedMachine(), [one], spent, lambda _: None)
+    assert (outcome.runs, outcome.left_out) == ([], {"all": "no time was left"})
+
+
+def test_a_slow_contender_is_said_to_have_done_less() -> None:
+    """Its amount is what fits into a run, and the note under the table names it."""
+    one = measurement("commit-20ms")
+    slow = one.contenders[0].name
+    (outcome,) = rounds.measure_all(
+        PlayedMachine(slow=slow), [one], Settings(rounds=1), lambda _: None
+    )
+    (told,) = results([outcome], Settings(), "Go", 1.0)["measurements"]
+    assert told["rows"][0]["amount"] == 500
+    assert f"Each 10,000 files; less, as they are slow: {slow} 500 files." in report.notes(told)
+
+
+# Tables, charts, documentation --------------------------------------------------------------------
+
+
+def told_of() -> dict[str, Any]:
+    """Results of a commit with two contenders."""
+    one = measurement("commit-20ms")
+    a, peer = one.contenders[0].name, one.peer
+    runs = [
+        run_of(a, seconds, 1000, one.verbs) if name == a else run_of(name, seconds, 1000)
+        for name, seconds in ((a, 1.0), (peer, 2.0), (a, 2.0), (a, 1.25), (peer, 2.0))
+    ]
+    return results([Outcome(one, runs, load=(1.0, 2.0))], Settings(), "Go", 60.0)
+
+
+def test_the_table_has_medians_spreads_and_ratios() -> None:
+    """One row a contender: the median, the spread, the ratio to the peer, CPU, memory, requests."""
+    (one,) = told_of()["measurements"]
+    heading, ours, peer = report.figures(one)
+    assert heading == ["", "files/s", "(min–max)", "× peer", "CPU ms", "MiB", "requests"]
+    assert ours[1:] == ["800", "500–1,000", "1.60", "1.50", "35.0", "121"]
+    assert peer[1:4] == ["500", "500–500", "1.00"]
+
+
+def test_phases_have_a_table_of_their_own() -> None:
+    """Seconds of each phase, and completes a second of the phase that completes."""
+    (one,) = told_of()["measurements"]
+    heading, ours = report.phases(one)
+    assert heading == ["seconds", "files", "before", "completing", "a second"]
+    assert ours[1:] == ["1,000", "0.50", "0.75", "1,333"]
+
+
+def test_less_is_better_where_time_is_counted() -> None:
+    """Where a figure is a time, twice the time is half the ratio."""
+    one = measurement("small-writes")
+    a, peer = one.contenders[0].name, one.peer
+    outcome = Outcome(one, [run_of(a, 2.0), run_of(peer, 1.0)])
+    (told,) = results([outcome], Settings(), "Go", 1.0)["measurements"]
+    assert [row["ratio"] for row in told["rows"]] == [0.5, 1.0]
+
+
+def test_the_terminal_shows_no_line_above_80_columns() -> None:
+    """Tables, notes and headings fit, whatever the names; what has no room is left out."""
+    told = told_of()
+    for row in told["measurements"][0]["rows"]:
+        row["name"] += ", 256 at once"
+    text = report.terminal(told, told["measurements"])
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "completing" in text
+
+
+def test_a_chart_has_a_bar_for_each_row_and_room_for_its_text() -> None:
+    """Bars are as long as their figures; labels and values stay within the picture; both sets of
+    colours are there."""
+    (one,) = told_of()["measurements"]
+    drawn = charts.chart(one)
+    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawn)[1:]
+    assert [kind for kind, _, _ in bars] == ["ours", "peer"]
+    assert float(bars[0][2]) / float(bars[1][2]) == pytest.approx(1.6, abs=0.01)
+    labels = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([^<]+)<', drawn)
+    assert all(float(x) - len(name) * charts.LETTER >= 0 for x, name in labels)
+    values = re.findall(r'<text x="([\d.]+)" y="[\d.]+">([^<]+)<', drawn)
+    assert all(float(x) + len(text) * charts.LETTER <= charts.WIDTH for x, text in values)
+    assert len(labels) == len(values) == 2
+    assert "prefers-color-scheme: dark" in drawn
+
+
+def test_the_page_keeps_what_is_outside_its_marks() -> None:
+    """Only what stands between the marks is new; a page without them is refused."""
+    page = f"before\n{docs.BEGIN}\nold\n{docs.END}\nafter"
+    placed = docs.placed(page, "new")
+    assert placed == f"before\n{docs.BEGIN}\n\nnew\n\n{docs.END}\nafter"
+    with pytest.raises(ValueError, match="once each"):
+        docs.placed("no marks", "new")
+
+
+def test_the_page_and_its_charts_show_the_figures_that_are_kept() -> None:
+    """docs/performance.md and the charts are what `--write-docs --from` makes of the JSON."""
+    kept = json.loads(docs.KEPT.read_text(encoding="utf-8"))
+    page = docs.PAGE.read_text(encoding="utf-8")
+    assert docs.placed(page, docs.block(kept)) == page
+    drawn = {docs.picture(one): charts.chart(one) for one in kept["measurements"] if one["cpu"]}
+    there = {f.name: f.read_text("utf-8") for f in docs.KEPT.parent.glob("bench-*.svg")}
+    assert there == drawn
+
+
+def test_the_readme_gets_two_rows() -> None:
+    """Memory and speed of our best row, beside the peers; without both measurements it stays."""
+    told = told_of()
+    (commit,) = told["measurements"]
+    text = "| a | b |\n| memory | old | x |\n| speed | old | x |\nend"
+    assert docs.readme(text, told) == text
+    streaming = {**commit, "group": "streaming", "name": "http", "peer": "obstore"}
+    made = docs.readme(text, {"measurements": [commit, streaming]}).splitlines()
+    assert made[1].startswith(
+        "| memory | **35.0** MiB to stream a large file (S3A hot, its default"
+    )
+    assert made[2].startswith("| speed | **1.60** × obstore streaming, **1.60** × Hadoop's magic")
+    assert (made[0], made[3]) == ("| a | b |", "end")
 
 
 def test_the_profiler_names_the_line_that_is_busy() -> None:

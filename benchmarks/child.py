@@ -1,0 +1,275 @@
+"""The process in which one thing is measured, once.
+
+    python -m benchmarks.child SPEC          SPEC: JSON, see `benchmarks.measure.spec_of`
+
+Before the clock starts the library has made its client and written one small file, so that imports,
+clients and connections are in nobody's figure; the server then forgets what it counted. It runs in
+the environment of the peers, too: no import of ours above a function.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.writers import BUCKET, LIBRARIES, Library, MiB, pieces
+
+Spec = Mapping[str, Any]
+Told = dict[str, Any]
+Step = Callable[[], Told]
+"""What is measured; gives what else is to be told."""
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def ask(spec: Spec, what: str, body: bytes | None = None) -> Any:
+    """Ask the server about itself."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{spec['control']}/-/{what}", data=body, timeout=60) as reply:
+        return json.load(reply)
+
+
+def library_of(spec: Spec) -> Library:
+    """The library, warm: one small file is written at full speed."""
+    library = LIBRARIES[spec["library"]](spec["options"])
+    ask(spec, "latency?ms=0")
+    library.write("warm-up.bin", pieces(MiB))
+    ask(spec, f"latency?ms={spec['latency_ms']}")
+    return library
+
+
+# What can be measured -----------------------------------------------------------------------------
+
+
+def stream(spec: Spec) -> Step:
+    """Write ``files`` files at once, together ``amount`` bytes."""
+    library = library_of(spec)
+    many = spec["files"]
+    sums: dict[str, int] = {}
+
+    def summed(key: str, data: Iterable[bytes]) -> Iterator[bytes]:
+        sums[key] = 0
+        for piece in data:
+            sums[key] = zlib.crc32(piece, sums[key])
+            yield piece
+
+    def step() -> Told:
+        files: dict[str, Iterable[bytes]] = {
+            f"measured-{n}.bin": pieces(spec["amount"] // many) for n in range(many)
+        }
+        if spec["verify"]:
+            files = {key: summed(key, data) for key, data in files.items()}
+        library.write_all(files)
+        return {"crc32": {key: f"{value:08x}" for key, value in sums.items()}}
+
+    return step
+
+
+def small_writes(spec: Spec) -> Step:
+    """Write ``amount`` pieces of 20 bytes to one file; its closing is not measured."""
+    library = library_of(spec)
+    library.write("warm-up.bin", [b"x" * 20] * 1000)
+    opened = library.open("measured.bin")
+    write = opened.__enter__().write
+    piece = b"twenty bytes of text"
+
+    def step() -> Told:
+        for _ in range(spec["amount"]):
+            write(piece)
+        return {}
+
+    return step
+
+
+def small_files(spec: Spec) -> Step:
+    """Write ``amount`` files of 10 KiB, and make them visible."""
+    library = library_of(spec)
+    keys = [f"table/part-{n:05d}.bin" for n in range(spec["amount"])]
+    content = os.urandom(10 * 1024)
+
+    def step() -> Told:
+        library.put_all(keys, content)
+        return {}
+
+    return step
+
+
+def job(spec: Spec) -> Step:
+    """A whole job of 4 tasks, one after the other, with 20 files each; only its requests count."""
+    from benchmarks.jobs import whole_job
+
+    library_of(spec)
+    return lambda: whole_job(spec)
+
+
+def commit(spec: Spec) -> Step:
+    """Commit, or abort, a job of ``amount`` files that lies on the server."""
+    if spec["library"] != "magic_committer":
+        return _raw_ends(spec)
+    from benchmarks.jobs import seeded_job
+
+    library_of(spec)
+    return seeded_job(spec)
+
+
+def _raw_ends(spec: Spec) -> Step:
+    """Complete, or abort, ``amount`` uploads with an SDK's client: no job, no checks."""
+    from benchmarks.writers import Boto3
+
+    library = library_of(spec)
+    assert isinstance(library, Boto3)
+    client = library.client
+    keys = [f"table/part-{n:06d}.bin" for n in range(spec["amount"])]
+    seeded = ask(spec, "seed", "\n".join(keys).encode())
+    part = {"Parts": [{"PartNumber": 1, "ETag": seeded["etag"]}]}
+
+    def end(key: str, upload: str) -> None:
+        named = {"Bucket": BUCKET, "Key": key, "UploadId": upload}
+        if spec["end"] == "abort":
+            client.abort_multipart_upload(**named)
+        else:
+            client.complete_multipart_upload(**named, MultipartUpload=part)
+
+    def step() -> Told:
+        library.at_once(spec["options"].get("threads", 1), end, keys, seeded["ids"])
+        return {}
+
+    return step
+
+
+def listing(spec: Spec) -> Step:
+    """List ``amount`` open uploads."""
+    library = library_of(spec)
+    keys = [f"table/part-{n:06d}.bin" for n in range(spec["amount"])]
+    ask(spec, "seed", "\n".join(keys).encode())
+    if spec["library"] == "magic_committer":
+        from benchmarks.jobs import list_uploads
+
+        return lambda: _counted(list_uploads(spec), spec["amount"])
+    from benchmarks.writers import Boto3
+
+    assert isinstance(library, Boto3)
+    pages = library.client.get_paginator("list_multipart_uploads")
+
+    def step() -> Told:
+        found = pages.paginate(Bucket=BUCKET, Prefix="table/")
+        return _counted(sum(len(page.get("Uploads", ())) for page in found), spec["amount"])
+
+    return step
+
+
+def _counted(found: int, wanted: int) -> Told:
+    if found != wanted:
+        raise AssertionError(f"{wanted} uploads are open, and {found} were listed")
+    return {}
+
+
+def start_up(spec: Spec) -> Step:
+    """Start Python ``amount`` times with a command line."""
+    command = [sys.executable, *spec["options"]["command"]]
+
+    def step() -> Told:
+        for _ in range(spec["amount"]):
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return {}
+
+    step()  # what it reads is in memory then, and compiled
+    return step
+
+
+WORKS: dict[str, Callable[[Spec], Step]] = {
+    "stream": stream,
+    "small-writes": small_writes,
+    "small-files": small_files,
+    "job": job,
+    "commit": commit,
+    "listing": listing,
+    "start-up": start_up,
+}
+
+
+# Measuring ----------------------------------------------------------------------------------------
+
+
+def run(spec: Spec) -> Told:
+    """Prepare, measure, and tell."""
+    step = WORKS[spec["work"]](spec)
+    ask(spec, "facts?forget=1")
+    gc.collect()
+    start_bytes = forget_peak()
+    began, cpu, started = time.time(), cpu_seconds(), time.perf_counter()
+    told = _profiled(step, Path(spec["profile"])) if spec.get("profile") else step()
+    seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
+    return told | {
+        "began": began,
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "start_bytes": start_bytes,
+        "peak_bytes": peak(),
+        "python": sys.version.split()[0],
+        "versions": versions(LIBRARIES[spec["library"]].packages),
+    }
+
+
+def _profiled(step: Step, into: Path) -> Told:
+    from benchmarks.sampling import Sampler
+
+    sampler = Sampler()
+    with sampler:
+        told = step()
+    into.write_text(sampler.report(), encoding="utf-8")
+    return told
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of what is installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def forget_peak() -> int:
+    """Set the high-water mark to what is resident now, and give that. Where the system cannot
+    (other than Linux) the mark of the warm-up stands in for the start."""
+    if _CLEAR.exists():
+        _CLEAR.write_text("5")  # proc(5)
+    return peak()
+
+
+def peak() -> int:
+    """The most memory that was resident, in bytes."""
+    if _STATUS.exists():
+        # Not ru_maxrss, which a child inherits from the process that forked it.
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(json.loads(sys.argv[1]))), flush=True)
+    # What is left open, and threads that wait, are not worth the time of an orderly end.
+    os._exit(0)

@@ -1,0 +1,127 @@
+"""Results in the documentation: tables between two marks of docs/performance.md, charts and figures
+in docs/assets, two rows of the README."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from benchmarks.charts import chart
+from benchmarks.report import LEGEND, heading, markdown, notes, number, tables
+from benchmarks.results import Result
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+README = ROOT / "README.md"
+KEPT = ROOT / "docs" / "assets" / "benchmarks.json"
+BUSY = 1.75
+"""From this load for each core on, more than client and server ran."""
+BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+
+
+def block(result: Result) -> str:
+    """What stands between the marks."""
+    loads = [load for one in result["measurements"] for load in one["load"]]
+    parts = [
+        f"Measured on {result['date']}, in {result['seconds'] / 60:.0f} minutes, on"
+        f" {heading(result)}",
+        _load(max(loads), result["machine"]["cores"]),
+        LEGEND,
+    ]
+    for one in result["measurements"]:
+        parts.append(f"### {one['title']}")
+        if one["cpu"]:
+            parts.append(f"![{one['title']}](assets/{picture(one)})")
+        parts += [markdown(table) for table in tables(one)]
+        parts.append(notes(one))
+    if result.get("profiles"):
+        parts.append("### Where our time goes")
+        parts.append(
+            "CPU time of all threads, by the line at which each was when it was looked at, hundreds"
+            " of times a second. What waits costs nothing; what a thread did with the interpreter's"
+            " lock may be counted where it gave the lock up."
+        )
+        for title, text in result["profiles"].items():
+            parts += [f"{title}:", f"```\n{text.strip()}\n```"]
+    if result["left_out"]:
+        parts.append("### Left out")
+        parts.append("\n".join(f"* {name}: {why}" for name, why in result["left_out"].items()))
+    parts.append("### What is not measured")
+    parts.append("\n".join(f"* {what}" for what in result["not_measured"]))
+    return "\n\n".join(parts)
+
+
+def _load(most: float, cores: int) -> str:
+    if most <= BUSY * cores:
+        return f"The machine's load was at most {most}."
+    return (
+        f"**Other work ran on the machine at the same time**: its load was up to {most}, on {cores}"
+        " cores. So the figures are low and vary widely; small differences mean nothing."
+    )
+
+
+def picture(one: Result) -> str:
+    """The file of a chart."""
+    return f"bench-{one['group']}-{one['name']}.svg"
+
+
+def placed(page: str, text: str) -> str:
+    """A page with the text between its marks.
+
+    Raises:
+        ValueError: the marks are not there once each, in order.
+    """
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    if len(pattern.findall(page)) != 1:
+        raise ValueError(f"{PAGE.name} needs {BEGIN} and {END}, once each")
+    return pattern.sub(lambda _: f"{BEGIN}\n\n{text}\n\n{END}", page)
+
+
+def readme(text: str, result: Result) -> str:
+    """The README with memory and speed of this run, where both were measured."""
+    found = {f"{one['group']}-{one['name']}": one for one in result["measurements"]}
+    if not {"streaming-http", "commit-20ms"} <= found.keys():
+        return text
+    streaming, commit = found["streaming-http"], found["commit-20ms"]
+    others = ", ".join(
+        f"{row['name']} {number(row['grown_mib'])}"
+        for row in streaming["rows"]
+        if row["grown_mib"] is not None and "magic" not in row["name"]
+    )
+    ours, committing = best(streaming), best(commit)
+    link = "[performance](docs/performance.md#beside-others)"
+    rows = {
+        "memory": f"**{number(ours['grown_mib'])}** MiB to stream a large file ({others})",
+        "speed": f"**{number(ours['ratio'])}** × {streaming['peer']} streaming,"
+        f" **{number(committing['ratio'])}** × Hadoop's magic committer (hot, its defaults) at a"
+        " job's commit",
+    }
+    for name, told in rows.items():
+        text = re.sub(rf"^\| {name} \|.*$", f"| {name} | {told} | {link} |", text, flags=re.M)
+    return text
+
+
+def best(one: Result) -> Result:
+    """Our fastest row, with nothing but defaults."""
+    ours = [row for row in one["rows"] if "magic" in row["name"] and " at once" not in row["name"]]
+    by_figure = sorted(ours, key=lambda row: float(row["figure"]))
+    found: Result = by_figure[-1 if one["more_is_better"] else 0]
+    return found
+
+
+def write(result: Result) -> None:
+    """Write page, README, charts and figures; charts of earlier runs go."""
+    README.write_text(readme(README.read_text(encoding="utf-8"), result), encoding="utf-8")
+    PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), block(result)), encoding="utf-8")
+    for old in KEPT.parent.glob("bench-*.svg"):
+        old.unlink()
+    for one in result["measurements"]:
+        if one["cpu"]:
+            (KEPT.parent / picture(one)).write_text(chart(one), encoding="utf-8")
+    keep(result, KEPT)
+
+
+def keep(result: Result, path: Path) -> None:
+    """Write results as JSON."""
+    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,3 @@
+module fast_server
+
+go 1.21

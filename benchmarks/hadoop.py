@@ -1,0 +1,208 @@
+"""Hadoop's S3A, in a JVM that stays hot: jars by Maven, `s3a/Magic.java` by javac, one line a run.
+
+Its job commits are given jobs that lie on the server already: `PendingSet`s of the smallest form
+that Hadoop reads, and uploads that the server was asked to open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.jobs import FILES_A_TASK
+from benchmarks.plan import Failed
+from benchmarks.writers import BUCKET, MiB
+from tools import java, maven
+
+HERE = Path(__file__).resolve().parent / "s3a"
+JVM_OPTIONS = ("-Xmx1g",)
+WARM_UPS = 2
+COMPILE_SECONDS_MAX = 120.0
+FILE_BYTES = 10 * 1024
+
+
+class NoHadoop(RuntimeError):
+    """It cannot be had here; says why."""
+
+
+def class_path() -> str:
+    """Where Hadoop and our driver of it are; fetches and compiles what is not there yet.
+
+    Raises:
+        NoHadoop: there is no Maven, or no Java of a development kit.
+    """
+    pom, source = HERE / "pom.xml", HERE / "Magic.java"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(home, "magic-committer", "benchmarks")
+    jars = cache / f"jars-{_mark(pom)}"
+    classes = cache / f"classes-{_mark(pom, source)}"
+    try:
+        if not jars.exists():
+            maven.fetch(pom, jars)
+    except maven.NoJars as error:
+        raise NoHadoop(str(error)) from error
+    if not classes.exists():
+        compiler = shutil.which("javac")
+        if compiler is None:
+            raise NoHadoop("there is no `javac` on the PATH")
+        with tempfile.TemporaryDirectory(dir=cache) as making:
+            made = subprocess.run(
+                [compiler, "-d", f"{making}/made", "-cp", f"{jars}{os.sep}*", str(source)],
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_SECONDS_MAX,
+            )
+            if made.returncode:
+                raise NoHadoop(f"javac refuses {source.name}:\n{made.stderr[-2000:]}")
+            os.replace(f"{making}/made", classes)
+    return os.pathsep.join((str(classes), f"{jars}{os.sep}*"))
+
+
+def _mark(*files: Path) -> str:
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+class Jvm:
+    """A running JVM."""
+
+    def __init__(self, url: str, process: subprocess.Popen[str], warm_ups: int) -> None:
+        self.url = url
+        self._warm_ups = warm_ups
+        self._process = process
+        self._warm: set[str] = set()
+
+    def run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """One run, as `benchmarks.child.run` tells of one. The first of each kind comes after
+        some that nobody sees."""
+        kind = json.dumps([spec["library"], spec["options"]], sort_keys=True)
+        if kind not in self._warm:
+            few = {**spec, "amount": _few(spec["library"]), "latency_ms": 0}
+            for _ in range(self._warm_ups):
+                self._run(few)
+            self._warm.add(kind)
+        return self._run(spec)
+
+    def _run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        verb, amount = spec["library"], spec["amount"]
+        given = {"fs.s3a.endpoint": self.url, **spec["options"]}
+        self._ask("reset?verify=0")
+        if verb == "stream":
+            many = spec["files"]
+            words = ["stream", f"files={many}", f"size={amount // many}"]
+        elif verb == "commit":
+            words = ["commit", f"dest=s3a://{BUCKET}/table", f"uuid={self._leave_job(amount)}"]
+        else:
+            tasks = 4 if verb == "job" else 1
+            words = ["job", f"dest=s3a://{BUCKET}/table", f"tasks={tasks}"]
+            words += [f"files={amount // tasks}", f"size={FILE_BYTES if tasks == 1 else 1000}"]
+        self._ask(f"latency?ms={spec['latency_ms']}")
+        self._ask("facts?forget=1")
+        line = " ".join([*words, *(f"{name}={value}" for name, value in given.items())])
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise NoHadoop(f"the JVM ended at `{line}`")
+        told: dict[str, Any] = json.loads(answer)
+        if "error" in told:
+            raise Failed(f"S3A failed at `{line}`:\n{told['error'][:2000]}")
+        return told | {"versions": {"hadoop-aws": "3.5.0"}}
+
+    def _leave_job(self, files: int) -> str:
+        """Put a job whose tasks are committed on the server; its UUID."""
+        uuid = str(uuid4())
+        keys = [f"table/p={n % 16}/part-{n:06d}.bin" for n in range(files)]
+        seeded = self._ask("seed?size=1000", "\n".join(keys).encode())
+        etags = [{"etag": seeded["etag"], "checksumAlgorithm": None, "checksum": None}]
+        commits = [
+            {
+                "version": 2,
+                "uri": f"s3a://{BUCKET}/{key}",
+                "uploadId": upload,
+                "bucket": BUCKET,
+                "destinationKey": key,
+                "jobId": uuid,
+                "etags": etags,
+                "length": 1000,
+                "extraData": {},
+            }
+            for key, upload in zip(keys, seeded["ids"], strict=True)
+        ]
+        for number, first in enumerate(range(0, files, FILES_A_TASK)):
+            document = {
+                "version": 3,
+                "jobId": uuid,
+                "commits": commits[first : first + FILES_A_TASK],
+            }
+            place = f"table/__magic_job-{uuid}/job-{uuid}/00/task_{number:06d}.pendingset"
+            self._put(place, json.dumps(document).encode())
+        return uuid
+
+    def _put(self, key: str, body: bytes) -> None:
+        request = urllib.request.Request(f"{self.url}/{BUCKET}/{key}", data=body, method="PUT")
+        self._open(request)
+
+    def _ask(self, what: str, body: bytes | None = None) -> Any:
+        return json.loads(self._open(urllib.request.Request(f"{self.url}/-/{what}", data=body)))
+
+    def _open(self, request: urllib.request.Request) -> bytes:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=60) as reply:
+            body: bytes = reply.read()
+            return body
+
+
+def _few(verb: str) -> int:
+    return {"stream": 128 * MiB, "commit": 2000}.get(verb, 80)
+
+
+@contextmanager
+def running(url: str, warm_ups: int = WARM_UPS) -> Iterator[Jvm]:
+    """Run a JVM that writes to a server. It ends with its standard input, which we hold.
+
+    Args:
+        warm_ups: how often a kind of run is made before the first that counts.
+
+    Raises:
+        NoHadoop: it cannot be had here.
+    """
+    where = class_path()
+    try:
+        program = java.find().home / "bin" / "java"
+    except java.NoJava as error:
+        raise NoHadoop(str(error)) from error
+    with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
+        told = [f"-Djava.io.tmpdir={folder}", f"-Dhadoop.tmp.dir={folder}"]
+        with open(f"{folder}/errors", "w+b") as errors:
+            process = subprocess.Popen(
+                [str(program), *JVM_OPTIONS, *told, "-cp", where, "Magic"],
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+            try:
+                yield Jvm(url, process, warm_ups)
+            except NoHadoop as error:
+                errors.seek(0)
+                said = errors.read().decode(errors="replace")[-2000:]
+                raise NoHadoop(f"{error}\n{said}") from error
+            finally:
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.close()
+                process.stdout.close()
+                process.wait()

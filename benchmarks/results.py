@@ -1,0 +1,130 @@
+"""Results as they are kept: medians and spreads by row, with the machine and the versions. JSON."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Run
+from benchmarks.plan import Unit
+from benchmarks.rounds import Outcome, Settings
+
+Result = dict[str, Any]
+
+NOT_MEASURED = (
+    "AWS itself: its network, its throttling, and how long it takes for each request.",
+    "Reading: nothing here reads data.",
+    "A machine with more cores, and a server on another machine: client and server share this one.",
+    "Machines without Go get a slower server, and no TLS.",
+    "How a JVM's memory grows: its heap is as large as it is told.",
+)
+
+
+def results(outcomes: Sequence[Outcome], settings: Settings, server: str, seconds: float) -> Result:
+    """All that was measured, as JSON can hold it."""
+    versions: dict[str, str] = {}
+    for outcome in outcomes:
+        for run in outcome.runs:
+            versions |= run.versions
+    return {
+        "machine": machine_facts(server),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "quick": settings.quick,
+        "seconds": round(seconds),
+        "versions": dict(sorted(versions.items())),
+        "not_measured": list(NOT_MEASURED),
+        "measurements": [_measured(one) for one in outcomes if one.runs],
+        "left_out": {
+            f"{one.measurement.group}-{one.measurement.name}: {name}": why.splitlines()[0]
+            for one in outcomes
+            for name, why in one.left_out.items()
+        },
+    }
+
+
+def machine_facts(server: str) -> dict[str, Any]:
+    """What it ran on."""
+    return {
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "memory_gib": _memory_gib(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": sys.version.split()[0],
+        "server": server,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass  # not Linux: what Python knows will do
+    return platform.processor() or "unknown"
+
+
+def _memory_gib() -> float:
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+
+
+def _measured(outcome: Outcome) -> Result:
+    one = outcome.measurement
+    by_name: dict[str, list[Run]] = {}
+    for run in outcome.runs:
+        by_name.setdefault(run.contender, []).append(run)
+    order = [c.name for c in one.contenders if c.name in by_name]
+    rows = [_row(name, by_name[name], one.unit, one.verbs) for name in order]
+    peer = next((row["figure"] for row in rows if row["name"] == one.peer), None)
+    for row in rows:
+        row["ratio"] = None
+        if peer and row["figure"]:
+            times = row["figure"] / peer
+            row["ratio"] = times if one.unit.rate else 1 / times
+    return {
+        "group": one.group,
+        "name": one.name,
+        "title": one.title,
+        "unit": one.unit.name,
+        "more_is_better": one.unit.rate,
+        "cpu": one.unit.cpu,
+        "counted": one.unit.counted,
+        "peer": one.peer,
+        "note": one.note,
+        "load": [round(load, 1) for load in outcome.load],
+        "rows": rows,
+    }
+
+
+def _row(name: str, runs: Sequence[Run], unit: Unit, phase: str) -> Result:
+    figures = [run.figure(unit) for run in runs]
+    grown = [run.grown_mib for run in runs if run.grown_mib is not None]
+    last = runs[-1]
+    row: Result = {
+        "name": name,
+        "rounds": len(runs),
+        "amount": last.amount,
+        "figure": statistics.median(figures),
+        "least": min(figures),
+        "most": max(figures),
+        "cpu": statistics.median(run.cpu(unit) for run in runs) if unit.cpu else None,
+        "grown_mib": max(grown) if grown else None,
+        "requests": dict(last.requests),
+        "at_once": max(run.at_once for run in runs),
+        "part_mib": last.part_bytes / 2**20,
+        "payload": last.payload,
+        "checksum": last.checksum,
+        "phases": {
+            named: statistics.median(run.phases.get(named, 0.0) for run in runs)
+            for named in last.phases
+        },
+    }
+    if phase and phase in last.phases:
+        row["each_second"] = statistics.median(run.amount / run.phases[phase] for run in runs)
+    return row
