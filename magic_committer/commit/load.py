@@ -227,7 +227,7 @@ def load(
 
 def stored_uploads(
     runtime: Runtime, job: StartedJob, sets: Iterable[PlannedSet], *, missing_is_fine: bool
-) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+) -> Iterator[tuple[list[ReadyUpload], Mapping[str, Any]]]:
     """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
     checked against the destination and the job, as before the decision: somebody who may write a
     record below one destination must not make its reader act elsewhere (docs/security.md).
@@ -255,7 +255,7 @@ def stored_uploads(
             for row in read.rows:
                 if problem := right.problem(row):
                     raise FormatError(outcome.item.key, "commits", problem)
-            yield map(upload_of, read.rows), read.statistics
+            yield [upload_of(row) for row in read.rows], read.statistics
 
 
 # Where the uploads of a plan come from ------------------------------------------------------------
@@ -265,7 +265,7 @@ class Source(Protocol):
     """Where the plan's uploads come from: a driver's spool, or the store."""
 
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        """Set by set: uploads, and the set's statistics."""
+        """Set by set: uploads, to be gone through once, and the set's statistics."""
 
 
 @dataclass(frozen=True, slots=True)
