@@ -15,9 +15,10 @@ ours: passing it over could publish a part of the job as if it were all of it. S
 by a task.
 
 Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX` sets, or one
-larger set alone), one unpacked set, and the spool's 2 MiB. A plan does not say how large its sets
-are, and the size that a task or a listing told may be wrong by now. If a set is larger than
-`SMALL_SET_BYTES` and larger than told, reading stops; the set is read again at the end, alone.
+larger set alone), one unpacked set, or `SPREAD_SETS` small ones, and the spool's 2 MiB. A plan does
+not say how large its sets are, and the size that a task or a listing told may be wrong by now. If a
+set is larger than `SMALL_SET_BYTES` and larger than told, reading stops; the set is read again at
+the end, alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from types import TracebackType
 from typing import IO, Any, Protocol, TypeVar
 
@@ -67,6 +69,11 @@ if somebody forged them, at most 36 MiB more than 18 times (`magic_committer.had
 SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
 """Bytes of a set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
+
+SPREAD_SETS = 8
+"""How many sets are mixed, when uploads are completed."""
+SPREAD_BYTES_MAX = 128 * 1024
+"""Bytes in the spool of a set that is mixed with others: some 400 files."""
 
 NOBODYS_MAX = 100
 """How many sets without an owner are named. There may be millions."""
@@ -258,7 +265,7 @@ class Source(Protocol):
     """Where the plan's uploads come from: a driver's spool, or the store."""
 
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        """Set by set: uploads, and the set's statistics."""
+        """Set by set: uploads, to be gone through once, and the set's statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +291,23 @@ class SpooledSource:
     spool: Spool
 
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
+        """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
+        turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""
+        small = [one for one in self.accepted if one.packed_bytes <= SPREAD_BYTES_MAX]
         for loaded in self.accepted:
-            rows, statistics = self.spool.read(loaded.offset, loaded.packed_bytes)
-            yield map(upload_of, rows), statistics
+            if loaded.packed_bytes > SPREAD_BYTES_MAX:
+                rows, statistics = self._read(loaded)
+                yield map(upload_of, rows), statistics
+        together = -(-len(small) // SPREAD_SETS)
+        for first in range(together):
+            read = [self._read(loaded) for loaded in small[first::together]]
+            for _, statistics in read[1:]:
+                yield (), statistics
+            mixed = chain.from_iterable(zip_longest(*(rows for rows, _ in read)))
+            yield (upload_of(row) for row in mixed if row is not None), read[0][1]
+
+    def _read(self, loaded: LoadedSet) -> tuple[list[Row], Mapping[str, Any]]:
+        return self.spool.read(loaded.offset, loaded.packed_bytes)
 
 
 def set_bytes_max(told: int) -> int:
@@ -408,7 +429,7 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
         task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
         attempt = attempt or _first_attempt(either)
-    return _Read(info, task, attempt, uuid, rows, either.iostatistics or {})
+    return _Read(info, task, attempt, uuid, rows, either.iostatistics)
 
 
 def _first_attempt(either: PlainSet | PendingSet) -> str:

@@ -33,9 +33,9 @@ UUID = "0" * 32
 JOB = StartedJob("j", UUID, "s3://bucket/t/", Terms(), False, "", False)
 ETAG = '"0123456789abcdef0123456789abcdef"'
 CRC = Checksum("CRC32C", "AAAAAA==")
-BYTES_EACH = 300
+BYTES_EACH = 120
 """Changes of each kind."""
-VALUE_SEEDS = range(12_000)
+VALUE_SEEDS = range(5_000)
 
 
 def plain(files: int = 3, **changes: Any) -> bytes:
@@ -101,7 +101,7 @@ ODD: tuple[Any, ...] = (
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all values of a document."""
     found = [path] if path else []
-    items = value.items() if isinstance(value, dict) else ()
+    items: Any = value.items() if isinstance(value, dict) else ()
     items = enumerate(value) if isinstance(value, list) else items
     for name, child in items:
         found += places(child, (*path, name))
@@ -179,7 +179,7 @@ def test_changed_values_are_read_alike() -> None:
         document = orjson.loads(plain(rng.choice((1, 2, 3))))
         del document[documents.SEAL]
         told[alike(written(rng, changed(rng, document)))] += 1
-    assert min(told["quick"], told["strict"], told["refused"]) > 500, told
+    assert min(told["quick"], told["strict"], told["refused"]) > 200, told
 
 
 def test_every_place_takes_every_odd_value_alike() -> None:

@@ -12,9 +12,6 @@ EXPLAINED: dict[str, str] = {
     "protocol/keyset.py:KeySet.ticked:without part 1:91a5d790": (
         "equivalent: the second word of an empty slot is 0, so it is not ticked"
     ),
-    "commit/load.py:_parse:without part 2:29e37976": (
-        "equivalent: a decoded pendingset always has statistics, an empty mapping at least"
-    ),
     "protocol/rules.py:may_replace_marker:boundary:79193c0e": (
         "of jobs that complete in the same second either marker may stay: marker.py says so"
     ),

@@ -83,7 +83,7 @@ class FarStore:
 
     def batch(self) -> Batch:
         """Many requests at once, over as many connections."""
-        return BatchByVerbs(self, self._pool)  # type: ignore[arg-type]  # verbs by __getattr__
+        return BatchByVerbs(self, self._pool)  # verbs by __getattr__
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[ObjectPage]:
         """Page by page."""

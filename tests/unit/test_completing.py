@@ -11,7 +11,7 @@ import pytest
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import completing
-from magic_committer.commit.complete import Completion
+from magic_committer.commit.complete import Completion, complete
 from magic_committer.commit.completing import FAILED_MAX, FAILED_RUN_MAX, Completing
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.errors import (
@@ -24,7 +24,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import TOKEN_METADATA
-from magic_committer.stores.base import Ask, Attributes, Batch, Written
+from magic_committer.stores.base import Ask, Attributes, Batch, CompleteUpload, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 
@@ -258,7 +258,7 @@ def test_a_batch_holds_a_limited_number_of_failures(monkeypatch: pytest.MonkeyPa
     answers: Answers = {f"t/{n}.csv": NO_ANSWER for n in range(0, files, 2)}
     world = World(files, monkeypatch, answers)
     asked: list[int] = []
-    real = completing.complete
+    real = complete
 
     def noting(*args: Any, **how: Any) -> Any:
         asked.append(len(world.batch.asked))
@@ -364,7 +364,7 @@ def test_a_memory_store_sends_each_request_of_a_batch_by_itself() -> None:
 
     store.before = refuse
     batch: Batch = store.batch()
-    asks = [(n, completing.CompleteUpload(str(n), uploads[n], ())) for n in range(3)]
+    asks = [(n, CompleteUpload(str(n), uploads[n], ())) for n in range(3)]
     answers = dict(batch.ask_each(asks, in_flight=lambda: 2))
     assert answers[1] is NO_ANSWER
     assert {getattr(answers[n], "code", "") for n in (0, 2)} == {"MalformedXML"}

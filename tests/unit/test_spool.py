@@ -1,0 +1,85 @@
+"""The spool's uploads, as they are given to be completed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from magic_committer.commit import load as loading
+from magic_committer.commit.load import SPREAD_SETS, LoadedSet, SetRef, Spool, SpooledSource
+
+
+def spooled(spool: Spool, *sizes: int) -> SpooledSource:
+    """A source of one set for each size, whose files lie in a directory of their own."""
+    accepted = []
+    for task, files in enumerate(sizes):
+        rows: list[Any] = [
+            [f"t/{task}/{n}", "id", 1, "token", "", None, [['"etag"', 1, None]]]
+            for n in range(files)
+        ]
+        offset, packed = spool.write(rows, {"counters": {f"task {task}": 1}})
+        ref = SetRef(f"{task}.pendingset")
+        accepted.append(LoadedSet(ref, "", str(task), "a", "u", 0.0, files, files, offset, packed))
+    return SpooledSource(accepted, spool)
+
+
+def directories(source: SpooledSource) -> list[str]:
+    """Of all uploads, in order."""
+    return [upload.key.rpartition("/")[0] for uploads, _ in source.uploads() for upload in uploads]
+
+
+def test_neighbours_are_of_different_tasks() -> None:
+    """S3 limits the requests of each prefix, and the files of a task often share one."""
+    with Spool() as spool:
+        found = directories(spooled(spool, *[10] * 20))
+    assert Counter(found) == {f"t/{task}": 10 for task in range(20)}
+    assert all(one != two for one, two in pairwise(found))
+
+
+@pytest.mark.parametrize("sizes", [(), (1,), (3, 0, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)])
+def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) -> None:
+    """Sets of different sizes, empty ones too, are mixed, and nothing is lost or given twice."""
+    with Spool() as spool:
+        source = spooled(spool, *sizes)
+        keys = Counter(upload.key for uploads, _ in source.uploads() for upload in uploads)
+        told = Counter(name for _, said in source.uploads() for name in said["counters"])
+    assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
+    assert told == {f"task {task}": 1 for task in range(len(sizes))}
+
+
+def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds one large set, or a few small ones."""
+    read: list[int] = []
+    real = Spool.read
+
+    def noting(self: Spool, offset: int, length: int) -> Any:
+        read.append(length)
+        return real(self, offset, length)
+
+    monkeypatch.setattr(Spool, "read", noting)
+    with Spool() as spool:
+        source = spooled(spool, *[50] * 20, 100)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", source.accepted[0].packed_bytes + 50)
+        most = 0
+        for _, _ in source.uploads():
+            most, read[:] = max(most, len(read)), []
+    assert 1 < most <= SPREAD_SETS
+    with Spool() as spool:
+        source = spooled(spool, *[50] * 5)
+        monkeypatch.setattr(loading, "SPREAD_BYTES_MAX", 10)
+        for _, _ in source.uploads():
+            assert len(read) == 1
+            read.clear()
+
+
+def test_what_is_written_between_reads_comes_behind() -> None:
+    """A set that is written after a read overwrites nothing."""
+    with Spool() as spool:
+        first = spool.write([["a"]], {})
+        assert spool.read(*first) == ([["a"]], {})
+        second = spool.write([["b"]], {})
+        assert spool.read(*first) == ([["a"]], {})
+        assert spool.read(*second) == ([["b"]], {})
