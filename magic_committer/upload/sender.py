@@ -45,7 +45,7 @@ from magic_committer.stores.base import (
     PartBody,
 )
 from magic_committer.upload.blocks import Block
-from magic_committer.upload.window import Window
+from magic_committer.upload.window import SendWindow
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -109,7 +109,7 @@ class PartSender:
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self._window = Window(parts_in_flight)
+        self._window = SendWindow(parts_in_flight)
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False

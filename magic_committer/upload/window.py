@@ -27,7 +27,7 @@ REST_MEASURES = 8
 """After a size was tried in vain, this many measures pass before the next is tried."""
 
 
-class Window:
+class SendWindow:
     """The window of one file.
 
     Args:
@@ -48,7 +48,7 @@ class Window:
         self._begin(0.0)
 
     def __repr__(self) -> str:
-        return f"<Window {self.size} of {self._most}>"
+        return f"<SendWindow {self.size} of {self._most}>"
 
     def handed(self, stored_bytes: int, now: float, *, waited: bool) -> None:
         """Note that there is room for the next part.

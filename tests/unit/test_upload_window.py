@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from magic_committer.upload.window import REST_MEASURES, Window
+from magic_committer.upload.window import REST_MEASURES, SendWindow
 
 
 class Pipe:
@@ -16,7 +16,9 @@ class Pipe:
         writer: seconds that the writer needs for a part.
     """
 
-    def __init__(self, window: Window, rate: Callable[[int], float], writer: float = 0.001) -> None:
+    def __init__(
+        self, window: SendWindow, rate: Callable[[int], float], writer: float = 0.001
+    ) -> None:
         self.window = window
         self.rate = rate
         self.writer = writer
@@ -71,14 +73,14 @@ def mean(sizes: list[int]) -> float:
 
 def test_it_begins_with_one_part() -> None:
     """The first parts of every file are sent one at a time."""
-    assert Pipe(Window(64), long_line).run(3) == [1, 1, 1]
+    assert Pipe(SendWindow(64), long_line).run(3) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("most", [2, 3, 8, 64])
 def test_over_a_long_line_it_opens_and_stays_open(most: int) -> None:
     """Where each further part is a gain, the window opens to its maximum, and what it tries later
     costs little."""
-    pipe = Pipe(Window(most), long_line)
+    pipe = Pipe(SendWindow(most), long_line)
     pipe.run(10 * most + 20)
     later = pipe.run(40 * most)
     assert max(later) == most
@@ -87,26 +89,26 @@ def test_over_a_long_line_it_opens_and_stays_open(most: int) -> None:
 
 def test_on_a_full_machine_it_stays_at_one() -> None:
     """Where a second part in flight is a loss, one is in flight nearly all the time."""
-    sizes = Pipe(Window(3), saturated).run(400)
+    sizes = Pipe(SendWindow(3), saturated).run(400)
     assert max(sizes) == 2
     assert mean(sizes) < 1.2
 
 
 def test_a_gain_too_small_to_tell_is_no_reason_to_grow() -> None:
     """A second part that brings five per cent stays out: it costs a block and a sender."""
-    sizes = Pipe(Window(8), lambda n: 100 + 5 * n).run(400)
+    sizes = Pipe(SendWindow(8), lambda n: 100 + 5 * n).run(400)
     assert mean(sizes) < 1.3
 
 
 def test_a_slow_writer_tries_nothing() -> None:
     """A writer that never waits for room is not held back by the window, which stays as it is."""
-    assert set(Pipe(Window(8), long_line, writer=5.0).run(200)) == {1}
+    assert set(Pipe(SendWindow(8), long_line, writer=5.0).run(200)) == {1}
 
 
 @pytest.mark.parametrize("most", [3, 16])
 def test_it_follows_a_line_that_changes(most: int) -> None:
     """A line that gets full closes the window again; one that gets long opens it."""
-    pipe = Pipe(Window(most), long_line)
+    pipe = Pipe(SendWindow(most), long_line)
     pipe.run(60 * most)
     pipe.rate = saturated
     pipe.run(60 * most * REST_MEASURES)
@@ -118,12 +120,12 @@ def test_it_follows_a_line_that_changes(most: int) -> None:
 
 def test_a_maximum_of_one_is_one() -> None:
     """There is nothing to try."""
-    assert set(Pipe(Window(1), long_line).run(200)) == {1}
+    assert set(Pipe(SendWindow(1), long_line).run(200)) == {1}
 
 
 def test_a_clock_that_stands_still_harms_nothing() -> None:
     """Coarse clocks give two times that are equal: the size stays within its limits."""
-    window = Window(4)
+    window = SendWindow(4)
     for _ in range(500):
         window.handed(8, 1.0, waited=True)
         assert 1 <= window.size <= 4

@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class _Saved:
+class _SavedPending:
     """A `.pending` that this handle has stored, and the store's ETag for it."""
 
     etag: str
@@ -72,7 +72,7 @@ class AttemptTree:
         self._own: list[str] = []
         self._found: dict[str, ObjectInfo] = {}
         self._metadata = metadata
-        self._saved: dict[str, _Saved] = {}
+        self._saved: dict[str, _SavedPending] = {}
 
     def save(self, key: str, pending: Pending) -> None:
         """Store the `.pending` of a closed file under this key: from now on every process that
@@ -81,7 +81,7 @@ class AttemptTree:
         written = self._runtime.store.put(
             key, body, metadata=self._metadata, content_type="application/json"
         )
-        self._saved[key] = _Saved(written.etag, pending)
+        self._saved[key] = _SavedPending(written.etag, pending)
 
     def pendings(self) -> list[Pending]:
         """All files of the attempt. One GET for each that another handle has saved.
