@@ -365,6 +365,9 @@ class Transfer:
         elif sent is Sent.NEVER and cause is Cause.BROKEN:
             cause = Cause.CONNECT
         words = _WORDS.get(code) or said or f"libcurl error {code}"
+        if code == pycurl.E_COULDNT_CONNECT and (number := self.easy.getinfo(pycurl.OS_ERRNO)):
+            system = os.strerror(number)
+            words = system[0].lower() + system[1:]
         return NoAnswer(cause, sent, words)
 
 

@@ -263,6 +263,8 @@ def _where(error: Exception) -> str:
 
 def _why(error: Exception) -> str:
     """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
+    if _cause(error) is Cause.CERTIFICATE:
+        return f"certificate verify failed: {error}"
     inner = getattr(error, "kwargs", {}).get("error")
     for one in _origins(inner, around=True):
         if isinstance(one, TimeoutError):

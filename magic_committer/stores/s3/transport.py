@@ -208,6 +208,8 @@ class Transport:
         except NoAnswer as error:
             self.place(error, request)
             raise
+        except RuntimeError:  # no thread can be started: the interpreter ends
+            return self._by_sdk(verb, parameters, body)
         reply = self.read(verb, parameters, request, answer)
         if verb == "GetObject" and "Body" not in reply:
             return {**reply, "Body": io.BytesIO(answer.body)}
@@ -215,8 +217,9 @@ class Transport:
 
     def place(self, error: NoAnswer, request: HTTPRequest) -> None:
         """Say in an error where there was no answer."""
-        through = self._proxy if error.cause is Cause.PROXY else ""
-        error.where = origin(through or request.url)
+        if self._proxy and error.cause is Cause.CONNECT:  # we connect to nothing else
+            error.cause = Cause.PROXY
+        error.where = origin(self._proxy if error.cause is Cause.PROXY else request.url)
 
     def _by_sdk(self, verb: str, parameters: Parameters, body: bytes | PartBody) -> Reply:
         opened, parameters = _for_sdk(verb, parameters, body)

@@ -128,7 +128,8 @@ def _why_not(made: Transport) -> str:
 
 def _engine(options: S3Options, clients: Clients) -> tuple[Engine, str]:
     """What moves the bytes, with the SDK's own settings; and the proxy's URL, or ""."""
-    from magic_committer.stores.s3.curl import Curl, CurlSettings
+    from magic_committer.stores.s3.curl import CurlSettings
+    from magic_committer.stores.s3.curl_threads import Curl
 
     endpoint = getattr(clients.quick, "_endpoint", None)
     session = getattr(endpoint, "http_session", None)
