@@ -29,7 +29,14 @@ BANS: dict[str, tuple[str, ...]] = {
     "multiprocessing": (),
     "asyncio": (),
     # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
-    "time": ("_runtime.py", "_patience.py", "_pool.py", "stores/s3/sockets.py", "stores/s3/curl"),
+    "time": (
+        "_runtime.py",
+        "_patience.py",
+        "_pool.py",
+        "stores/s3/sockets.py",
+        "stores/s3/curl.py",
+        "stores/s3/curl_threads.py",
+    ),
     "datetime.datetime.now": (),
     "uuid": ("_runtime.py",),
     "random": (),

@@ -55,6 +55,7 @@ HANDLES_MAX = 256
 
 # pycurl does not name these (curl.h)
 _E_PROXY = 97
+_E_TOO_LARGE = 100
 _SUPPRESS_CONNECT_HEADERS = 265
 _DISALLOW_USERNAME_IN_URL = 278
 
@@ -67,6 +68,8 @@ _NOT_SENT = ["Expect:", "Accept:"]
 """Headers that libcurl would add."""
 _FORBIDDEN = re.compile(r"[\r\n\0]")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-9][0-9][0-9])(?: |\r?$)")
+_USER = re.compile(r"//[^/\s]*@")
+"""The user in a URL."""
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -83,6 +86,7 @@ if pycurl is not None:
         pycurl.E_OPERATION_TIMEDOUT: Cause.CONNECT,  # we set no other time of libcurl's
         pycurl.E_COULDNT_RESOLVE_PROXY: Cause.PROXY,
         _E_PROXY: Cause.PROXY,
+        _E_TOO_LARGE: Cause.LIMIT,
         pycurl.E_SSL_CONNECT_ERROR: Cause.TLS,
         pycurl.E_SSL_CIPHER: Cause.TLS,
         pycurl.E_SSL_CERTPROBLEM: Cause.TLS,
@@ -90,7 +94,8 @@ if pycurl is not None:
         pycurl.E_PEER_FAILED_VERIFICATION: Cause.CERTIFICATE,
         pycurl.E_SSL_ISSUER_ERROR: Cause.CERTIFICATE,
     }
-    _WORDS = {  # where libcurl's may hold a secret
+    _WORDS = {  # where libcurl has none, or they may hold a secret
+        _E_TOO_LARGE: "the answer has a header that is too long",
         pycurl.E_URL_MALFORMAT: "the URL cannot be read",
         pycurl.E_LOGIN_DENIED: "the URL has a user",
         pycurl.E_COULDNT_RESOLVE_PROXY: "the proxy's name is not known, or its URL is wrong",
@@ -326,7 +331,7 @@ class Transfer:
 
     def sent(self) -> Sent:
         """Whether the server may have got the request, if there is no answer."""
-        if self._status or self._lines:
+        if self._status or (self._lines and self._lines[0].startswith(b"HTTP/")):
             return Sent.ANSWERED
         if self._starts or self._read_bytes:
             return Sent.PERHAPS
@@ -359,12 +364,9 @@ class Transfer:
         if self._starts > 1:
             return NoAnswer(Cause.BROKEN, sent, "the connection was closed without an answer")
         cause = _CAUSES.get(code, Cause.BROKEN)
-        if sent is Sent.NEVER and self._through_proxy:
-            if code == pycurl.E_RECV_ERROR:
-                cause = Cause.PROXY
-        elif sent is Sent.NEVER and cause is Cause.BROKEN:
-            cause = Cause.CONNECT
-        words = _WORDS.get(code) or said or f"libcurl error {code}"
+        if sent is Sent.NEVER and cause in (Cause.BROKEN, Cause.CONNECT):
+            cause = Cause.PROXY if self._through_proxy else Cause.CONNECT
+        words = _WORDS.get(code) or _USER.sub("//", said) or f"libcurl error {code}"
         if code == pycurl.E_COULDNT_CONNECT and (number := self.easy.getinfo(pycurl.OS_ERRNO)):
             system = os.strerror(number)
             words = system[0].lower() + system[1:]
