@@ -319,15 +319,19 @@ class Transfer:
             TimeoutError: the time is over.
         """
         assert self._deadline is not None, "no request"
-        sent = self.easy.getinfo(pycurl.SIZE_UPLOAD_T)
-        got = self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T)
-        moved = int(sent) + int(got) + self._head_bytes
-        if self._starts and sent >= self._length:
+        sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
+        got = int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T)) + self._head_bytes
+        self._tell_moved(sent, 0)  # first: the time that it adds is for sending, not for the answer
+        if self._head_bytes or (self._starts and sent >= self._length):
             self._deadline.receives()
-        if moved > self._moved_bytes:
-            self._deadline.moved(moved - self._moved_bytes)
-            self._moved_bytes = moved
+        self._tell_moved(sent, got)
         self._deadline.slice()
+
+    def _tell_moved(self, sent: int, got: int) -> None:
+        assert self._deadline is not None, "no request"
+        if sent + got > self._moved_bytes:
+            self._deadline.moved(sent + got - self._moved_bytes)
+            self._moved_bytes = sent + got
 
     def sent(self) -> Sent:
         """Whether the server may have got the request, if there is no answer."""
