@@ -29,6 +29,8 @@ from tests.servers import (
     way,
 )
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 PUT = Reply(headers={"ETag": '"e"'})
 CREATED = document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
 COMPLETED = document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')

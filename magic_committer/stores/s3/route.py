@@ -239,7 +239,7 @@ def _metadata(prefix: str, values: Mapping[str, str]) -> Iterator[tuple[str, str
 # The SDK ------------------------------------------------------------------------------------------
 
 
-class _Prepared(Exception):
+class Prepared(Exception):
     """Carries the request out of the SDK."""
 
     def __init__(self, request: Any) -> None:
@@ -254,12 +254,12 @@ class Turn:
     Attributes:
         answer: take this for its answer; None: send it, or stop.
         stops: do not send it.
-        sent: whether it has sent a request.
+        went_on: whether it has sent a request, or would have.
     """
 
     answer: Any = None
     stops: bool = False
-    sent: bool = False
+    went_on: bool = False
 
 
 class Sdk:
@@ -282,9 +282,9 @@ class Sdk:
         answer, turn.answer = turn.answer, None
         if answer is not None:
             return answer
+        turn.went_on = True
         if turn.stops:
-            raise _Prepared(request)
-        turn.sent = True
+            raise Prepared(request)
         return None
 
     @contextmanager
@@ -301,16 +301,17 @@ class Sdk:
         try:
             with self._turn(Turn(stops=True)):
                 self.call(verb, parameters)
-        except _Prepared as prepared:
+        except Prepared as prepared:
             return prepared.request
         raise NotUnderstood("it was answered without being sent")
 
     @contextmanager
-    def reading(self, answer: HTTPAnswer, url: str) -> Iterator[Turn]:
+    def reading(self, answer: HTTPAnswer, url: str, *, sends_again: bool) -> Iterator[Turn]:
         """The next request of this thread's is not sent: the SDK takes ``answer`` for its answer.
-        If it then sends one itself, to another region, the turn says so."""
+        If it then goes on to another region, the turn says so; without ``sends_again`` it stops
+        there with `Prepared`."""
         given = AWSResponse(url, answer.status, dict(answer.headers), _Raw(answer.body))
-        with self._turn(Turn(answer=given)) as turn:
+        with self._turn(Turn(answer=given, stops=not sends_again)) as turn:
             yield turn
 
     def call(self, verb: str, parameters: Parameters) -> Any:

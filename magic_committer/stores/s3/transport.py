@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from botocore.exceptions import ClientError
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.base import FileSlice, PartBody
@@ -33,6 +35,7 @@ from magic_committer.stores.s3.route import (
     NotPlain,
     NotUnderstood,
     Parameters,
+    Prepared,
     Route,
     Sdk,
     document,
@@ -57,6 +60,16 @@ class Engine(Protocol):
 
     def send(self, request: HTTPRequest, deadline: Deadline) -> HTTPAnswer:
         """Send a request at most once. Raises `NoAnswer`."""
+        ...
+
+    def send_each(
+        self,
+        requests: Iterable[tuple[T, HTTPRequest]],
+        *,
+        in_flight: Callable[[], int],
+        deadline: Callable[[], Deadline],
+    ) -> Generator[tuple[T, HTTPAnswer | NoAnswer], None, None]:
+        """Send many requests, each at most once, and give their outcomes."""
         ...
 
 
@@ -176,18 +189,33 @@ class Transport:
             return None
 
     def read(
-        self, verb: str, parameters: Parameters, request: HTTPRequest, answer: HTTPAnswer
+        self,
+        verb: str,
+        parameters: Parameters,
+        request: HTTPRequest,
+        answer: HTTPAnswer,
+        *,
+        sends_again: bool = True,
     ) -> Reply:
-        """What the SDK's client would say to that answer. Raises its errors."""
+        """What the SDK's client would say to that answer. Raises its errors.
+
+        Args:
+            verb, parameters, request, answer: what was asked, and what came.
+            sends_again: the SDK may send the request to another region. False: a redirect is an
+                error.
+        """
         parsed = plain.reply(verb, answer)
         if parsed is not None:
             return parsed
         opened, parameters = _for_sdk(verb, parameters, request.body)
-        with closing(opened), self._sdk.reading(answer, request.url) as turn:
+        reading = self._sdk.reading(answer, request.url, sends_again=sends_again)
+        with closing(opened), reading as turn:
             try:
                 return self._sdk.call(verb, parameters)
+            except Prepared:
+                raise _redirected(verb, answer.status) from None
             finally:
-                if turn.sent:  # to another region: it has learnt where the bucket is
+                if turn.went_on:  # the SDK has learnt where the bucket is
                     self._forget()
 
     def _ask(
@@ -255,6 +283,13 @@ class Transport:
     def _frozen(self) -> Any:
         self._know(self._credentials)
         return self._credentials.get_frozen_credentials()
+
+
+def _redirected(verb: str, status: int) -> ClientError:
+    """The error of a request that the SDK would send to another region."""
+    said = {"Code": "PermanentRedirect", "Message": "the bucket is in another region"}
+    reply = {"Error": said, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(reply, verb)
 
 
 def origin(url: str) -> str:
