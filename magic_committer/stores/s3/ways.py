@@ -9,10 +9,11 @@ from typing import Any
 from botocore.httpsession import URLLib3Session, get_cert_path
 
 from magic_committer._runtime import Clock
-from magic_committer.errors import OptionError, StoreError
+from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3.bodies import open_body
+from magic_committer.stores.s3.errors import SDK_ERRORS
 from magic_committer.stores.s3.route import Parameters, Sdk
 from magic_committer.stores.s3.sdk import Clients, know, make_clients
 from magic_committer.stores.s3.transport import Engine, Transport
@@ -122,7 +123,7 @@ def _why_not(made: Transport) -> str:
     """Why requests go by the SDK all the same; "" if they do not, or if nobody knows yet."""
     try:
         return made.why()
-    except StoreError:
+    except SDK_ERRORS:  # no credentials: the first request says so
         return ""
 
 
