@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -168,12 +167,11 @@ KEYS = (
 
 
 @pytest.fixture
-def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK's clock stands, and its own signer is used."""
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *_, **__: MOMENT)
     for name in ("v4", "s3v4"):
         monkeypatch.setitem(botocore.auth.AUTH_TYPE_MAPS, name, botocore.auth.S3SigV4Auth)
-    yield
 
 
 def seen(headers: Any) -> dict[str, str]:
