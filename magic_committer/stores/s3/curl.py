@@ -169,7 +169,8 @@ class Transfer:
         self._deadline: Deadline | None = None
         self._memory: bytes | memoryview = b""
         self._file: int | None = None
-        self._offset = self._length = self._read_bytes = self._moved_bytes = 0
+        self._offset = self._length = self._read_bytes = 0
+        self._sent_bytes = self._got_bytes = 0
         self._starts = self._status = self._head_bytes = self._body_bytes = 0
         self._lines = []
         self._pieces = []
@@ -319,14 +320,16 @@ class Transfer:
             TimeoutError: the time is over.
         """
         assert self._deadline is not None, "no request"
-        sent = self.easy.getinfo(pycurl.SIZE_UPLOAD_T)
-        got = self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T)
-        moved = int(sent) + int(got) + self._head_bytes
-        if self._starts and sent >= self._length:
+        sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
+        got = self._head_bytes + int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T))
+        if sent > self._sent_bytes:
+            self._deadline.moved(sent - self._sent_bytes)
+            self._sent_bytes = sent
+        if got or (self._starts and sent >= self._length):
             self._deadline.receives()
-        if moved > self._moved_bytes:
-            self._deadline.moved(moved - self._moved_bytes)
-            self._moved_bytes = moved
+        if got > self._got_bytes:
+            self._deadline.moved(got - self._got_bytes)
+            self._got_bytes = got
         self._deadline.slice()
 
     def sent(self) -> Sent:
