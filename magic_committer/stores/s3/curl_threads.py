@@ -73,13 +73,18 @@ class _Call:
 
 
 class _Driver:
-    """A thread with a loop."""
+    """A thread with a loop.
+
+    Attributes:
+        failure: why it has ended, if that is a mistake of ours, or the system is out of something.
+    """
 
     def __init__(self, settings: CurlSettings) -> None:
         self._inbox: deque[_Call | None] = deque()
         self._loop = CurlLoop(settings, self._inbox)
         self._lock = threading.Lock()
         self._ended = False
+        self.failure: NoAnswer | None = None
         self._thread = threading.Thread(
             target=self._drive, args=(self._loop,), name="magic-committer-curl", daemon=True
         )
@@ -126,7 +131,7 @@ class _Driver:
                     call.end(outcome)
         except BaseException as error:
             why = f"the thread that sends requests has failed: {error!r}"
-            reason = NoAnswer(Cause.BROKEN, Sent.PERHAPS, why)
+            self.failure = reason = NoAnswer(Cause.BROKEN, Sent.PERHAPS, why)
             reason.__cause__ = error
             raise
         finally:
@@ -197,15 +202,14 @@ class Curl:
             ValueError: it is no HTTP request. Nothing was sent.
         """
         call = _Call(request, deadline, SimpleQueue())
+        large = _length(request.body) >= LARGE_BODY_BYTES
         try:
-            large = _length(request.body) >= LARGE_BODY_BYTES
-            driver = self._put(call, self._borrow if large else self._shared_driver)
+            self._put(call, self._borrow if large else self._shared_driver)
             outcome = _next_outcome([call])[1]
-            if large:
-                self._give_back(driver)
-        except BaseException:
+        finally:
             _end_all([call])
-            raise
+            if large and call.driver is not None:
+                self._give_back(call.driver)
         if isinstance(outcome, HTTPAnswer):
             return outcome
         raise outcome
@@ -280,6 +284,8 @@ class Curl:
             call.driver = driver_for()
             if call.driver.put(call):
                 return call.driver
+            if call.driver.failure is not None:
+                raise NoAnswer(Cause.BROKEN, Sent.NEVER, str(call.driver.failure))
 
     def _shared_driver(self) -> _Driver:
         with self._lock:
