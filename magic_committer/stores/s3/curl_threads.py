@@ -102,7 +102,7 @@ class _Driver:
     @property
     def ended(self) -> bool:
         """Whether it takes no more requests."""
-        return self._ended
+        return self._ended or not self.alive
 
     def put(self, call: _Call | None) -> bool:
         """Send a request, or end it if it is cancelled. None: cancel everything and end.
@@ -110,6 +110,8 @@ class _Driver:
         Returns:
             False: this thread has ended.
         """
+        if not self.alive:
+            return False  # the lock may be held for ever, by a thread that is not in this process
         with self._lock:
             if self._ended:
                 return False
@@ -233,6 +235,7 @@ class Curl:
 
         Raises:
             EOFError, OSError, ValueError: as `send`. All others in flight are ended.
+            NoAnswer: the iteration goes on in a forked child, to which its requests do not belong.
         """
         flying: dict[_Call, None] = {}
         outcomes: SimpleQueue[tuple[_Call, HTTPAnswer | Exception]] = SimpleQueue()
@@ -249,7 +252,10 @@ class Curl:
                     call = _Call(item[1], deadline(), outcomes, item[0], driver)
                     flying[call] = None
                     if driver is None or not driver.put(call):
-                        driver = self._put(call, self._borrow)
+                        try:
+                            driver = self._put(call, self._borrow)
+                        except NoAnswer as error:
+                            call.end(error)
                 if not flying:
                     break
                 call, outcome = _next_outcome(flying)
@@ -305,6 +311,8 @@ class Curl:
             return _Driver(self._settings)
 
     def _give_back(self, driver: _Driver) -> None:
+        if driver.ended:
+            return
         with self._lock:
             if not self._closed:
                 self._free = [one for one in self._free if not one.ended]
