@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -73,6 +74,13 @@ class Wire:
             self._rest += got
         body, self._rest = self._rest[:length], self._rest[length:]
         return Asked(head, body)
+
+    def read_slowly(self, count: int, pause_seconds: float) -> None:
+        """Read so many bytes of a body, with pauses."""
+        left = count - len(self._rest)
+        while left > 0 and (got := self.socket.recv(min(left, 100_000))):
+            left -= len(got)
+            time.sleep(pause_seconds)
 
     def say(self, answer: bytes) -> None:
         """Send bytes."""

@@ -10,6 +10,9 @@ What libcurl must be told, so that it is safe here (each was found by running it
 * It reads proxies from the environment, and adds headers of its own. It is told otherwise.
 * It keeps a connection that the server has spoilt. An answer that is not in order ends its
   connection (`_ended_head`).
+* It uses a connection again, within a second, that the server has closed meanwhile, or on which it
+  has said what nobody asked for. `_prereq` looks before anything is sent; the loop then sends on
+  another connection.
 
 Invariants:
 
@@ -24,9 +27,11 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import selectors
+import socket
 from collections import deque
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -143,10 +148,15 @@ class Transfer:
     Attributes:
         easy: the handle.
         key: what the caller of the loop knows the request by.
+
+    Args:
+        settings: how it connects.
+        spoilt: whether the connection from that local port must not be used again.
     """
 
-    def __init__(self, settings: CurlSettings) -> None:
+    def __init__(self, settings: CurlSettings, spoilt: Callable[[int], bool]) -> None:
         self.easy = _new_handle(settings)
+        self._spoilt = spoilt
         self.easy.transfer = self
         for option, function in (
             (pycurl.HEADERFUNCTION, self._head),
@@ -169,12 +179,14 @@ class Transfer:
         self._deadline: Deadline | None = None
         self._memory: bytes | memoryview = b""
         self._file: int | None = None
-        self._offset = self._length = self._read_bytes = self._moved_bytes = 0
+        self._offset = self._length = self._read_bytes = 0
+        self._sent_bytes = self._got_bytes = 0
         self._starts = self._status = self._head_bytes = self._body_bytes = 0
         self._lines = []
         self._pieces = []
         self._headers = {}
         self._refused: tuple[Cause, str] | None = None
+        self._again = False
 
     def begin(self, key: Any, request: HTTPRequest, deadline: Deadline) -> None:
         """Prepare the handle for a request.
@@ -250,12 +262,21 @@ class Transfer:
 
     # What libcurl calls ---------------------------------------------------------------------------
 
-    def _prereq(self, *_: object) -> int:
-        """A request starts. The second start would be a second sending."""
+    def _prereq(self, _peer: str, _here: str, _peer_port: int, port: int) -> int:
+        """A request is about to be sent. The second time it would be sent twice."""
+        if not self._starts and self._spoilt(port):
+            self._again = True
+            return int(pycurl.PREREQFUNC_ABORT)
         self._starts += 1
         if self._starts > 1:
             return int(pycurl.PREREQFUNC_ABORT)
         return int(pycurl.PREREQFUNC_OK)
+
+    def goes_again(self) -> bool:
+        """Whether nothing was sent, because the connection was spoilt: it may be sent on another
+        one, which ends this one."""
+        again, self._again = self._again and not self._starts, False
+        return again
 
     def _read(self, size: int) -> bytes | memoryview | int:
         """The next piece of the body. libcurl copies it."""
@@ -320,18 +341,16 @@ class Transfer:
         """
         assert self._deadline is not None, "no request"
         sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
-        got = int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T)) + self._head_bytes
-        self._tell_moved(sent, 0)  # first: the time that it adds is for sending, not for the answer
-        if self._head_bytes or (self._starts and sent >= self._length):
+        got = self._head_bytes + int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T))
+        if sent > self._sent_bytes:
+            self._deadline.moved(sent - self._sent_bytes)
+            self._sent_bytes = sent
+        if got or (self._starts and sent >= self._length):
             self._deadline.receives()
-        self._tell_moved(sent, got)
+        if got > self._got_bytes:
+            self._deadline.moved(got - self._got_bytes)
+            self._got_bytes = got
         self._deadline.slice()
-
-    def _tell_moved(self, sent: int, got: int) -> None:
-        assert self._deadline is not None, "no request"
-        if sent + got > self._moved_bytes:
-            self._deadline.moved(sent + got - self._moved_bytes)
-            self._moved_bytes = sent + got
 
     def sent(self) -> Sent:
         """Whether the server may have got the request, if there is no answer."""
@@ -475,6 +494,8 @@ class CurlLoop:
         self._awake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._awake, selectors.EVENT_READ)
         self._watched: set[int] = set()
+        self._sockets: dict[int, int] = {}  # by local ports
+        self._served: set[int] = set()  # local ports of connections that had a request
         self._asleep = False
         self._idle_since = monotonic()
         self._timer_at: float | None = None
@@ -500,7 +521,7 @@ class CurlLoop:
         if len(self._active) >= self._settings.connections_max:
             self._waiting[key] = request, deadline
             return
-        transfer = self._free.pop() if self._free else Transfer(self._settings)
+        transfer = self._free.pop() if self._free else Transfer(self._settings, self._spoilt)
         try:
             transfer.begin(key, request, deadline)
         except Exception as error:
@@ -593,10 +614,33 @@ class CurlLoop:
             elif fd in self._watched:
                 self._selector.modify(fd, _MASKS[what])
             else:
+                if what != pycurl.POLL_IN:  # it may be new
+                    self._meet(fd)
                 self._selector.register(fd, _MASKS[what])
                 self._watched.add(fd)
         except Exception as error:
             self._failed = error
+
+    def _meet(self, fd: int) -> None:
+        """Note the local port of a socket."""
+        met = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
+        try:
+            port = met.getsockname()[1]
+        finally:
+            met.detach()
+        if self._sockets.get(port) != fd:
+            self._sockets[port] = fd
+            self._served.discard(port)
+
+    def _spoilt(self, port: int) -> bool:
+        """Whether a connection that had a request before has something to read now: its end, or
+        what nobody asked for."""
+        if port not in self._served:
+            self._served.add(port)
+            return False
+        look = select.poll()
+        look.register(self._sockets[port], select.POLLIN)
+        return bool(look.poll(0))
 
     def _set_timer(self, milliseconds: int) -> None:
         self._timer_at = None if milliseconds < 0 else monotonic() + milliseconds / 1000
@@ -636,7 +680,12 @@ class CurlLoop:
                 self._end(transfer, transfer.answer())
             for easy, code, said in bad:
                 transfer = easy.transfer
-                self._end(transfer, transfer.failure(code, said))
+                if transfer.goes_again():
+                    self._multi.remove_handle(easy)
+                    self._multi.add_handle(easy)
+                    self._running += 1
+                else:
+                    self._end(transfer, transfer.failure(code, said))
             if not more:
                 return
 

@@ -73,13 +73,18 @@ class _Call:
 
 
 class _Driver:
-    """A thread with a loop."""
+    """A thread with a loop.
+
+    Attributes:
+        failure: why it has ended, if that is a mistake of ours, or the system is out of something.
+    """
 
     def __init__(self, settings: CurlSettings) -> None:
         self._inbox: deque[_Call | None] = deque()
         self._loop = CurlLoop(settings, self._inbox)
         self._lock = threading.Lock()
         self._ended = False
+        self.failure: NoAnswer | None = None
         self._thread = threading.Thread(
             target=self._drive, args=(self._loop,), name="magic-committer-curl", daemon=True
         )
@@ -97,7 +102,7 @@ class _Driver:
     @property
     def ended(self) -> bool:
         """Whether it takes no more requests."""
-        return self._ended
+        return self._ended or not self.alive
 
     def put(self, call: _Call | None) -> bool:
         """Send a request, or end it if it is cancelled. None: cancel everything and end.
@@ -105,6 +110,8 @@ class _Driver:
         Returns:
             False: this thread has ended.
         """
+        if not self.alive:
+            return False  # the lock may be held for ever, by a thread that is not in this process
         with self._lock:
             if self._ended:
                 return False
@@ -126,7 +133,7 @@ class _Driver:
                     call.end(outcome)
         except BaseException as error:
             why = f"the thread that sends requests has failed: {error!r}"
-            reason = NoAnswer(Cause.BROKEN, Sent.PERHAPS, why)
+            self.failure = reason = NoAnswer(Cause.BROKEN, Sent.PERHAPS, why)
             reason.__cause__ = error
             raise
         finally:
@@ -197,15 +204,14 @@ class Curl:
             ValueError: it is no HTTP request. Nothing was sent.
         """
         call = _Call(request, deadline, SimpleQueue())
+        large = _length(request.body) >= LARGE_BODY_BYTES
         try:
-            large = _length(request.body) >= LARGE_BODY_BYTES
-            driver = self._put(call, self._borrow if large else self._shared_driver)
+            self._put(call, self._borrow if large else self._shared_driver)
             outcome = _next_outcome([call])[1]
-            if large:
-                self._give_back(driver)
-        except BaseException:
+        finally:
             _end_all([call])
-            raise
+            if large and call.driver is not None:
+                self._give_back(call.driver)
         if isinstance(outcome, HTTPAnswer):
             return outcome
         raise outcome
@@ -229,6 +235,7 @@ class Curl:
 
         Raises:
             EOFError, OSError, ValueError: as `send`. All others in flight are ended.
+            NoAnswer: the iteration goes on in a forked child, to which its requests do not belong.
         """
         flying: dict[_Call, None] = {}
         outcomes: SimpleQueue[tuple[_Call, HTTPAnswer | Exception]] = SimpleQueue()
@@ -245,7 +252,10 @@ class Curl:
                     call = _Call(item[1], deadline(), outcomes, item[0], driver)
                     flying[call] = None
                     if driver is None or not driver.put(call):
-                        driver = self._put(call, self._borrow)
+                        try:
+                            driver = self._put(call, self._borrow)
+                        except NoAnswer as error:
+                            call.end(error)
                 if not flying:
                     break
                 call, outcome = _next_outcome(flying)
@@ -280,6 +290,8 @@ class Curl:
             call.driver = driver_for()
             if call.driver.put(call):
                 return call.driver
+            if call.driver.failure is not None:
+                raise NoAnswer(Cause.BROKEN, Sent.NEVER, str(call.driver.failure))
 
     def _shared_driver(self) -> _Driver:
         with self._lock:
@@ -299,6 +311,8 @@ class Curl:
             return _Driver(self._settings)
 
     def _give_back(self, driver: _Driver) -> None:
+        if driver.ended:
+            return
         with self._lock:
             if not self._closed:
                 self._free = [one for one in self._free if not one.ended]
