@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
 import sys
@@ -21,7 +22,9 @@ from magic_committer.stores.base import (
     Part,
     Written,
     batch_of,
+    transport_of,
 )
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store, curl, signing
 from magic_committer.stores.s3.errors import kind, never_sent, translate
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
@@ -124,6 +127,13 @@ def test_without_pycurl_the_sdk_sends(
     assert batch_of(store) is None
 
 
+def test_the_doctor_says_which_way_is_in_use(server: ScriptedServer) -> None:
+    """In one phrase, with the reason where it is the SDK; nothing of a store that does not say."""
+    assert transport_of(make(server)) == "curl"
+    assert transport_of(make(server, transport="boto3")) == "boto3 (transport='boto3')"
+    assert transport_of(MemoryStore("b")) == ""
+
+
 def test_other_verbs_are_the_sdks(server: ScriptedServer) -> None:
     """What is asked seldom is asked by the SDK, over the same options."""
     server.said(document("ListParts"))
@@ -175,7 +185,7 @@ def test_parts_are_not_hashed_on_this_machines_own_interface(server: ScriptedSer
     store.put("k", b"x")
     part, put = (asked.headers["x-amz-content-sha256"] for asked in server.asked)
     assert part == signing.UNSIGNED_PAYLOAD
-    assert put == signing.hashlib.sha256(b"x").hexdigest()
+    assert put == hashlib.sha256(b"x").hexdigest()
 
 
 def test_who_wants_signed_payloads_gets_them(
@@ -188,7 +198,7 @@ def test_who_wants_signed_payloads_gets_them(
     store = make(server)
     store.put_part("k", "u", 1, memoryview(b"body"))
     store.put_part("k", "u", 1, FileSlice(str(tmp_path / "body"), 2, 4))
-    wanted = signing.hashlib.sha256(b"body").hexdigest()
+    wanted = hashlib.sha256(b"body").hexdigest()
     assert {asked.headers["x-amz-content-sha256"] for asked in server.asked} == {wanted}
     assert {asked.body for asked in server.asked} == {b"body"}
 

@@ -109,7 +109,8 @@ class S3Store:
             StoreError: the SDK cannot prepare a request, for example without credentials.
         """
         ways = self._ways()
-        why = ways.why if ways.fast is None else self._ask("head", "", lambda c: c.fast.why())[0]
+        fast = ways.fast
+        why = ways.why if fast is None else self._ask("head", "", lambda _: fast.why())[0]
         return ("boto3", why) if why else ("curl", "")
 
     def once(self) -> S3Store:

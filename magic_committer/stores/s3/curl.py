@@ -112,6 +112,11 @@ def available() -> bool:
     return pycurl is not None
 
 
+def version() -> str:
+    """The names and versions of pycurl and libcurl."""
+    return " ".join(str(pycurl.version).split()[:2])
+
+
 @dataclass(frozen=True, slots=True)
 class CurlSettings:
     """How libcurl connects.

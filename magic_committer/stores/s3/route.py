@@ -39,6 +39,7 @@ from magic_committer.stores.s3.signing import (
     Signer,
 )
 
+Reply = Mapping[str, Any]
 Parameters = Mapping[str, Any]
 Where = Literal["key", "query", "header", "metadata", "document", "body", "bucket"]
 
@@ -314,9 +315,10 @@ class Sdk:
         with self._turn(Turn(answer=given, stops=not sends_again)) as turn:
             yield turn
 
-    def call(self, verb: str, parameters: Parameters) -> Any:
+    def call(self, verb: str, parameters: Parameters) -> Reply:
         """Ask by the SDK. Raises what it raises."""
-        return getattr(self.client, xform_name(verb))(**parameters)
+        reply: Reply = getattr(self.client, xform_name(verb))(**parameters)
+        return reply
 
 
 class _Raw(io.BytesIO):

@@ -20,7 +20,7 @@ from magic_committer.stores.s3.transport import Engine, Transport
 from magic_committer.stores.s3.values import Reply
 
 PLUGINS_VARIABLE = "BOTOCORE_EXPERIMENTAL__PLUGINS"
-FAST_EXTRA = "pip install 'magic-committer[fast]'"
+_NO_PYCURL = "pycurl is not installed (pip install 'magic-committer[fast]')"
 
 
 class _Stays(Exception):
@@ -97,6 +97,13 @@ def make_ways(bucket: str, options: S3Options, fixed: Parameters, clock: Clock) 
     return Ways(clients, fast)
 
 
+def sends_by() -> str:
+    """What sends requests on this machine where nothing else is said."""
+    from magic_committer.stores.s3 import curl
+
+    return curl.version() if curl.available() else f"boto3: {_NO_PYCURL}"
+
+
 def _fast(
     bucket: str, options: S3Options, fixed: Parameters, clients: Clients, clock: Clock
 ) -> Transport:
@@ -105,7 +112,7 @@ def _fast(
     from magic_committer.stores.s3 import curl
 
     if not curl.available():
-        raise _Stays(f"pycurl is not installed ({FAST_EXTRA})")
+        raise _Stays(_NO_PYCURL)
     if os.environ.get(PLUGINS_VARIABLE):
         raise _Stays(f"{PLUGINS_VARIABLE} is set")
     if bucket.endswith("--x-s3"):
@@ -133,7 +140,7 @@ def _engine(options: S3Options, clients: Clients) -> tuple[Engine, str]:
     from magic_committer.stores.s3.curl_threads import Curl
 
     endpoint = getattr(clients.quick, "_endpoint", None)
-    session = getattr(endpoint, "http_session", None)
+    session: Any = getattr(endpoint, "http_session", None)
     if type(session) is not URLLib3Session or clients.patient is not clients.quick:
         raise _Stays("this release of botocore is not known")
     proxies = session._proxy_config
