@@ -10,7 +10,7 @@ from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 
-from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Scope, Signer, host, stamp
+from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, SigningScope, host, stamp
 
 URL = "https://b.s3.eu-north-1.amazonaws.com/a%20key?uploads&prefix=p&a=1&a=0"
 HEADERS = (("Content-Type", "a  b"), ("x-amz-meta-z", "1"), ("User-Agent", "not signed"))
@@ -38,7 +38,7 @@ def test_a_day_and_a_night_of_refreshes_are_signed_as_the_sdk_does(
 ) -> None:
     """Over 26 hours with new credentials every 50 minutes, around both midnights to the second, one
     signer with its kept key signs as the SDK does."""
-    signer = Signer(Scope("eu-north-1", "s3"))
+    signer = Signer(SigningScope("eu-north-1", "s3"))
     begin = datetime(2026, 11, 21, 23, 0, tzinfo=UTC)
     moments = [begin + timedelta(minutes=7 * step) for step in range(26 * 60 // 7)]
     for day in (22, 23):
@@ -70,7 +70,7 @@ def test_a_day_and_a_night_of_refreshes_are_signed_as_the_sdk_does(
 def test_a_clock_that_goes_back_gets_the_right_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose clock is set back over midnight, or forth by days, signs with the key of the
     day that its request names."""
-    signer = Signer(Scope("eu-north-1", "s3"))
+    signer = Signer(SigningScope("eu-north-1", "s3"))
     key = ReadOnlyCredentials("AKIA", "secret", None)
     for hours in (0, 1, -1, 72, 0, -200, 24):
         moment = datetime(2026, 11, 22, 0, 30, tzinfo=UTC) + timedelta(hours=hours)
@@ -79,7 +79,7 @@ def test_a_clock_that_goes_back_gets_the_right_key(monkeypatch: pytest.MonkeyPat
 
 def test_two_secrets_on_one_day_do_not_share_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials that change back and forth are each signed with their own key."""
-    signer = Signer(Scope("eu-north-1", "s3"))
+    signer = Signer(SigningScope("eu-north-1", "s3"))
     moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
     for secret in ("one", "two", "one", "one", "two"):
         key = ReadOnlyCredentials("AKIA", secret, "t")
@@ -89,7 +89,7 @@ def test_two_secrets_on_one_day_do_not_share_a_key(monkeypatch: pytest.MonkeyPat
 def test_a_body_that_is_not_signed_says_so() -> None:
     """The hash's header holds what was signed in the hash's place."""
     key = ReadOnlyCredentials("AKIA", "secret", None)
-    signer = Signer(Scope("r", "s3"))
+    signer = Signer(SigningScope("r", "s3"))
     sent = dict(signer.headers("PUT", URL, (), UNSIGNED_PAYLOAD, key, "20261122T000000Z"))
     assert sent["X-Amz-Content-SHA256"] == "UNSIGNED-PAYLOAD"
     assert "X-Amz-Security-Token" not in sent

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _InBatch:
     """A request that was handed over, and who asked."""
 
     name: Any
@@ -66,7 +66,7 @@ class S3Batch:
         refused: deque[tuple[T, StoreError]] = deque()
         last: list[Ask] = []
 
-        def requests() -> Iterator[tuple[_Asked, HTTPRequest]]:
+        def requests() -> Iterator[tuple[_InBatch, HTTPRequest]]:
             for name, ask in asks:
                 try:
                     parameters = self._parameters(ask)
@@ -78,7 +78,7 @@ class S3Batch:
                     refused.append((name, self._not_here(ask)))
                     continue
                 last[:] = [ask]
-                yield _Asked(name, ask, parameters, request), request
+                yield _InBatch(name, ask, parameters, request), request
 
         ended = self._transport.engine.send_each(
             requests(), in_flight=in_flight, deadline=lambda: self._deadline(last[0])
@@ -100,7 +100,7 @@ class S3Batch:
         wait = self._options.read_seconds_max if aborts else self._options.complete_seconds_max
         return Deadline(wait, left, errand=errand(), alive=alive)
 
-    def _told(self, asked: _Asked, outcome: HTTPAnswer | NoAnswer) -> Written | StoreError:
+    def _told(self, asked: _InBatch, outcome: HTTPAnswer | NoAnswer) -> Written | StoreError:
         verb = _sdk_verb(asked.ask)
         try:
             if isinstance(outcome, NoAnswer):

@@ -49,7 +49,7 @@ _TOP = frozenset(
 )
 
 
-class _NotPlain(Exception):
+class _Unusual(Exception):
     """The SDK reads this answer."""
 
 
@@ -70,7 +70,7 @@ def reply(verb: str, answer: HTTPAnswer) -> Reply | None:
     replies.look_at(verb, status, answer.headers, b"" if verb == "GetObject" else body)
     try:
         parsed = READERS[verb](answer)
-    except (_NotPlain, ElementTree.ParseError):
+    except (_Unusual, ElementTree.ParseError):
         return None
     replies.look_after(verb, status, parsed)
     parsed["ResponseMetadata"] = {"HTTPStatusCode": status, "HTTPHeaders": answer.headers}
@@ -82,7 +82,7 @@ def reply(verb: str, answer: HTTPAnswer) -> Reply | None:
 
 def _bare(answer: HTTPAnswer) -> dict[str, Any]:
     if answer.body:
-        raise _NotPlain
+        raise _Unusual
     headers = answer.headers
     return {field: headers[name] for name, field in _HEADERS.items() if name in headers}
 
@@ -97,7 +97,7 @@ def _object(answer: HTTPAnswer) -> dict[str, Any]:
             parsed["ContentLength"] = _number(value)
         elif name == "last-modified":
             if not _DATE.fullmatch(value):
-                raise _NotPlain
+                raise _Unusual
             parsed["LastModified"] = _dated(value)
         elif name.startswith(METADATA):
             metadata[name.removeprefix(METADATA)] = value
@@ -109,12 +109,12 @@ def _dated(value: str) -> datetime:
     try:
         return parsedate_to_datetime(value)
     except ValueError:  # the 31st of February: the SDK says what it thinks of it
-        raise _NotPlain from None
+        raise _Unusual from None
 
 
 def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise _NotPlain
+        raise _Unusual
     return int(text)
 
 
@@ -132,7 +132,7 @@ def _root(answer: HTTPAnswer) -> ElementTree.Element:
     parser.feed(answer.body)
     root: ElementTree.Element = parser.close()
     if root.tag.rpartition("}")[2] == "Error":
-        raise _NotPlain
+        raise _Unusual
     return root
 
 
@@ -142,7 +142,7 @@ def _texts(element: ElementTree.Element, names: frozenset[str]) -> dict[str, Any
     for name, one in _children(element):
         if name in names:
             if name in found or len(one):
-                raise _NotPlain
+                raise _Unusual
             found[name] = one.text or ""
     return found
 
@@ -169,7 +169,7 @@ def _upload(element: ElementTree.Element) -> dict[str, Any]:
         if name not in _UPLOAD:
             continue
         if name in found:
-            raise _NotPlain
+            raise _Unusual
         if name in ("Owner", "Initiator"):
             found[name] = _texts(one, _PERSON)
         else:
@@ -211,11 +211,11 @@ def _top(root: ElementTree.Element) -> dict[str, Any]:
 
 def _time(text: str) -> datetime:
     if not _TIME.fullmatch(text):
-        raise _NotPlain
+        raise _Unusual
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise _NotPlain from None
+        raise _Unusual from None
 
 
 READERS: Mapping[str, Callable[[HTTPAnswer], dict[str, Any]]] = {

@@ -35,8 +35,8 @@ from magic_committer.stores.s3.signing import (
     EMPTY_SHA256,
     UNSIGNED_PAYLOAD,
     Credentials,
-    Scope,
     Signer,
+    SigningScope,
 )
 
 Reply = Mapping[str, Any]
@@ -99,7 +99,7 @@ class NotUnderstood(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WirePlace:
     """Where a parameter of the SDK stands in the request, and its name there."""
 
     where: Where
@@ -127,7 +127,7 @@ class Route:
     first: tuple[str, ...]
     last: tuple[str, ...]
     headers: tuple[tuple[str, str], ...]
-    places: Mapping[str, Place]
+    places: Mapping[str, WirePlace]
     signer: Signer | None
     signs_body: bool
 
@@ -384,22 +384,22 @@ def learn(sdk: Sdk, verb: str, parameters: Parameters, credentials: Any) -> Rout
     return route
 
 
-def _place(name: str, shape: Any) -> Place | None:
+def _place(name: str, shape: Any) -> WirePlace | None:
     """Where a parameter stands, by the SDK's model. None: in no place that is known here."""
     if name == "Bucket":
-        return Place("bucket", name)
+        return WirePlace("bucket", name)
     if name == "MultipartUpload":
-        return Place("document", name)
+        return WirePlace("document", name)
     where = shape.serialization.get("location")
     wire = shape.serialization.get("name", name)
     if where == "uri" and name == "Key":
-        return Place("key", wire)
+        return WirePlace("key", wire)
     if where == "querystring":
-        return Place("query", wire)
+        return WirePlace("query", wire)
     if where == "header" and shape.type_name in ("string", "integer", "long"):
-        return Place("header", wire)
+        return WirePlace("header", wire)
     if where == "headers" and name == "Metadata":
-        return Place("metadata", wire)
+        return WirePlace("metadata", wire)
     return None
 
 
@@ -419,13 +419,13 @@ def _around(query: str, asked: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(pairs[:at]), tuple(pairs[at + len(ours) :])
 
 
-def _scope(authorization: str | None) -> Scope | None:
+def _scope(authorization: str | None) -> SigningScope | None:
     if authorization is None:
         return None
     found = _SIGNED_BY.fullmatch(authorization)
     if found is None:
         raise NotUnderstood(f"the signature is not {ALGORITHM}")
-    return Scope(found[1], found[2])
+    return SigningScope(found[1], found[2])
 
 
 def _payload(headers: Mapping[str, str], body: bytes) -> str:

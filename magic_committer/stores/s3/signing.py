@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -42,7 +42,7 @@ class Credentials(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SigningScope:
     """For which region and service a signature is valid, e.g. ``("eu-north-1", "s3")``."""
 
     region: str
@@ -56,7 +56,7 @@ class Signer:
         scope: the region and the service.
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: SigningScope) -> None:
         self._scope = scope
         self._kept: tuple[str, str, bytes] = ("", "", b"")
 
@@ -139,7 +139,7 @@ def stamp(seconds: float) -> str:
 
 @lru_cache(maxsize=4)
 def _stamp(seconds: int) -> str:
-    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(seconds))
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 @lru_cache(maxsize=256)
