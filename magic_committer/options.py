@@ -30,6 +30,7 @@ __all__ = [
     "Options",
     "S3Options",
     "Track",
+    "Transport",
 ]
 
 MiB = 1024**2
@@ -48,6 +49,7 @@ Track = Literal["s3", "memory"]
 ConditionalWrites = Literal["on", "off"]
 ChecksumOption = ChecksumAlgorithm | Literal["auto", "off"]
 EtagForm = Literal["objects", "strings"]
+Transport = Literal["auto", "boto3", "curl"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,10 @@ class S3Options:
             second limit, beside the seconds.
         connections_max: open connections of one process: 64 by default, 1 to 4096.
         user_agent: text that is appended to the SDK's; "" by default.
+        transport: what sends the frequent requests. ``"auto"`` (default): libcurl where pycurl is
+            installed (the extra ``fast``) and the SDK would send plain signed requests, otherwise
+            boto3. ``"boto3"``: always boto3. ``"curl"``: libcurl, and an `OptionError` where that
+            cannot be.
     """
 
     endpoint_url: str | None = None
@@ -295,6 +301,7 @@ class S3Options:
     retry_attempts_max: int = 100
     connections_max: int = 64
     user_agent: str = ""
+    transport: Transport = "auto"
 
     def __post_init__(self) -> None:
         if self.encryption is not None:
@@ -308,6 +315,7 @@ class S3Options:
                 raise OptionError("sse_customer_key has 32 bytes (AES-256)")
         if (self.access_key is None) != (self.secret_key is None):
             raise OptionError("access_key and secret_key go together")
+        _one_of("transport", self.transport, get_args(Transport))
         for name in SECONDS_FIELDS:
             if not getattr(self, name) > 0:
                 raise OptionError(f"{name} is above 0")

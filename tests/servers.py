@@ -10,6 +10,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -17,13 +18,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import boto3
 
 from magic_committer._runtime import SystemClock
-from magic_committer.options import S3Options
+from magic_committer.options import S3Options, Transport
 from tests.serving import Answering, serving
 from tools import moto_server as _moto
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
 DATE_SECONDS = 1_795_176_000.0
 """The scripted server's clock, which stands."""
+
+
+TRANSPORT: ContextVar[Transport] = ContextVar("transport", default="auto")
+"""What sends the requests of the stores that tests make."""
 
 
 @contextmanager
@@ -44,6 +49,7 @@ def moto_options(url: str) -> S3Options:
         access_key=_moto.CREDENTIALS["AWS_ACCESS_KEY_ID"],
         secret_key=_moto.CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         retry_attempts_max=2,
+        transport=TRANSPORT.get(),
     )
 
 
@@ -167,6 +173,7 @@ def way(url: str, **more: Any) -> S3Options:
         "region": "us-east-1",
         "access_key": "the-access-key",
         "secret_key": "the-secret-key",
+        "transport": TRANSPORT.get(),
     }
     return S3Options(**{**given, **more})
 

@@ -125,11 +125,25 @@ def load_all() -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A path is a directory: s3://bucket/table never means table2.",
 )
-@click.version_option(__version__, prog_name="magic-committer")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, given: _tell_version(context) if given else None,
+    help="Show the version and exit.",
+)
 @common
 def root(**values: Any) -> None:
     """Pending uploads and broken jobs on S3: find them, finish them, remove them."""
     _keep(**values)
+
+
+def _tell_version(context: click.Context) -> None:
+    from magic_committer._wiring import sends_by  # it loads the HTTP library
+
+    click.echo(f"magic-committer, version {__version__}\nrequests by {sends_by()}")
+    context.exit()
 
 
 def group(name: str) -> click.Group:

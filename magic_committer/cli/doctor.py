@@ -125,7 +125,8 @@ def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> 
 
 def _print(output: Output, found: Diagnosis) -> None:
     """For people: three tables."""
-    output.text(f"{found.dest} on {found.store}")
+    by = f", by {found.transport}" if found.transport else ""
+    output.text(f"{found.dest} on {found.store}{by}")
     for columns, rows in zip(
         (PERMISSION_COLUMNS, STORE_COLUMNS, PROMISE_COLUMNS), _checks(found), strict=True
     ):
@@ -141,6 +142,7 @@ def _print_checks(output: Output, found: list[Diagnosis], *, many: bool) -> None
         {
             "dest": one.dest,
             "store": one.store,
+            "transport": one.transport,
             "clock_ahead_seconds": one.clock_ahead,
             "problem": one.problem,
             "left": list(one.left),

@@ -49,7 +49,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.base import Attributes, Part, uploads
+from magic_committer.stores.base import Attributes, Part, transport_of, uploads
 
 NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""
@@ -95,6 +95,8 @@ class Diagnosis:
         clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
             None if the store did not say. Nothing depends on it: all ages are the store's.
         left: scratch objects and uploads that could not be removed.
+        transport: what sends the frequent requests, ``"curl"`` or ``"boto3"``, and why it is not
+            curl; "" if the store does not say.
     """
 
     dest: str
@@ -105,6 +107,7 @@ class Diagnosis:
     clock_ahead: float | None = None
     verdicts: tuple[Verdict, ...] = ()
     left: tuple[str, ...] = ()
+    transport: str = ""
 
     def lacking(self, role: Role, *answers: Answer) -> tuple[Asked, ...]:
         """The actions that a role needs and that got one of these answers."""
@@ -154,6 +157,7 @@ def diagnose(
         clock_ahead=scratch.clock_ahead,
         verdicts=tuple(verdicts(can, denied)),
         left=tuple(scratch.left),
+        transport=transport_of(runtime.store),
     )
 
 

@@ -434,6 +434,28 @@ def batch_of(store: ObjectStore) -> Batch | None:
     return store.batch() if isinstance(store, Batching) else None
 
 
+@runtime_checkable
+class Sending(Protocol):
+    """A store that can say what sends its requests."""
+
+    @property
+    def transport(self) -> tuple[str, str]:
+        """What sends the frequent requests, and why not the fastest way; "" if it is that."""
+        ...
+
+
+def transport_of(store: ObjectStore) -> str:
+    """What sends the store's requests, in one phrase; "" if it has no way to say so.
+
+    Raises:
+        StoreError: the store cannot be asked at all, for example without credentials.
+    """
+    if not isinstance(store, Sending):
+        return ""
+    name, why = store.transport
+    return f"{name} ({why})" if why else name
+
+
 def same_etag(a: str, b: str) -> bool:
     """Whether two ETags name the same bytes, with or without quotes. "" equals nothing."""
     a, b = a.strip().strip('"'), b.strip().strip('"')

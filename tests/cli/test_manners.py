@@ -21,6 +21,7 @@ from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.plain import FORMATS, clean
 from magic_committer.cli.quantities import money_words, parse_duration
 from magic_committer.errors import OptionError
+from magic_committer.stores.s3 import curl
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
@@ -282,6 +283,16 @@ def test_python_runs_the_command_by_the_packages_name(module: str) -> None:
         [sys.executable, "-m", module, "--version"],
         capture_output=True, text=True, timeout=120, check=False,
     ).stdout  # fmt: skip
+
+
+def test_the_version_says_what_sends_requests(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--version`` names libcurl where it is installed, else boto3 and what to install."""
+    assert curl.available() is ("requests by PycURL/" in command("--version").out)
+    monkeypatch.setattr(curl, "pycurl", None)
+    told = command("--version").out
+    assert "requests by boto3: pycurl is not installed (pip install" in told
 
 
 # Quantities ---------------------------------------------------------------------------------------

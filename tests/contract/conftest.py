@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -14,10 +15,11 @@ _prefixes = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def moto_store() -> Iterator[ObjectStore]:
-    """moto's server, one for all tests: it takes a second to start."""
-    with stores.opened("moto") as opened:
-        yield opened
+def moto_stores() -> Iterator[dict[str, ObjectStore]]:
+    """moto's servers, one for all tests of a way: it takes a second to start."""
+    with ExitStack() as opened:
+        names = [name for name in stores.NAMES if name.startswith("moto")]
+        yield {name: opened.enter_context(stores.opened(name)) for name in names}
 
 
 @pytest.fixture(params=stores.NAMES)
@@ -27,8 +29,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
     if reason := stores.deviation(request.param, test):
         strict = not stores.by_chance(request.param, test)
         request.applymarker(pytest.mark.xfail(reason=f"{request.param}: {reason}", strict=strict))
-    if request.param == "moto":
-        yield request.getfixturevalue("moto_store")
+    if request.param.startswith("moto"):
+        yield request.getfixturevalue("moto_stores")[request.param]
     else:
         with stores.opened(request.param) as opened:
             yield opened

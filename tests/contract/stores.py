@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from magic_committer.options import S3Options
+from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.curl import available
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 
@@ -24,7 +26,16 @@ ENDPOINT = "MAGIC_COMMITTER_TEST_ENDPOINT"
 BUCKET = "MAGIC_COMMITTER_TEST_BUCKET"
 STORE = "MAGIC_COMMITTER_TEST_STORE"
 
-NAMES = ("memory", "memory-paged", "moto", *(("real",) if ENDPOINT in os.environ else ()))
+BY_BOTO3 = "-boto3"
+"""Ends the name of a store that is asked by the SDK's client; the same ones without it by libcurl,
+where it is installed."""
+NAMES = (
+    "memory",
+    "memory-paged",
+    "moto",
+    "moto-boto3",
+    *(("real", "real-boto3") if ENDPOINT in os.environ else ()),
+)
 
 
 def deviation(name: str, test: str) -> str | None:
@@ -38,6 +49,7 @@ def by_chance(name: str, test: str) -> bool:
 
 
 def _row(name: str) -> str:
+    name = name.removesuffix(BY_BOTO3)
     return os.environ.get(STORE, "") if name == "real" else name
 
 
@@ -46,11 +58,17 @@ def opened(name: str) -> Iterator[ObjectStore]:
     """A store of that name with an empty bucket (a real one's is as it was)."""
     if name == "memory":
         yield MemoryStore()
-    elif name == "memory-paged":
+        return
+    if name == "memory-paged":
         yield MemoryStore(page_keys=2, forgetful_complete=True)
-    elif name == "moto":
+        return
+    transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "curl" if available() else "auto"
+    if name.startswith("moto"):
         with moto_server("contract") as url:
-            yield S3Store("contract", moto_options(url), clock=HurriedClock())
+            options = replace(moto_options(url), transport=transport)
+            yield S3Store("contract", options, clock=HurriedClock())
     else:
-        options = S3Options(endpoint_url=os.environ[ENDPOINT], retry_attempts_max=2)
+        options = S3Options(
+            endpoint_url=os.environ[ENDPOINT], retry_attempts_max=2, transport=transport
+        )
         yield S3Store(os.environ[BUCKET], options)

@@ -15,12 +15,12 @@ _ANSWERS = (
         "I2: behind a Go server (Magic-Committer-Job) a job passes over its own sets",
     ),
     Hand(
-        "a 404 of anybody", REPLIES, "_look_at",
+        "a 404 of anybody", REPLIES, "look_at",
         (("status == 404 and verb != 'HeadObject' and not whole", "False"),),
         "I2: a load balancer without a backend says that a record is not there",
     ),
     Hand(
-        "any page is an empty listing", REPLIES, "_look_at",
+        "any page is an empty listing", REPLIES, "look_at",
         (("verb in _ROOTS and root not in (f'{_ROOTS[verb]}Result', f'{_ROOTS[verb]}Response')",
           "False"),),
         "I2: a login page with status 200 is a listing without entries, or a Complete",

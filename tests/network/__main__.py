@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the table of the docs")
     parser.add_argument("--only", default="", metavar="WORD", help="cells whose name holds it")
     options = parser.parse_args()
-    drawn = cells(options.only)
+    drawn = cells(options.only, every_way=not options.table)
     if not drawn:
         parser.error(f"no cell's name holds {options.only!r}")
     began = time.monotonic()

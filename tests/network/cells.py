@@ -26,11 +26,13 @@ from functools import cached_property
 from queue import SimpleQueue
 
 import magic_committer as mc
+from magic_committer.stores.s3.curl import available
 from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
 from tests.network.proxy import PHASES, Line, Proxy, proxy
 from tests.servers import make_bucket, moto_options, moto_server, outside
 
 TRACKS: tuple[mc.options.Track, ...] = ("s3", "memory")
+WAYS: tuple[mc.options.Transport, ...] = ("curl", "boto3") if available() else ("boto3",)
 TASKS = 2
 FILES = 2
 FILE_BYTES = 96 * 1024
@@ -62,6 +64,7 @@ class Cell:
     fault: Fault
     extent: Extent
     number: int
+    way: mc.options.Transport = "auto"
     told: str = ""
     why: str = ""
     seconds: float = 0.0
@@ -70,7 +73,7 @@ class Cell:
     broken: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.fault.name} {self.extent} in {self.phase}, track {self.track}"
+        return f"{self.fault.name} {self.extent} in {self.phase}, track {self.track}, by {self.way}"
 
     @cached_property
     def token(self) -> str:
@@ -78,8 +81,11 @@ class Cell:
         return f"cell-{self.number:012x}"
 
 
-def cells(only: str = "") -> list[Cell]:
+def cells(only: str = "", *, every_way: bool = False) -> list[Cell]:
     """Every fault in every phase; those whose name holds a word.
+
+    What sends the requests takes turns too, so that each fault meets each way in half the phases;
+    with ``every_way`` each cell runs by each.
 
     What lasts runs on both tracks. What strikes once is told by the same code on both: the tracks
     take turns, so that each fault meets each track and each phase.
@@ -91,6 +97,12 @@ def cells(only: str = "") -> list[Cell]:
         for column, phase in enumerate(PHASES)
         for track in (TRACKS if extent != "once" else (TRACKS[(row + column) % len(TRACKS)],))
     ]
+    for cell in drawn:
+        # The tracks alternate within a phase, or from phase to phase: the ways do so in pairs.
+        row, column = FAULTS.index(cell.fault), PHASES.index(cell.phase)
+        cell.way = WAYS[(row + column // 2 + (cell.track == "s3")) % len(WAYS)]
+    if every_way:
+        drawn = [replace(cell, way=way, broken=[]) for cell in drawn for way in WAYS]
     for number, cell in enumerate(drawn, 1):
         cell.number = number
     return [cell for cell in drawn if only in str(cell)]
@@ -162,7 +174,7 @@ class Driver:
     def __init__(self, made: Proxy, upstream: str, number: int) -> None:
         self._proxy = made
         self._bucket = Bucket(upstream, f"driver-{number}")
-        self._s3 = replace(
+        base = replace(
             moto_options(made.url),
             connect_seconds_max=PATIENCE_SECONDS,
             read_seconds_max=PATIENCE_SECONDS,
@@ -171,13 +183,17 @@ class Driver:
             retry_seconds_max=RETRY_SECONDS_MAX,
             user_agent=f"driver-{number}",
         )
+        self._ways = {way: replace(base, transport=way) for way in WAYS}
+        self._s3 = base
 
     def warm(self) -> None:
         """Let the library ask the store what it can, before anything strikes."""
-        mc.start(f"s3://{self._bucket.name}/warm", s3=self._s3).abort()
+        for way, options in self._ways.items():
+            mc.start(f"s3://{self._bucket.name}/warm-{way}", s3=options).abort()
 
     def run(self, cell: Cell) -> None:
         """Run a cell and judge it."""
+        self._s3 = self._ways[cell.way]
         line = Line(cell.fault, cell.phase, cell.extent)
         self._proxy.lay(cell.token, line)
         dest = f"s3://{self._bucket.name}/{cell.token}"

@@ -20,6 +20,7 @@ from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, Part
 from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3.sdk import make_clients
 from magic_committer.stores.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
 from tests.servers import Asked, HurriedClock, Reply, document, error, scripted_server, way
 from tests.silent import Mood, silent_server
@@ -184,10 +185,9 @@ def test_the_answer_has_its_time_however_long_the_body_took() -> None:
 
 def test_the_sdk_connects_by_our_sockets(caplog: pytest.LogCaptureFixture) -> None:
     """The installed SDK takes our connections; with one that would not, the user is told."""
-    store = S3Store("b", hurried("http://127.0.0.1:1"))
-    for client in (store._made.quick, store._made.patient):
-        table = client._endpoint.http_session._pool_classes_by_scheme
-        assert {one.__module__ for one in table.values()} == {"magic_committer.stores.s3.sockets"}
+    client = make_clients(hurried("http://127.0.0.1:1")).quick
+    table = client._endpoint.http_session._pool_classes_by_scheme
+    assert {one.__module__ for one in table.values()} == {"magic_committer.stores.s3.sockets"}
     assert not caplog.records
     assert not install(object())
     assert "no deadline" in caplog.text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.network.cells import JOB_SECONDS_MAX, TRACKS, Cell, cells, run
+from tests.network.cells import JOB_SECONDS_MAX, TRACKS, WAYS, Cell, cells, run
 from tests.network.faults import FAULTS, SLOW, SLOW_SECONDS_MAX
 from tests.network.proxy import PHASES, Request, phase_of
 from tests.network.table import WORDS, table
@@ -41,6 +41,7 @@ def test_each_fault_struck_in_each_phase_on_each_track(ran: list[Cell]) -> None:
     assert not those(ran, lambda cell: not cell.struck)
     for fault in FAULTS:
         assert {cell.track for cell in ran if cell.fault is fault} == set(TRACKS)
+        assert {cell.way for cell in ran if cell.fault is fault} == set(WAYS)
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -19,15 +19,24 @@ BANS: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "pandas": ("spark/",),
-    # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
-    "threading.Thread": ("_pool.py", "spark/driver.py"),
+    "pycurl": ("stores/s3/curl.py",),
+    # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own;
+    # libcurl is driven in threads that callers of the adapter only wait for.
+    "threading.Thread": ("_pool.py", "spark/driver.py", "stores/s3/curl_threads.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
     "multiprocessing": (),
     "asyncio": (),
     # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
-    "time": ("_runtime.py", "_patience.py", "_pool.py", "stores/s3/sockets.py"),
+    "time": (
+        "_runtime.py",
+        "_patience.py",
+        "_pool.py",
+        "stores/s3/sockets.py",
+        "stores/s3/curl.py",
+        "stores/s3/curl_threads.py",
+    ),
     "datetime.datetime.now": (),
     "uuid": ("_runtime.py",),
     "random": (),

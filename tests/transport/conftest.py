@@ -6,12 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.stores.s3 import S3Store
-from tests.servers import HurriedClock, ScriptedServer, scripted_server, way
+from magic_committer.stores.s3 import S3Store, curl
+from tests.servers import TRANSPORT, HurriedClock, ScriptedServer, scripted_server, way
+
+
+@pytest.fixture(scope="module", params=["boto3", "curl"])
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each test once by the SDK's client and once by libcurl, which must not fall back."""
+    if request.param == "curl" and not curl.available():
+        pytest.skip("pycurl is not installed")
+    before = TRANSPORT.set(request.param)
+    yield request.param
+    TRANSPORT.reset(before)
 
 
 @pytest.fixture(scope="module")
-def shared(request: pytest.FixtureRequest) -> Iterator[tuple[ScriptedServer, S3Store]]:
+def shared(
+    request: pytest.FixtureRequest, transport: str
+) -> Iterator[tuple[ScriptedServer, S3Store]]:
     """A server, and a store on it that waits for nothing and asks as often as the module's
     ``TRIES`` says; once where it says nothing."""
     tries = getattr(request.module, "TRIES", 1)

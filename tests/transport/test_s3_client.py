@@ -29,6 +29,8 @@ from tests.servers import (
     way,
 )
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 MODIFIED = {"Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT", "ETag": '"e"'}
 PUT = Reply(headers={"ETag": '"e"'})
 KEY = bytes(range(32))

@@ -24,7 +24,9 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, ObjectStore, Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.errors import kind, translate
-from tests.servers import HurriedClock, Reply, ScriptedServer, error
+from tests.servers import TRANSPORT, HurriedClock, Reply, ScriptedServer, error
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 VERBS: dict[str, Callable[[ObjectStore], object]] = {
     "get": lambda store: store.get("k", max_bytes=1),
@@ -162,7 +164,9 @@ def test_no_credentials_say_what_to_do(
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, f"{tmp_path}/none")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    store = S3Store("b", S3Options(endpoint_url=server.url), clock=HurriedClock())
+    store = S3Store(
+        "b", S3Options(endpoint_url=server.url, transport=TRANSPORT.get()), clock=HurriedClock()
+    )
     with pytest.raises(PermissionDenied, match="AWS_ACCESS_KEY_ID") as caught:
         store.head("k")
     assert caught.value.status == 0

@@ -25,6 +25,8 @@ from tests.servers import (
 from tests.serving import serving
 from tests.transport.test_s3_errors import VERBS
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 TRIES = 2
 MODIFIED = "Fri, 20 Nov 2026 11:00:00 GMT"
 TAGGED = {"ETag": '"e"'}

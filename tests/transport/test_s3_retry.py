@@ -29,6 +29,8 @@ from tests.servers import (
     way,
 )
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 PUT = Reply(headers={"ETag": '"e"'})
 CREATED = document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
 COMPLETED = document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
@@ -147,13 +149,6 @@ def test_an_answer_that_cannot_be_read_is_no_answer(
     with pytest.raises(Unanswered) as caught:
         next(store.list("p"))
     assert caught.value.attempts == 2
-
-
-def test_complete_has_a_time_out_of_minutes(store: S3Store) -> None:
-    """Complete waits as long as the options say for it, the other verbs as for all."""
-    clients = store._made
-    assert clients.patient.meta.config.read_timeout == 300
-    assert clients.quick.meta.config.read_timeout == 30
 
 
 def test_a_lost_reply_of_a_conditional_put_meets_itself(

@@ -32,6 +32,7 @@ from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.errors import READS, kind, never_sent, translate
 from magic_committer.stores.s3.retry import Attempts
 from tests.servers import (
+    TRANSPORT,
     HurriedClock,
     Reply,
     ScriptedServer,
@@ -41,6 +42,8 @@ from tests.servers import (
 )
 from tests.serving import serving
 from tests.transport.test_s3_errors import VERBS
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 TRIES = 3
 """Of the store of these tests."""
@@ -175,7 +178,9 @@ def test_no_credentials_sent_nothing(
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, f"{tmp_path}/none")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    nobody = S3Store("b", S3Options(endpoint_url=server.url), clock=HurriedClock())
+    nobody = S3Store(
+        "b", S3Options(endpoint_url=server.url, transport=TRANSPORT.get()), clock=HurriedClock()
+    )
     with pytest.raises(PermissionDenied, match="failed: not sent: ") as denied:
         nobody.put("k", b"x")
     with pytest.raises(InvalidRequest, match="failed: not sent: ") as refused:

@@ -1,4 +1,5 @@
-"""The store on AWS's SDK: every verb of the port is one request of boto3's client.
+"""The store on S3's API: every verb of the port is one request, in the SDK's words. It is sent by
+the fast way (`transport`) or by boto3's client (`ways`).
 
 Invariants:
 
@@ -26,9 +27,12 @@ from magic_committer.errors import InvalidRequest, NotFound, NotSupported, Store
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
+    Ask,
     Attributes,
+    Batch,
     Checksum,
     ChecksumAlgorithm,
+    CompleteUpload,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
@@ -41,10 +45,9 @@ from magic_committer.stores.base import (
     Written,
 )
 from magic_committer.stores.s3.asking import ask
-from magic_committer.stores.s3.bodies import open_body
-from magic_committer.stores.s3.errors import per_key
+from magic_committer.stores.s3.batch import S3Batch
+from magic_committer.stores.s3.errors import SDK_ERRORS, per_key
 from magic_committer.stores.s3.sdk import (
-    Clients,
     customer_key_headers,
     encryption_headers,
     make_clients,
@@ -62,6 +65,7 @@ from magic_committer.stores.s3.values import (
     seen_at_of,
     upload_of,
 )
+from magic_committer.stores.s3.ways import Ways, make_ways, send_part, whole_object
 
 R = TypeVar("R")
 
@@ -83,7 +87,7 @@ class S3Store:
         self._customer_key = customer_key_headers(self._options)
         self._encryption = encryption_headers(self._options, self._customer_key)
         self._payer = {"RequestPayer": "requester"} if self._options.requester_pays else {}
-        self._made = make_clients(self._options)
+        self._made = self._make()
 
     def __repr__(self) -> str:
         return f"S3Store({self.identity!r})"
@@ -94,7 +98,20 @@ class S3Store:
 
     @property
     def identity(self) -> str:
-        return f"{self._made.endpoint}/{self._bucket}"
+        return f"{self._made.clients.endpoint}/{self._bucket}"
+
+    @property
+    def transport(self) -> tuple[str, str]:
+        """Which way requests go: ``"curl"`` or ``"boto3"``; and why, if it is the latter. May ask
+        the SDK for credentials.
+
+        Raises:
+            StoreError: the SDK cannot prepare a request, for example without credentials.
+        """
+        ways = self._ways()
+        fast = ways.fast
+        why = ways.why if fast is None else self._ask("head", "", lambda _: fast.why())[0]
+        return ("boto3", why) if why else ("curl", "")
 
     def once(self) -> S3Store:
         """The same bucket over the same connections. Each request is sent once."""
@@ -105,8 +122,8 @@ class S3Store:
     # Objects -------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        def send(clients: Clients) -> tuple[Reply, bytes]:
-            reply = clients.quick.get_object(**self._named(key), **self._customer_key)
+        def send(ways: Ways) -> tuple[Reply, bytes]:
+            reply = whole_object(ways, max_bytes, {**self._named(key), **self._customer_key})
             with closing(reply["Body"]) as body:
                 size = reply.get("ContentLength")  # an answer in chunks has none
                 if size is None:
@@ -125,7 +142,7 @@ class S3Store:
 
     def head(self, key: str) -> ObjectInfo:
         reply, _ = self._ask(
-            "head", key, lambda c: c.quick.head_object(**self._named(key), **self._customer_key)
+            "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
         )
         return object_of(key, reply, self._clock)
 
@@ -148,7 +165,7 @@ class S3Store:
         }
         extra = given(wanted)
         reply, attempts = self._ask(
-            "put", key, lambda c: c.quick.put_object(**self._named(key), Body=bytes(body), **extra)
+            "put", key, lambda c: c.hot.put_object(**self._named(key), Body=bytes(body), **extra)
         )
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
@@ -170,7 +187,9 @@ class S3Store:
         reply, attempts = self._ask(
             "delete",
             batch[0] if len(batch) == 1 else "",
-            lambda c: c.quick.delete_objects(Bucket=self._bucket, Delete=wanted, **self._payer),
+            lambda c: c.clients.quick.delete_objects(
+                Bucket=self._bucket, Delete=wanted, **self._payer
+            ),
         )
         return {
             one["Key"]: per_key(
@@ -194,9 +213,7 @@ class S3Store:
     ) -> None:
         extra = given({"IfMatch": if_match, "VersionId": version_id})
         with suppress(NotFound):
-            self._ask(
-                "delete_one", key, lambda c: c.quick.delete_object(**self._named(key), **extra)
-            )
+            self._ask("delete_one", key, lambda c: c.hot.delete_object(**self._named(key), **extra))
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
@@ -228,7 +245,7 @@ class S3Store:
             place = {"ContinuationToken": token}
 
     def _list_page(self, prefix: str, wanted: Mapping[str, Any]) -> tuple[Reply, int]:
-        return self._ask("list", prefix, lambda c: c.quick.list_objects_v2(**wanted))
+        return self._ask("list", prefix, lambda c: c.hot.list_objects_v2(**wanted))
 
     # Uploads -------------------------------------------------------------------------------------
 
@@ -253,7 +270,7 @@ class S3Store:
         reply, attempts = self._ask(
             "create_upload",
             key,
-            lambda c: c.quick.create_multipart_upload(**self._named(key), **extra),
+            lambda c: c.hot.create_multipart_upload(**self._named(key), **extra),
         )
         return CreatedUpload(reply["UploadId"], attempts)
 
@@ -270,17 +287,11 @@ class S3Store:
         if checksum is not None:
             wanted[CHECKSUM_FIELDS[checksum.algorithm]] = checksum.value
 
-        def send(clients: Clients) -> Reply:
+        def send(ways: Ways) -> Reply:
             try:
-                opened = open_body(body)
+                return send_part(ways, body, {**self._named(key), **wanted})
             except EOFError as error:
                 self._refuse("put_part", key, "IncompleteBody", str(error))
-            try:
-                reply: Reply = clients.quick.upload_part(**self._named(key), Body=opened, **wanted)
-                return reply
-            finally:
-                if isinstance(body, FileSlice) and not isinstance(opened, bytes):
-                    opened.close()
 
         reply, _ = self._ask("put_part", key, send)
         size = body.length if isinstance(body, FileSlice) else body.nbytes
@@ -307,7 +318,7 @@ class S3Store:
         return self._ask(
             "list_parts",
             key,
-            lambda c: c.quick.list_parts(
+            lambda c: c.clients.quick.list_parts(
                 **self._named(key), UploadId=upload_id, **place, **self._customer_key
             ),
         )
@@ -322,22 +333,13 @@ class S3Store:
         checksum: Checksum | None = None,
         if_none_match: bool = False,
     ) -> Written:
-        wanted = {
-            "MultipartUpload": {"Parts": [named_part(part) for part in parts]},
-            "MpuObjectSize": length,
-            "IfNoneMatch": "*" if if_none_match else None,
-            **self._customer_key,
-        }
-        if checksum is not None:
-            wanted[CHECKSUM_FIELDS[checksum.algorithm]] = checksum.value
-            wanted["ChecksumType"] = checksum_type(checksum.algorithm)
-        extra = given(wanted)
+        wanted = self._completing(
+            CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
+        )
         reply, attempts = self._ask(
             "complete_upload",
             key,
-            lambda c: c.patient.complete_multipart_upload(
-                **self._named(key), UploadId=upload_id, **extra
-            ),
+            lambda c: c.patient.complete_multipart_upload(**wanted),
             conflict_final=if_none_match,
         )
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
@@ -347,7 +349,7 @@ class S3Store:
             self._ask(
                 "abort_upload",
                 key,
-                lambda c: c.quick.abort_multipart_upload(**self._named(key), UploadId=upload_id),
+                lambda c: c.hot.abort_multipart_upload(**self._named(key), UploadId=upload_id),
             )
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
@@ -394,10 +396,41 @@ class S3Store:
         return self._ask(
             "list_uploads",
             prefix,
-            lambda c: c.quick.list_multipart_uploads(
+            lambda c: c.hot.list_multipart_uploads(
                 Bucket=self._bucket, Prefix=prefix, **place, **self._payer
             ),
         )
+
+    # Many requests -------------------------------------------------------------------------------
+
+    def batch(self) -> Batch | None:
+        """Implements `magic_committer.stores.base.Batching`, where there is the fast way."""
+        fast = self._ways().fast
+        try:
+            if fast is None or fast.why("CompleteMultipartUpload"):
+                return None
+        except SDK_ERRORS:  # no credentials: the verbs say so
+            return None
+        return S3Batch(fast, self._options, self._clock, self._bucket, self._wanted)
+
+    def _wanted(self, ask: Ask) -> dict[str, Any]:
+        if isinstance(ask, CompleteUpload):
+            return self._completing(ask)
+        return {**self._named(ask.key), "UploadId": ask.upload_id}
+
+    def _completing(self, ask: CompleteUpload) -> dict[str, Any]:
+        wanted = {
+            **self._named(ask.key),
+            "UploadId": ask.upload_id,
+            "MultipartUpload": {"Parts": [named_part(part) for part in ask.parts]},
+            "MpuObjectSize": ask.length,
+            "IfNoneMatch": "*" if ask.if_none_match else None,
+            **self._customer_key,
+        }
+        if ask.checksum is not None:
+            wanted[CHECKSUM_FIELDS[ask.checksum.algorithm]] = ask.checksum.value
+            wanted["ChecksumType"] = checksum_type(ask.checksum.algorithm)
+        return given(wanted)
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -405,29 +438,32 @@ class S3Store:
         self,
         verb: str,
         key: str,
-        send: Callable[[Clients], R],
+        send: Callable[[Ways], R],
         *,
         conflict_final: bool = False,
     ) -> tuple[R, int]:
         """Send a request until it is answered. Gives the reply, and how often the request was
         sent."""
-        clients = self._clients()
+        ways = self._ways()
         return ask(
             self._options,
             self._clock,
             self._bucket,
             verb,
             key,
-            lambda: send(clients),
+            lambda: send(ways),
             conflict_final=conflict_final,
         )
 
-    def _clients(self) -> Clients:
+    def _make(self) -> Ways:
+        return make_ways(self._bucket, self._options, self._payer, self._clock)
+
+    def _ways(self) -> Ways:
         made = self._made
-        if made.pid != os.getpid():
+        if made.clients.pid != os.getpid():
             with _lock:
-                if self._made.pid != os.getpid():
-                    self._made = make_clients(self._options)
+                if self._made.clients.pid != os.getpid():
+                    self._made = self._make()
                 made = self._made
         return made
 

@@ -31,12 +31,14 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
 from magic_committer.stores.s3.replies import Unreadable
 
-SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError)
+SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError, NoAnswer)
 """All that the SDK raises for a request. Also the errors of its HTTP library: if the connection
-breaks inside the error document of a GET, the SDK lets such an error through."""
+breaks inside the error document of a GET, the SDK lets such an error through. And what the fast way
+raises in its place."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
@@ -139,7 +141,13 @@ _NO_CREDENTIALS = (
     sdk.MetadataRetrievalError,
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
 )
-_NO_ANSWER = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
+_NO_ANSWER = (
+    sdk.HTTPClientError,
+    sdk.ConnectionError,
+    sdk.IncompleteReadError,
+    HTTPError,
+    NoAnswer,
+)
 _NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
 _NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
 _CONNECTING = ("urllib3.connection", "connect")
@@ -180,6 +188,8 @@ def kind(error: Exception) -> Kind:
     """Whether the request may be tried again, and how."""
     if isinstance(error, sdk.SSLError) and "certificate" in str(error).lower():
         return "final"
+    if isinstance(error, NoAnswer) and error.cause is Cause.CERTIFICATE:
+        return "final"
     if isinstance(error, _NO_ANSWER):
         return "transient"
     if isinstance(error, ResponseParserError):  # from something between the store and us
@@ -206,6 +216,8 @@ def kind(error: Exception) -> Kind:
 def never_sent(error: Exception) -> bool:
     """Whether it is certain that this try did not reach the store: there was no connection to send
     it on, or this machine refused it. False if that is not certain."""
+    if isinstance(error, NoAnswer):
+        return error.sent is Sent.NEVER
     if isinstance(error, _NEVER_SENT):
         return True
     # These two may come before or after the request was sent: the place where they were raised
@@ -242,6 +254,8 @@ def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
 
 def _where(error: Exception) -> str:
     """The endpoint or proxy that a connection error names, without user and path."""
+    if isinstance(error, NoAnswer):
+        return error.where
     kwargs = getattr(error, "kwargs", {})
     parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -249,6 +263,8 @@ def _where(error: Exception) -> str:
 
 def _why(error: Exception) -> str:
     """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
+    if _cause(error) is Cause.CERTIFICATE:
+        return f"certificate verify failed: {error}"
     inner = getattr(error, "kwargs", {}).get("error")
     for one in _origins(inner, around=True):
         if isinstance(one, TimeoutError):
@@ -375,7 +391,7 @@ def _hint(
         checks = _connection_hint(error)
         effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
         return f"{effect}. {checks}"
-    if isinstance(error, sdk.SSLError):
+    if _of_tls(error):
         return _TLS_HINT
     if code in _HINTS:
         return _HINTS[code]
@@ -404,14 +420,22 @@ def _hint(
 
 
 def _connection_hint(error: Exception) -> str:
-    if isinstance(error, sdk.ProxyConnectionError):
+    if isinstance(error, sdk.ProxyConnectionError) or _cause(error) is Cause.PROXY:
         return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-    if isinstance(error, sdk.SSLError):
+    if _of_tls(error):
         return _TLS_HINT
     return (
         "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
         "network from this machine"
     )
+
+
+def _cause(error: Exception) -> Cause | None:
+    return error.cause if isinstance(error, NoAnswer) else None
+
+
+def _of_tls(error: Exception) -> bool:
+    return isinstance(error, sdk.SSLError) or _cause(error) in (Cause.TLS, Cause.CERTIFICATE)
 
 
 def _after_silence(operation: str) -> str:

@@ -56,6 +56,8 @@ class NoAnswer(Exception):
         cause: why.
         sent: whether the store may have got the request.
         why: the reason in words, without secrets.
+        where: the scheme, host and port that the request was for, or of the proxy that failed; ""
+            until whoever built the request has set it.
     """
 
     def __init__(self, cause: Cause, sent: Sent, why: str) -> None:
@@ -63,6 +65,7 @@ class NoAnswer(Exception):
         self.cause = cause
         self.sent = sent
         self.why = why
+        self.where = ""
 
 
 @dataclass(slots=True)

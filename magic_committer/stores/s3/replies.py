@@ -127,7 +127,7 @@ class _Careful:
                 why = f"the answer cannot be read ({type(error).__name__}: {error})"
                 raise Unreadable(status, why) from error
             if shape is not None and status < 300:
-                _look_after(shape.name.removesuffix("Output"), status, parsed)
+                look_after(shape.name.removesuffix("Output"), status, parsed)
             return parsed
 
 
@@ -145,7 +145,7 @@ def _closing(body: Any) -> Iterator[None]:
 def _look_before(operation_model: Any, response_dict: Mapping[str, Any], **_: Any) -> None:
     body = response_dict["body"]
     with _closing(body):
-        _look_at(
+        look_at(
             operation_model.name,
             int(response_dict["status_code"]),
             response_dict["headers"],
@@ -153,7 +153,17 @@ def _look_before(operation_model: Any, response_dict: Mapping[str, Any], **_: An
         )
 
 
-def _look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
+def look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Look at an answer before it is read.
+
+    Args:
+        verb: the SDK's name of the verb.
+        status, headers, body: the answer; names of headers are found in lower case. The body of an
+            object is not looked at: b"".
+
+    Raises:
+        Unreadable: the answer is not S3's.
+    """
     root = _root(body)
     whole = root == "Error" and body.rstrip().endswith(b"Error>")
     if status == 404 and verb != "HeadObject" and not whole:
@@ -172,20 +182,21 @@ def _look_at(verb: str, status: int, headers: Mapping[str, str], body: bytes) ->
 
 def _look_at_head(verb: str, status: int, headers: Mapping[str, str]) -> None:
     # The HTTP library ends a body by one of these, and says so if the body was cut.
-    ends = "Content-Length" in headers
-    ends = ends or "chunked" in headers.get("Transfer-Encoding", "").lower()
-    closes = verb != "GetObject" and headers.get("Connection", "").lower() == "close"
+    ends = "content-length" in headers
+    ends = ends or "chunked" in headers.get("transfer-encoding", "").lower()
+    closes = verb != "GetObject" and headers.get("connection", "").lower() == "close"
     if not ends and not closes:
         raise Unreadable(status, "nothing says where the answer ends")
-    etag = headers.get("ETag", "").removeprefix("W/")
+    etag = headers.get("etag", "").removeprefix("W/")
     if etag.startswith('"') and (len(etag) == 1 or not etag.endswith('"')):
         raise Unreadable(status, f"the ETag {etag!r} was cut")
-    modified = headers.get("Last-Modified", "")
+    modified = headers.get("last-modified", "")
     if modified and not _ZONE.search(modified):
         raise Unreadable(status, f"the date {modified!r} was cut")
 
 
-def _look_after(verb: str, status: int, parsed: Mapping[str, Any]) -> None:
+def look_after(verb: str, status: int, parsed: Mapping[str, Any]) -> None:
+    """Look at a success that was read. Raises as `look_at`."""
     for field in _HEADED.get(verb, ()):
         _demand(status, parsed, field, "the answer")
     for entries, fields in _ENTRIES.get(verb, ()):

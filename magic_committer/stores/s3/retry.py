@@ -17,9 +17,10 @@ time is used. A try ends with the time, answered or not.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeVar
+from itertools import chain, repeat
+from typing import NoReturn, TypeVar
 
 import tenacity
 
@@ -105,6 +106,12 @@ class Attempts:
     def call(self, send: Callable[[], R]) -> R:
         """Send until it succeeds. Raises the last error when it is final, or when no attempts or no
         time are left."""
+        try:
+            return self._once(send)
+        except SDK_ERRORS as error:  # only now: what tries again costs more than a small request
+            tries: Iterator[Callable[[], R]] = chain(
+                (partial(_fail, error),), repeat(partial(self._once, send))
+            )
         retrying = tenacity.Retrying(
             retry=self._again,
             wait=self._wait,
@@ -113,7 +120,7 @@ class Attempts:
             before_sleep=self._tell,
             reraise=True,
         )
-        return retrying(partial(self._once, send))
+        return retrying(lambda: next(tries)())
 
     def _once(self, send: Callable[[], R]) -> R:
         self.count += 1
@@ -183,6 +190,10 @@ class Attempts:
             f"{found.status} {found.code}" if found and found.status else type(error).__name__,
             state.upcoming_sleep,
         )
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error
 
 
 def _error(state: tenacity.RetryCallState) -> BaseException | None:

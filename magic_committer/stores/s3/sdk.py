@@ -37,12 +37,14 @@ it."""
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Clients:
-    """The clients of one process: ``patient`` for Complete, ``quick`` for all other verbs."""
+    """The clients of one process: ``patient`` for Complete, ``quick`` for all other verbs. They are
+    one and the same where our sockets keep the time (`sockets`)."""
 
     pid: int
     endpoint: str
     quick: Any
     patient: Any
+    credentials: Any
 
 
 def make_clients(options: S3Options) -> Clients:
@@ -72,26 +74,22 @@ def make_clients(options: S3Options) -> Clients:
             profile_name=options.profile,
         )
         credentials = None if options.anonymous else session.get_credentials()
-        _know(credentials)
-        quick = _client(session, options, options.read_seconds_max)
-        patient = _client(session, options, options.complete_seconds_max)
+        know(credentials)
+        patient = quick = _client(session, options, options.read_seconds_max, credentials)
+        if not sockets.install(quick):  # its own time-outs hold: Complete needs another client
+            patient = _client(session, options, options.complete_seconds_max, credentials)
     except (sdk.BotoCoreError, ValueError) as error:
         redact.redact_error(error)
         raise OptionError(
             f"no client can be made: {error}",
             hint="Check S3Options, the AWS_* variables and the AWS configuration files",
         ) from error
-    for client in (quick, patient):
-        # A body that waits for "100 Continue" costs a round trip for each part, and a second on
-        # servers that never send it. Bodies can be sent again, so nothing is lost without it.
-        client.meta.events.unregister("before-call.s3", add_expect_header)
-        client.meta.events.register("before-sign.s3", lambda **_: _know(credentials))
-        sockets.install(client)
     redact.install()
-    return Clients(os.getpid(), _without_user(quick.meta.endpoint_url), quick, patient)
+    endpoint = _without_user(quick.meta.endpoint_url)
+    return Clients(os.getpid(), endpoint, quick, patient, credentials)
 
 
-def _client(session: Any, options: S3Options, read_seconds: float) -> Any:
+def _client(session: Any, options: S3Options, read_seconds: float, credentials: Any) -> Any:
     # By default the SDK uses path style if an endpoint is given, otherwise as the profile says.
     style = None if options.path_style is None else "path" if options.path_style else "virtual"
     config = Config(
@@ -106,15 +104,31 @@ def _client(session: Any, options: S3Options, read_seconds: float) -> Any:
         tcp_keepalive=True,
         user_agent_extra=f"magic-committer {options.user_agent}".strip(),
     )
-    return session.client(
+    client = session.client(
         "s3",
         region_name=options.region or session.region_name or REGION_DEFAULT,
         endpoint_url=options.endpoint_url,
         config=config,
     )
+    # A body that waits for "100 Continue" costs a round trip for each part, and a second on servers
+    # that never send it. Bodies can be sent again, so nothing is lost without it.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register("before-sign.s3", lambda **_: know(credentials))
+    client.meta.events.register("before-sign.s3.UploadPart", _leave_to_tls)
+    return client
 
 
-def _know(credentials: Any) -> None:
+def _leave_to_tls(request: Any, **_: Any) -> None:
+    """Let a part that has a checksum go over TLS without a SHA-256 of it: TLS protects it on the
+    way, and the store checks the checksum. The SDK does so only for checksums that it computes
+    itself; this tells it that there is one."""
+    found = [name for name in request.headers if name.lower().startswith("x-amz-checksum-")]
+    if found:
+        checksum = request.context.setdefault("checksum", {})
+        checksum.setdefault("request_algorithm", {"in": "header", "name": found[0]})
+
+
+def know(credentials: Any) -> None:
     """Called before each signature: refreshed credentials are new secrets."""
     if credentials is not None:
         frozen = credentials.get_frozen_credentials()

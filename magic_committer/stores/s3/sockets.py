@@ -117,26 +117,27 @@ class Deadline:
 _of_thread = threading.local()
 
 
-def _deadline() -> Deadline | None:
-    deadline: Deadline | None = getattr(_of_thread, "deadline", None)
-    return deadline
+def deadline() -> Deadline | None:
+    """The deadline that this thread keeps now; None: none."""
+    found: Deadline | None = getattr(_of_thread, "deadline", None)
+    return found
 
 
 def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -> R:
     """Do one step of a socket, for as long as the deadline says. A step that has timed out has
     moved nothing. It is done again with the same arguments, as TLS needs it."""
-    deadline = _deadline()
-    if deadline is None:
+    kept = deadline()
+    if kept is None:
         return step()
     if receiving:
-        deadline.receives()
+        kept.receives()
     while True:
-        sock.settimeout(deadline.slice())
+        sock.settimeout(kept.slice())
         try:
             done = step()
         except TimeoutError:
             continue
-        deadline.moved(done if isinstance(done, int) else len(done))  # type: ignore[arg-type]
+        kept.moved(done if isinstance(done, int) else len(done))  # type: ignore[arg-type]
         return done
 
 
@@ -176,9 +177,9 @@ class _Connection:
     ssl_context: ssl.SSLContext | None = None
 
     def connect(self) -> None:
-        deadline = _deadline()
-        if deadline is not None and isinstance(self.timeout, int | float):
-            self.timeout = min(self.timeout, max(deadline.left, WAIT_SECONDS_MIN))
+        kept = deadline()
+        if kept is not None and isinstance(self.timeout, int | float):
+            self.timeout = min(self.timeout, max(kept.left, WAIT_SECONDS_MIN))
         if self.ssl_context is not None:
             self.ssl_context.sslsocket_class = _TLSSocket
         super().connect()  # type: ignore[misc]

@@ -1,0 +1,164 @@
+"""Many Completes and Aborts from one thread, each sent once (`magic_committer.stores.base.Batch`).
+
+The same requests as the verbs', read by the same checks, told by the same errors. Nothing is sent
+again here, also not to another region: the caller does that by the verbs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from magic_committer._patience import errand, patience
+from magic_committer._runtime import Clock
+from magic_committer.errors import StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.stores.base import AbortUpload, Ask, Written
+from magic_committer.stores.s3.asking import seconds_max
+from magic_committer.stores.s3.errors import SDK_ERRORS, kind, never_sent, translate
+from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
+from magic_committer.stores.s3.route import Parameters
+from magic_committer.stores.s3.sockets import Deadline
+from magic_committer.stores.s3.transport import Transport
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _InBatch:
+    """A request that was handed over, and who asked."""
+
+    name: Any
+    ask: Ask
+    parameters: Parameters
+    request: HTTPRequest
+
+
+class S3Batch:
+    """Sends requests of one store by its fast way.
+
+    Args:
+        transport: the fast way.
+        options, clock, bucket: the store's.
+        parameters: the SDK's parameters for what is asked.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        options: S3Options,
+        clock: Clock,
+        bucket: str,
+        parameters: Callable[[Ask], Parameters],
+    ) -> None:
+        self._transport = transport
+        self._options = options
+        self._clock = clock
+        self._bucket = bucket
+        self._parameters = parameters
+
+    def ask_each(
+        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
+    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+        refused: deque[tuple[T, StoreError]] = deque()
+        last: list[Ask] = []
+
+        def requests() -> Iterator[tuple[_InBatch, HTTPRequest]]:
+            for name, ask in asks:
+                try:
+                    parameters = self._parameters(ask)
+                    request = self._transport.request(_sdk_verb(ask), parameters)
+                except SDK_ERRORS as error:
+                    refused.append((name, self._error(ask, error)))
+                    continue
+                if request is None:
+                    refused.append((name, self._not_here(ask)))
+                    continue
+                last[:] = [ask]
+                yield _InBatch(name, ask, parameters, request), request
+
+        ended = self._transport.engine.send_each(
+            requests(), in_flight=in_flight, deadline=lambda: self._deadline(last[0])
+        )
+        with closing(ended):
+            for asked, outcome in ended:
+                while refused:
+                    yield refused.popleft()
+                yield asked.name, self._told(asked, outcome)
+        yield from refused
+
+    def _deadline(self, ask: Ask) -> Deadline:
+        seconds, phase, verb = seconds_max(self._options), patience(), _verb(ask)
+        left, alive = seconds, _nothing
+        if phase is not None:
+            left = min(seconds, phase.left(verb, self._clock.monotonic(), seconds))
+            alive = _Alive(phase.answered, verb)
+        aborts = isinstance(ask, AbortUpload)
+        wait = self._options.read_seconds_max if aborts else self._options.complete_seconds_max
+        return Deadline(wait, left, errand=errand(), alive=alive)
+
+    def _told(self, asked: _InBatch, outcome: HTTPAnswer | NoAnswer) -> Written | StoreError:
+        verb = _sdk_verb(asked.ask)
+        try:
+            if isinstance(outcome, NoAnswer):
+                self._transport.place(outcome, asked.request)
+                raise outcome
+            reply = self._transport.read(
+                verb, asked.parameters, asked.request, outcome, sends_again=False
+            )
+        except SDK_ERRORS as error:
+            if kind(error) not in ("throttled", "transient"):
+                self._answered(asked.ask)
+            return self._error(asked.ask, error)
+        self._answered(asked.ask)
+        if isinstance(asked.ask, AbortUpload):
+            return Written("")
+        return Written(reply.get("ETag", ""), reply.get("VersionId"))
+
+    def _answered(self, ask: Ask) -> None:
+        phase = patience()
+        if phase is not None:
+            phase.answered(_verb(ask))
+
+    def _error(self, ask: Ask, error: Exception) -> StoreError:
+        told = translate(error, _verb(ask), self._bucket, ask.key, sent=not never_sent(error))
+        told.__cause__ = error
+        return told
+
+    def _not_here(self, ask: Ask) -> StoreError:
+        return Unanswered(
+            f"{_verb(ask)} s3://{self._bucket}/{ask.key} was not sent: only the SDK can send it",
+            operation=_verb(ask),
+            bucket=self._bucket,
+            key=ask.key,
+            attempts=0,
+            sent=False,
+            hint="Nothing took effect: ask by the store's verb",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Alive:
+    """Tells a phase that the store moves."""
+
+    answered: Callable[[str], None]
+    verb: str
+
+    def __call__(self) -> None:
+        self.answered(self.verb)
+
+
+def _nothing() -> None:
+    """There is no phase that waits."""
+
+
+def _verb(ask: Ask) -> str:
+    return "abort_upload" if isinstance(ask, AbortUpload) else "complete_upload"
+
+
+def _sdk_verb(ask: Ask) -> str:
+    abort = isinstance(ask, AbortUpload)
+    return "AbortMultipartUpload" if abort else "CompleteMultipartUpload"

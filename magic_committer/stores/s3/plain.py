@@ -1,0 +1,233 @@
+"""Reads the plain case of S3's answers, as the SDK would read it, at a tenth of its cost.
+
+`reply` gives what the SDK's client would give for a success, as far as the library looks at it, or
+None: this answer is not plain (an error, a date in another spelling, an element twice). Then the
+SDK reads it. So there is no answer that is read in two ways.
+
+The checks of `replies` hold for both: `look_at` before, `look_after` behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from xml.etree import ElementTree
+
+from botocore.compat import unquote_str
+
+from magic_committer.stores.s3 import replies
+from magic_committer.stores.s3.http import HTTPAnswer
+from magic_committer.stores.s3.values import CHECKSUM_FIELDS, Reply
+
+METADATA = "x-amz-meta-"
+_HEADERS: Mapping[str, str] = {
+    "etag": "ETag",
+    "x-amz-version-id": "VersionId",
+    **{f"x-amz-checksum-{name.lower()}": field for name, field in CHECKSUM_FIELDS.items()},
+}
+"""Headers whose text is the value, and the SDK's names for them."""
+_DATE = re.compile(
+    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z][a-z] \d{4} \d\d:\d\d:\d\d GMT"
+)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_CONTENTS = frozenset(("Key", "Size", "ETag", "LastModified"))
+_UPLOAD = frozenset(("Key", "UploadId", "Initiated", "StorageClass", "Owner", "Initiator"))
+_TOP = frozenset(
+    (
+        "IsTruncated",
+        "EncodingType",
+        "NextContinuationToken",
+        "NextKeyMarker",
+        "NextUploadIdMarker",
+        "UploadId",
+        "ETag",
+    )
+)
+
+
+class _Unusual(Exception):
+    """The SDK reads this answer."""
+
+
+def reply(verb: str, answer: HTTPAnswer) -> Reply | None:
+    """Read an answer; None if it is not plain.
+
+    Args:
+        verb: the SDK's name of a verb: one of `READERS`.
+        answer: the answer.
+
+    Raises:
+        Unreadable: the answer is not S3's.
+    """
+    status = answer.status
+    if status not in (200, 204):
+        return None
+    body = answer.body
+    replies.look_at(verb, status, answer.headers, b"" if verb == "GetObject" else body)
+    try:
+        parsed = READERS[verb](answer)
+    except (_Unusual, ElementTree.ParseError):
+        return None
+    replies.look_after(verb, status, parsed)
+    parsed["ResponseMetadata"] = {"HTTPStatusCode": status, "HTTPHeaders": answer.headers}
+    return parsed
+
+
+# Heads --------------------------------------------------------------------------------------------
+
+
+def _bare(answer: HTTPAnswer) -> dict[str, Any]:
+    if answer.body:
+        raise _Unusual
+    headers = answer.headers
+    return {field: headers[name] for name, field in _HEADERS.items() if name in headers}
+
+
+def _object(answer: HTTPAnswer) -> dict[str, Any]:
+    parsed: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
+    for name, value in answer.headers.items():
+        if name in _HEADERS:
+            parsed[_HEADERS[name]] = value
+        elif name == "content-length":
+            parsed["ContentLength"] = _number(value)
+        elif name == "last-modified":
+            if not _DATE.fullmatch(value):
+                raise _Unusual
+            parsed["LastModified"] = _dated(value)
+        elif name.startswith(METADATA):
+            metadata[name.removeprefix(METADATA)] = value
+    parsed["Metadata"] = metadata
+    return parsed
+
+
+def _dated(value: str) -> datetime:
+    try:
+        return parsedate_to_datetime(value)
+    except ValueError:  # the 31st of February: the SDK says what it thinks of it
+        raise _Unusual from None
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise _Unusual
+    return int(text)
+
+
+# Documents ----------------------------------------------------------------------------------------
+
+
+def _children(element: ElementTree.Element) -> Iterator[tuple[str, ElementTree.Element]]:
+    """The elements below one, with their names without namespace."""
+    for one in element:
+        yield one.tag.rpartition("}")[2], one
+
+
+def _root(answer: HTTPAnswer) -> ElementTree.Element:
+    parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
+    parser.feed(answer.body)
+    root: ElementTree.Element = parser.close()
+    if root.tag.rpartition("}")[2] == "Error":
+        raise _Unusual
+    return root
+
+
+def _texts(element: ElementTree.Element, names: frozenset[str]) -> dict[str, Any]:
+    """The texts of those elements below one that have these names."""
+    found: dict[str, Any] = {}
+    for name, one in _children(element):
+        if name in names:
+            if name in found or len(one):
+                raise _Unusual
+            found[name] = one.text or ""
+    return found
+
+
+def _document(answer: HTTPAnswer) -> dict[str, Any]:
+    """The answer to Create or Complete."""
+    parsed = _texts(_root(answer), _TOP)
+    version = answer.headers.get("x-amz-version-id")
+    return parsed if version is None else {**parsed, "VersionId": version}
+
+
+def _uploads(answer: HTTPAnswer) -> dict[str, Any]:
+    root = _root(answer)
+    listed = []
+    for name, one in _children(root):
+        if name == "Upload":
+            listed.append(_upload(one))
+    return {**_top(root), "Uploads": listed} if listed else _top(root)
+
+
+def _upload(element: ElementTree.Element) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, one in _children(element):
+        if name not in _UPLOAD:
+            continue
+        if name in found:
+            raise _Unusual
+        if name in ("Owner", "Initiator"):
+            found[name] = _texts(one, _PERSON)
+        else:
+            found[name] = _time(one.text or "") if name == "Initiated" else one.text or ""
+    return found
+
+
+_PERSON = frozenset(("ID", "DisplayName"))
+
+
+def _objects(answer: HTTPAnswer) -> dict[str, Any]:
+    root = _root(answer)
+    contents, prefixes = [], []
+    for name, one in _children(root):
+        if name == "Contents":
+            found = _texts(one, _CONTENTS)
+            if "Size" in found:
+                found["Size"] = _number(found["Size"])
+            if "LastModified" in found:
+                found["LastModified"] = _time(found["LastModified"])
+            contents.append(found)
+        elif name == "CommonPrefixes":
+            prefixes.append(_texts(one, frozenset(("Prefix",))))
+    parsed = _top(root)
+    if parsed.get("EncodingType") == "url":
+        # An entry without its key is refused by `look_after`, here as where the SDK reads it.
+        for entries, name in ((contents, "Key"), (prefixes, "Prefix")):
+            for found in entries:
+                if name in found:
+                    found[name] = unquote_str(found[name])
+    return {**parsed, "Contents": contents, "CommonPrefixes": prefixes}
+
+
+def _top(root: ElementTree.Element) -> dict[str, Any]:
+    parsed = _texts(root, _TOP)
+    parsed["IsTruncated"] = parsed.get("IsTruncated") == "true"
+    return parsed
+
+
+def _time(text: str) -> datetime:
+    if not _TIME.fullmatch(text):
+        raise _Unusual
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise _Unusual from None
+
+
+READERS: Mapping[str, Callable[[HTTPAnswer], dict[str, Any]]] = {
+    "CreateMultipartUpload": _document,
+    "UploadPart": _bare,
+    "CompleteMultipartUpload": _document,
+    "AbortMultipartUpload": _bare,
+    "ListMultipartUploads": _uploads,
+    "ListObjectsV2": _objects,
+    "PutObject": _bare,
+    "GetObject": _object,
+    "HeadObject": _object,
+    "DeleteObject": _bare,
+}
+"""For each hot verb what reads the plain case of its success."""

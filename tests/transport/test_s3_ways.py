@@ -1,0 +1,389 @@
+"""Which way requests go, and what is handed from one way to the other."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from magic_committer.errors import InvalidRequest, NotFound, OptionError, StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.stores.base import (
+    AbortUpload,
+    Ask,
+    CompleteUpload,
+    FileSlice,
+    Part,
+    Written,
+    batch_of,
+    transport_of,
+)
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3 import S3Store, curl, signing
+from magic_committer.stores.s3.errors import kind, never_sent, translate
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from tests.servers import (
+    Asked,
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    document,
+    error,
+    scripted_server,
+    way,
+)
+
+pytestmark = pytest.mark.skipif(not curl.available(), reason="pycurl is not installed")
+PUT = Reply(headers={"ETag": '"e"'})
+PART = Part(1, '"p"', 1)
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    """A server that takes everything."""
+    with scripted_server(lambda _: PUT) as running:
+        yield running
+
+
+def make(server: ScriptedServer, **more: Any) -> S3Store:
+    """A store on it, by the fast way."""
+    options = way(server.url, **{"retry_attempts_max": 1, "transport": "curl", **more})
+    return S3Store("b", options, clock=HurriedClock())
+
+
+def by_sdk(asked: Asked) -> bool:
+    """Whether the SDK sent it."""
+    return "amz-sdk-invocation-id" in asked.headers
+
+
+# Which way ----------------------------------------------------------------------------------------
+
+
+def test_the_fast_way_is_taken_where_it_can_be(server: ScriptedServer) -> None:
+    """``auto`` and ``curl`` send by libcurl, ``boto3`` by the SDK; the store says so."""
+    for transport, wanted in (
+        ("auto", ("curl", "")),
+        ("curl", ("curl", "")),
+        ("boto3", ("boto3", "transport='boto3'")),
+    ):
+        store = make(server, transport=transport)
+        assert store.transport == wanted
+        server.asked.clear()
+        store.put("k", b"x")
+        assert [by_sdk(asked) for asked in server.asked] == [wanted[0] == "boto3"]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "variables", "options", "why"),
+    [
+        ("b--usw2-az1--x-s3", {}, {}, "S3 Express"),
+        ("b", {"BOTOCORE_EXPERIMENTAL__PLUGINS": "a=b"}, {}, "BOTOCORE_EXPERIMENTAL__PLUGINS"),
+        ("b", {"HTTP_PROXY": "https://p:1", "NO_PROXY": "", "no_proxy": ""}, {}, "proxy"),
+        ("b", {"AWS_CA_BUNDLE": os.curdir}, {}, "not in a file"),
+        ("arn:aws:s3::123456789012:accesspoint/a.mrap", {}, {"endpoint_url": None}, "signature"),
+    ],
+)
+def test_what_is_not_plain_stays_with_the_sdk(
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    bucket: str,
+    variables: dict[str, str],
+    options: dict[str, Any],
+    why: str,
+) -> None:
+    """Sessions, plug-ins, proxies that were not tried, SigV4A: ``auto`` takes the SDK and says
+    why, ``curl`` is an error with a hint."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    wanted = way(server.url, **options)
+    took, reason = S3Store(bucket, wanted).transport
+    assert took == "boto3"
+    assert why in reason
+    with pytest.raises(OptionError, match="transport='auto'") as caught:
+        S3Store(bucket, replace_transport(wanted))
+    assert why in str(caught.value)
+
+
+def replace_transport(options: S3Options) -> S3Options:
+    """The same options, and the fast way is demanded."""
+    return replace(options, transport="curl")
+
+
+def test_without_pycurl_the_sdk_sends(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without pycurl works, and the reason says what to install."""
+    monkeypatch.setattr(curl, "pycurl", None)
+    store = make(server, transport="auto")
+    assert store.put("k", b"x").etag == '"e"'
+    assert by_sdk(server.asked[0])
+    assert "pip install 'magic-committer[fast]'" in store.transport[1]
+    assert batch_of(store) is None
+
+
+def test_the_doctor_says_which_way_is_in_use(server: ScriptedServer) -> None:
+    """In one phrase, with the reason where it is the SDK; nothing of a store that does not say."""
+    assert transport_of(make(server)) == "curl"
+    assert transport_of(make(server, transport="boto3")) == "boto3 (transport='boto3')"
+    assert transport_of(MemoryStore("b")) == ""
+
+
+def test_other_verbs_are_the_sdks(server: ScriptedServer) -> None:
+    """What is asked seldom is asked by the SDK, over the same options."""
+    server.said(document("ListParts"))
+    make(server).list_parts("k", "u")
+    assert by_sdk(server.asked[0])
+
+
+@pytest.mark.parametrize("metadata", [{"a": "two  spaces"}, {"a": "x"}])
+def test_odd_text_is_signed_as_the_sdk_signs_it(
+    server: ScriptedServer, metadata: dict[str, str]
+) -> None:
+    """Metadata arrives as it was given."""
+    make(server).put("k", b"x", metadata=metadata)
+    assert server.asked[0].headers["x-amz-meta-a"] == metadata["a"]
+
+
+def test_an_empty_value_is_sent_by_the_sdk(server: ScriptedServer) -> None:
+    """A header without a value is written by the SDK alone."""
+    make(server).put("k", b"x", metadata={"a": ""})
+    assert by_sdk(server.asked[0])
+    assert server.asked[0].headers["x-amz-meta-a"] == ""
+
+
+def test_a_forked_child_has_its_own_way(server: ScriptedServer) -> None:
+    """A store that was used before a fork works in the child, by the child's own connections."""
+    store = make(server)
+    store.put("before", b"x")
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=_put_and_leave, args=(store,))
+    child.start()
+    child.join(30)
+    store.put("after", b"x")
+    assert child.exitcode == 0
+    assert [asked.path for asked in server.asked] == ["/b/before", "/b/child", "/b/after"]
+
+
+def _put_and_leave(store: S3Store) -> None:
+    ended = store.put("child", b"x").etag == '"e"' and store.transport[0] == "curl"
+    sys.exit(0 if ended else 1)
+
+
+# Payloads -----------------------------------------------------------------------------------------
+
+
+def test_parts_are_not_hashed_on_this_machines_own_interface(server: ScriptedServer) -> None:
+    """A part to loopback has no SHA-256; a small object has one."""
+    store = make(server)
+    store.put_part("k", "u", 1, memoryview(b"x"))
+    store.put("k", b"x")
+    part, put = (asked.headers["x-amz-content-sha256"] for asked in server.asked)
+    assert part == signing.UNSIGNED_PAYLOAD
+    assert put == hashlib.sha256(b"x").hexdigest()
+
+
+def test_who_wants_signed_payloads_gets_them(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """The SDK's ``payload_signing_enabled`` holds for parts too, from memory and from a file."""
+    (tmp_path / "config").write_text("[default]\ns3 =\n    payload_signing_enabled = true\n")
+    (tmp_path / "body").write_bytes(b"..body..")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    store = make(server)
+    store.put_part("k", "u", 1, memoryview(b"body"))
+    store.put_part("k", "u", 1, FileSlice(str(tmp_path / "body"), 2, 4))
+    wanted = hashlib.sha256(b"body").hexdigest()
+    assert {asked.headers["x-amz-content-sha256"] for asked in server.asked} == {wanted}
+    assert {asked.body for asked in server.asked} == {b"body"}
+
+
+# Redirects ----------------------------------------------------------------------------------------
+
+
+def test_a_redirect_is_followed_by_the_sdk_and_the_route_learnt_anew(
+    server: ScriptedServer,
+) -> None:
+    """An answer that names another region is the SDK's to follow; the next request is signed for
+    that region at once, by the fast way."""
+
+    def script(asked: Asked) -> Reply:
+        if "/eu-west-3/" in asked.headers["authorization"]:
+            return PUT
+        wrong = error(400, "AuthorizationHeaderMalformed")
+        body = str(wrong.body).replace("<Code>", "<Region>eu-west-3</Region><Code>")
+        return Reply(400, body, {"x-amz-bucket-region": "eu-west-3"})
+
+    server.script = script
+    store = make(server)
+    assert store.put("k", b"x").attempts == 1
+    store.put("k", b"x")
+    regions = [asked.headers["authorization"].split("/")[2] for asked in server.asked]
+    assert regions == ["us-east-1", "eu-west-3", "eu-west-3"]
+    assert [by_sdk(asked) for asked in server.asked] == [False, True, False]
+    assert [asked.body for asked in server.asked] == [b"x"] * 3
+
+
+# Batches ------------------------------------------------------------------------------------------
+
+
+def complete(key: str, **more: Any) -> tuple[str, Ask]:
+    """A question under its key."""
+    return key, CompleteUpload(key, "u", (PART,), **more)
+
+
+def ask(store: S3Store, *asks: tuple[str, Ask], at_once: int = 4) -> dict[str, Any]:
+    """What each was answered."""
+    batch = batch_of(store)
+    assert batch is not None
+    return dict(batch.ask_each(asks, in_flight=lambda: at_once))
+
+
+def test_a_batch_asks_as_the_verbs_do(server: ScriptedServer) -> None:
+    """The requests of a batch are those of the verbs, each sent once."""
+    server.script = lambda asked: (
+        Reply(204)
+        if asked.method == "DELETE"
+        else document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
+    )
+    store = make(server)
+    told = ask(store, complete("a", length=1, if_none_match=True), ("b", AbortUpload("b", "u")))
+    assert told == {"a": Written('"e-1"'), "b": Written("")}
+    first = sorted(server.asked, key=lambda asked: asked.path)
+    server.asked.clear()
+    store.complete_upload("a", "u", [PART], length=1, if_none_match=True)
+    store.abort_upload("b", "u")
+    kept = ("if-none-match", "x-amz-mp-object-size", "x-amz-content-sha256")
+    for one, other in zip(first, server.asked, strict=True):
+        assert (one.method, one.path, one.query, one.body) == (
+            other.method,
+            other.path,
+            other.query,
+            other.body,
+        )
+        assert [one.headers.get(name) for name in kept] == [other.headers.get(n) for n in kept]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        error(404, "NoSuchUpload"),
+        error(412, "PreconditionFailed"),
+        error(409, "ConditionalRequestConflict"),
+        error(403, "AccessDenied"),
+        error(503, "SlowDown"),
+        error(500, "InternalError"),
+        Reply(200, error(200, "InternalError").body),
+        Reply(200, "<html>log in</html>"),
+        Reply(200),
+        Reply(404, "no backend"),
+        Reply(lost=True),
+        Reply(hung=True),
+    ],
+)
+def test_a_batch_tells_what_the_verb_would_tell(server: ScriptedServer, reply: Reply) -> None:
+    """Every other answer than success is the verb's own error, as a value, after one sending."""
+    server.said(reply)
+    store = make(server, complete_seconds_max=0.3, retry_seconds_max=3.0)
+    told = ask(store, complete("k"))["k"]
+    assert len(server.asked) == 1
+    with pytest.raises(StoreError) as caught:
+        store.complete_upload("k", "u", [PART], if_none_match=True)
+    assert type(told) is type(caught.value)
+    assert (told.status, told.code, told.sent) == (
+        caught.value.status,
+        caught.value.code,
+        caught.value.sent,
+    )
+    assert told.attempts == 1
+    assert told.key == "k"
+
+
+def test_a_batch_follows_no_redirect(server: ScriptedServer) -> None:
+    """A redirect is an error of a batch, which sends nothing twice; the next request goes to the
+    region that the SDK has learnt by then."""
+    elsewhere = replace(error(301, "PermanentRedirect"), headers={"x-amz-bucket-region": "eu-3"})
+    server.said(elsewhere)
+    store = make(server)
+    told = ask(store, complete("k"))["k"]
+    assert isinstance(told, InvalidRequest)
+    assert (told.status, told.code, told.sent) == (301, "PermanentRedirect", True)
+    assert len(server.asked) == 1
+    server.said(document("CompleteMultipartUpload"))
+    assert ask(store, complete("k")) == {"k": Written("")}
+    assert "/eu-3/s3/" in server.asked[1].headers["authorization"]
+
+
+def test_a_batch_gives_each_its_own_answer(server: ScriptedServer) -> None:
+    """Answers in any order reach who asked; one failure is not another's."""
+    server.script = lambda asked: (
+        error(404, "NoSuchUpload")
+        if asked.path.endswith("7")
+        else document("CompleteMultipartUpload", f"<ETag>{asked.path}</ETag>")
+    )
+    keys = [f"k{number}" for number in range(60)]
+    told = ask(make(server), *(complete(key) for key in keys), at_once=16)
+    for key in keys:
+        if key.endswith("7"):
+            assert isinstance(told[key], NotFound)
+        else:
+            assert told[key].etag == f"/b/{key}"
+    assert sorted(told) == sorted(keys)
+    assert len(server.asked) == 60
+
+
+def test_what_a_batch_cannot_send_was_not_sent(server: ScriptedServer) -> None:
+    """A request that only the SDK can write is told as not sent; the others go on."""
+    server.said(document("CompleteMultipartUpload"))
+    told = ask(make(server), ("", CompleteUpload("", "u", (PART,))), complete("k"))
+    assert isinstance(told[""], Unanswered)
+    assert (told[""].sent, told["k"]) == (False, Written(""))
+    assert len(server.asked) == 1
+
+
+# Errors -------------------------------------------------------------------------------------------
+
+SAYS = {
+    Cause.CONNECT: ("could not reach http://h:1: why", "endpoint_url"),
+    Cause.PROXY: ("could not reach http://h:1: why", "NO_PROXY"),
+    Cause.TLS: ("could not reach http://h:1: why", "scheme"),
+    Cause.CERTIFICATE: ("certificate verify failed: why", "AWS_CA_BUNDLE"),
+    Cause.TIME: ("could not reach http://h:1: why", "endpoint"),
+    Cause.BROKEN: ("could not reach http://h:1: why", "endpoint"),
+    Cause.LIMIT: ("could not reach http://h:1: why", "endpoint"),
+}
+
+
+@pytest.mark.parametrize("cause", Cause)
+@pytest.mark.parametrize("sent", Sent)
+def test_every_failure_says_whether_it_was_sent(cause: Cause, sent: Sent) -> None:
+    """What the engine knows reaches the caller: ``sent`` is False for `Sent.NEVER` alone, and the
+    text says what to check; only a certificate is final."""
+    failure = NoAnswer(cause, sent, "why")
+    failure.where = "http://h:1"
+    told = translate(failure, "put", "b", "k", sent=not never_sent(failure))
+    assert isinstance(told, Unanswered)
+    assert told.sent is (sent is not Sent.NEVER)
+    assert kind(failure) == ("final" if cause is Cause.CERTIFICATE else "transient")
+    said, check = SAYS[cause]
+    if sent is Sent.NEVER:
+        assert said in str(told)
+        assert check in str(told)
+        assert "Nothing was sent" in str(told)
+    else:
+        assert "no answer: why" in str(told)
+        assert "Nothing was sent" not in str(told)
+
+
+def test_a_large_object_is_refused_by_its_length(server: ScriptedServer) -> None:
+    """Of an object that is far too large the size is told, and the bytes are not read."""
+    headers = {"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT"}
+    server.said(Reply(body=b"x" * 3_000_000, headers=headers))
+    with pytest.raises(InvalidRequest, match="3000000 bytes") as caught:
+        make(server).get("k", max_bytes=10)
+    assert caught.value.code == "TooLarge"
