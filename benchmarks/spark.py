@@ -31,7 +31,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks import server
-from benchmarks.measure import Failed
+from benchmarks.plan import Failed
 from benchmarks.writers import environment
 
 FLOOR, OURS, NATIVE = "mapInArrow", "write_dataframe", "native"

@@ -13,7 +13,7 @@ from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, CreatedUpload, UploadInfo, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
-from magic_committer.upload.window import Window
+from magic_committer.upload.window import SendWindow
 
 R = TypeVar("R")
 
@@ -38,7 +38,7 @@ def failing(error: BaseException, verb: str, part: int = 0) -> Callable[[Request
     return before
 
 
-class Wide(Window):
+class Wide(SendWindow):
     """A window that is open from the first part on."""
 
     def __init__(self, most: int) -> None:
