@@ -254,6 +254,7 @@ def in_child(work: Any) -> int:
         child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(30)  # a child that hangs is killed
         try:
             work()
             code = 0
@@ -280,6 +281,21 @@ def test_a_forked_child_has_connections_of_its_own(tmp_path: Path) -> None:
             got = outcome(curl, request(raw.url, "PUT", bytes(size)))
             assert isinstance(got, HTTPAnswer)
             assert got.reused
+
+
+def test_a_child_is_not_stopped_by_a_lock_of_its_parent() -> None:
+    """A fork at the very moment at which another thread hands over a request: the child goes on."""
+
+    def work() -> None:
+        assert isinstance(outcome(curl, request(raw.url)), HTTPAnswer)
+
+    with raw_server(echo) as raw, curl_with() as curl:
+        work()
+        shared = curl._shared
+        assert shared is not None
+        with curl._lock, shared._lock:
+            assert in_child(work) == 0
+        work()
 
 
 def test_an_iteration_does_not_go_on_in_a_child() -> None:
