@@ -130,13 +130,6 @@ def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runti
     return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)
 
 
-def sends_by() -> str:
-    """What sends requests to S3 on this machine, in one phrase."""
-    from magic_committer.stores.s3.ways import sends_by as told  # late, as above
-
-    return told()
-
-
 def buckets(s3: S3Options) -> list[str]:
     """The names of all buckets that this process reaches: the account's, and those of registered
     stores; only these, where one of them allows no other buckets.

@@ -270,7 +270,8 @@ class S3Options:
             work that makes progress is not cut short.
         retry_attempts_max: how often one request is sent at most: 100 by default, 1 to 100. A
             second limit, beside the seconds.
-        connections_max: open connections of one process: 64 by default, 1 to 4096.
+        connections_max: open connections of one process: 64 by default, 1 to 4096. While a job is
+            committed by the fast transport there are as many as ``commit_threads`` besides.
         user_agent: text that is appended to the SDK's; "" by default.
         transport: what sends the frequent requests. ``"auto"`` (default): libcurl where pycurl is
             installed (the extra ``fast``) and the SDK would send plain signed requests, otherwise

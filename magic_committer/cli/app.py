@@ -140,7 +140,7 @@ def root(**values: Any) -> None:
 
 
 def _tell_version(context: click.Context) -> None:
-    from magic_committer._wiring import sends_by  # it loads the HTTP library
+    from magic_committer._libcurl import sends_by  # late: the import of pycurl takes a little
 
     click.echo(f"magic-committer, version {__version__}\nrequests by {sends_by()}")
     context.exit()

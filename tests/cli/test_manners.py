@@ -14,14 +14,13 @@ import click
 import orjson
 import pytest
 
-from magic_committer import start
+from magic_committer import _libcurl, start
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.plain import FORMATS, clean
 from magic_committer.cli.quantities import money_words, parse_duration
 from magic_committer.errors import OptionError
-from magic_committer.stores.s3 import curl
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
 from tests.cli.conftest import Command
@@ -289,8 +288,8 @@ def test_the_version_says_what_sends_requests(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--version`` names libcurl where it is installed, else boto3 and what to install."""
-    assert curl.available() is ("requests by PycURL/" in command("--version").out)
-    monkeypatch.setattr(curl, "pycurl", None)
+    assert _libcurl.available() is ("requests by PycURL/" in command("--version").out)
+    monkeypatch.setattr(_libcurl, "pycurl", None)
     told = command("--version").out
     assert "requests by boto3: pycurl is not installed (pip install" in told
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from magic_committer._libcurl import available
 from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
-from magic_committer.stores.s3.curl import available
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 

@@ -26,7 +26,7 @@ from functools import cached_property
 from queue import SimpleQueue
 
 import magic_committer as mc
-from magic_committer.stores.s3.curl import available
+from magic_committer._libcurl import available
 from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
 from tests.network.proxy import PHASES, Line, Proxy, proxy
 from tests.servers import make_bucket, moto_options, moto_server, outside

@@ -19,7 +19,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),
     "pandas": ("spark/",),
-    "pycurl": ("stores/s3/curl.py",),
+    "pycurl": ("_libcurl.py",),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own;
     # libcurl is driven in threads that callers of the adapter only wait for.
     "threading.Thread": ("_pool.py", "spark/driver.py", "stores/s3/curl_threads.py"),

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer.stores.s3 import S3Store, curl
+from magic_committer import _libcurl
+from magic_committer.stores.s3 import S3Store
 from tests.servers import TRANSPORT, HurriedClock, ScriptedServer, scripted_server, way
 
 
 @pytest.fixture(scope="module", params=["boto3", "curl"])
 def transport(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each test once by the SDK's client and once by libcurl, which must not fall back."""
-    if request.param == "curl" and not curl.available():
+    if request.param == "curl" and not _libcurl.available():
         pytest.skip("pycurl is not installed")
     before = TRANSPORT.set(request.param)
     yield request.param

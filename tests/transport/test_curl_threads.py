@@ -76,15 +76,34 @@ def test_connections_are_used_again() -> None:
 
 
 def test_no_more_connections_than_allowed() -> None:
-    """A hundred small requests at once keep to the limit, and all are answered."""
+    """Small requests of many threads keep to the limit of the client, and all are answered."""
+    got: dict[int, HTTPAnswer | NoAnswer] = {}
     with raw_server(echo) as raw, curl_with(connections_max=3) as curl:
-        many = ((number, request(f"{raw.url}/{number}")) for number in range(100))
-        got = dict(curl.send_each(many, in_flight=lambda: 100, deadline=within))
+
+        def ask(first: int) -> None:
+            for number in range(first, first + 10):
+                got[number] = outcome(curl, request(f"{raw.url}/{number}"))
+
+        threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 100, 10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         assert raw.serving is not None
         assert raw.serving.taken <= 3
     assert {
         number: one.body.decode() for number, one in got.items() if isinstance(one, HTTPAnswer)
     } == {number: f"/{number} 0" for number in range(100)}
+
+
+def test_an_iteration_has_as_many_connections_as_requests_in_flight() -> None:
+    """The limit of the client is for single requests: an iteration says how many it wants."""
+    with raw_server(echo) as raw, curl_with(connections_max=1) as curl:
+        many = ((number, request(f"{raw.url}/{number}")) for number in range(200))
+        got = dict(curl.send_each(many, in_flight=lambda: 5, deadline=within))
+        assert raw.serving is not None
+        assert 1 < raw.serving.taken <= 5
+    assert all(isinstance(one, HTTPAnswer) for one in got.values())
 
 
 def test_requests_of_an_iteration_are_taken_when_there_is_room() -> None:

@@ -16,8 +16,8 @@ import pytest
 
 pytest.importorskip("pycurl")
 
+from magic_committer._libcurl import available
 from magic_committer.stores.base import FileSlice
-from magic_committer.stores.s3.curl import available
 from magic_committer.stores.s3.curl_threads import Curl
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer, Sent
 from tests.transport.raw_server import (
@@ -64,7 +64,7 @@ def test_without_pycurl_the_modules_can_be_imported(tmp_path: Path) -> None:
     (tmp_path / "pycurl.py").write_text("raise ImportError('none here')\n")
     program = (
         "import magic_committer.stores.s3.curl_threads\n"
-        "from magic_committer.stores.s3.curl import available\n"
+        "from magic_committer._libcurl import available\n"
         "assert not available()\n"
     )
     paths = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))

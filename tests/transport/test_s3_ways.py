@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from magic_committer import _libcurl
 from magic_committer.errors import InvalidRequest, NotFound, OptionError, StoreError, Unanswered
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
@@ -25,7 +26,7 @@ from magic_committer.stores.base import (
     transport_of,
 )
 from magic_committer.stores.memory import MemoryStore
-from magic_committer.stores.s3 import S3Store, curl, signing
+from magic_committer.stores.s3 import S3Store, signing
 from magic_committer.stores.s3.errors import kind, never_sent, translate
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from tests.servers import (
@@ -39,7 +40,7 @@ from tests.servers import (
     way,
 )
 
-pytestmark = pytest.mark.skipif(not curl.available(), reason="pycurl is not installed")
+pytestmark = pytest.mark.skipif(not _libcurl.available(), reason="pycurl is not installed")
 PUT = Reply(headers={"ETag": '"e"'})
 PART = Part(1, '"p"', 1)
 
@@ -119,7 +120,7 @@ def test_without_pycurl_the_sdk_sends(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine without pycurl works, and the reason says what to install."""
-    monkeypatch.setattr(curl, "pycurl", None)
+    monkeypatch.setattr(_libcurl, "pycurl", None)
     store = make(server, transport="auto")
     assert store.put("k", b"x").etag == '"e"'
     assert by_sdk(server.asked[0])

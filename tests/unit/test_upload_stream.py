@@ -532,7 +532,7 @@ def test_parts_not_yet_sent_are_never_sent_after_an_abort(
 ) -> None:
     """Parts that wait in the pool when the file is aborted are dropped, and the abort comes
     last."""
-    monkeypatch.setattr(sender, "Window", Wide)
+    monkeypatch.setattr(sender, "SendWindow", Wide)
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -603,7 +603,7 @@ def test_memory_is_bounded_by_the_formula(piece: int, monkeypatch: pytest.Monkey
     ``block_bytes * (parts_in_flight + 2)``."""
     # On the heap, where tracemalloc sees it; large blocks have pages of their own otherwise.
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
-    monkeypatch.setattr(sender, "Window", Wide)
+    monkeypatch.setattr(sender, "SendWindow", Wide)
     block, in_flight = 1 << 20, 3
     world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
     data = bytes(piece)

@@ -36,15 +36,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from magic_committer._libcurl import pycurl
 from magic_committer._patience import SLICE_SECONDS
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3.http import Cause, HTTPAnswer, HTTPRequest, NoAnswer, Sent
 from magic_committer.stores.s3.sockets import Deadline
-
-try:
-    import pycurl
-except ImportError:  # the extra `fast` is not installed, or has no build for this platform
-    pycurl = None
 
 UPLOAD_BUFFER_BYTES = 2 * 1024**2
 """How much of a body libcurl takes at a time: its greatest. Larger pieces save turns."""
@@ -105,16 +101,6 @@ if pycurl is not None:
         pycurl.E_LOGIN_DENIED: "the URL has a user",
         pycurl.E_COULDNT_RESOLVE_PROXY: "the proxy's name is not known, or its URL is wrong",
     }
-
-
-def available() -> bool:
-    """Whether pycurl is installed."""
-    return pycurl is not None
-
-
-def version() -> str:
-    """The names and versions of pycurl and libcurl."""
-    return " ".join(str(pycurl.version).split()[:2])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
@@ -44,6 +44,8 @@ LARGE_BODY_BYTES = 256 * 1024
 """From this size on a body is sent by a thread of its own."""
 IDLE_SECONDS = 30.0
 """After this time without work a thread ends. Its connections are too old then to be used again."""
+EACH_CONNECTIONS_MAX = 1024
+"""Connections of one `Curl.send_each` at a time. Its caller says how many it needs."""
 LOOK_SECONDS = 1.0
 """A waiting caller looks up so often: a Ctrl-C just before a wait does not end the wait."""
 CLOSE_SECONDS_MAX = 2.0
@@ -230,7 +232,7 @@ class Curl:
             requests: the requests, each with what the caller knows it by. Taken when there is room,
                 in the caller's thread.
             in_flight: how many may be in flight now; asked before each one. At least one is, and no
-                more than `CurlSettings.connections_max`.
+                more than `EACH_CONNECTIONS_MAX`.
             deadline: makes the deadline of a request; called when it is sent.
 
         Raises:
@@ -244,7 +246,7 @@ class Curl:
         more = True
         try:
             while True:
-                while more and len(flying) < max(1, min(in_flight(), self._most)):
+                while more and len(flying) < max(1, min(in_flight(), EACH_CONNECTIONS_MAX)):
                     item = next(source, None)
                     if item is None:
                         more = False
@@ -280,10 +282,6 @@ class Curl:
         for driver in drivers:
             driver.join(max(0.0, until - monotonic()))
 
-    @property
-    def _most(self) -> int:
-        return self._settings.connections_max
-
     def _put(self, call: _Call, driver_for: Callable[[], _Driver]) -> _Driver:
         """Hand a request to a thread that has not ended."""
         while True:
@@ -308,7 +306,7 @@ class Curl:
                 driver = self._free.pop()
                 if not driver.ended:
                     return driver
-            return _Driver(self._settings)
+            return _Driver(replace(self._settings, connections_max=EACH_CONNECTIONS_MAX))
 
     def _give_back(self, driver: _Driver) -> None:
         if driver.ended:

@@ -8,6 +8,7 @@ from typing import Any
 
 from botocore.httpsession import URLLib3Session, get_cert_path
 
+from magic_committer import _libcurl
 from magic_committer._runtime import Clock
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
@@ -20,7 +21,6 @@ from magic_committer.stores.s3.transport import Engine, Transport
 from magic_committer.stores.s3.values import Reply
 
 PLUGINS_VARIABLE = "BOTOCORE_EXPERIMENTAL__PLUGINS"
-_NO_PYCURL = "pycurl is not installed (pip install 'magic-committer[fast]')"
 
 
 class _Stays(Exception):
@@ -97,22 +97,13 @@ def make_ways(bucket: str, options: S3Options, fixed: Parameters, clock: Clock) 
     return Ways(clients, fast)
 
 
-def sends_by() -> str:
-    """What sends requests on this machine where nothing else is said."""
-    from magic_committer.stores.s3 import curl
-
-    return curl.version() if curl.available() else f"boto3: {_NO_PYCURL}"
-
-
 def _fast(
     bucket: str, options: S3Options, fixed: Parameters, clients: Clients, clock: Clock
 ) -> Transport:
     if options.transport == "boto3":
         raise _Stays("transport='boto3'")
-    from magic_committer.stores.s3 import curl
-
-    if not curl.available():
-        raise _Stays(_NO_PYCURL)
+    if not _libcurl.available():
+        raise _Stays(_libcurl.NOT_INSTALLED)
     if os.environ.get(PLUGINS_VARIABLE):
         raise _Stays(f"{PLUGINS_VARIABLE} is set")
     if bucket.endswith("--x-s3"):
