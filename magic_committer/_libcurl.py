@@ -6,7 +6,7 @@ It loads nothing else, so that ``magic-committer --version`` can say it at once.
 from __future__ import annotations
 
 try:
-    import pycurl
+    import pycurl as pycurl
 except ImportError:  # the extra `fast` is not installed, or has no build for this platform
     pycurl = None
 
