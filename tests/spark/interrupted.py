@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_partitions
-from tests.spark.lake import Gate
+from tests.spark.lake import HALF_A_BLOCK, Gate
 
 
 def main(directory: str, dest: str) -> None:
@@ -22,6 +22,7 @@ def main(directory: str, dest: str) -> None:
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
             file.writelines(f"{row}\n" for row in rows)
+            file.write(HALF_A_BLOCK)
             gate.note("writing")
             gate.wait("what never comes")
 

@@ -13,8 +13,13 @@ import boto3
 import pyarrow
 import pyarrow.parquet
 
+from magic_committer.options import Options
+
 BUCKET = "lake"
 PATIENCE_SECONDS = 60.0
+HALF_A_BLOCK = "\n" * (Options().block_bytes // 2)
+"""What a task writes so that the file's upload is created before it is closed: a small file sends
+nothing before its close."""
 LOOK_SECONDS = 0.02
 
 
@@ -58,6 +63,11 @@ class Lake:
         """Keys of the uploads under the destination that are neither completed nor aborted."""
         found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=f"{self.name}/")
         return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Uploads", ()))
+
+    def shows_uploads(self, count: int) -> list[str]:
+        """`open_uploads`, as soon as there are so many: a Create is sent beside the writer."""
+        until(lambda: len(self.open_uploads()) >= count)
+        return self.open_uploads()
 
     def is_untouched(self) -> bool:
         """Whether there is nothing at all: no data, no control object, no upload."""

@@ -16,7 +16,7 @@ import magic_committer as mc
 from magic_committer.protocol.record import JobReport
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
-from tests.spark.lake import Gate, Lake
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
 
 ROWS = 100_000
 CUT_AT = 90_000
@@ -61,7 +61,7 @@ def test_a_task_that_never_succeeds_fails_the_job(
         with task.open("written.csv", "w") as file:
             file.write("all of it")
         half = task.open("half.csv", "w")
-        half.write("half of it")
+        half.write("half of it" + HALF_A_BLOCK)
         gate.note("attempts")
         raise kind("as the test wants")
 
@@ -79,9 +79,8 @@ def test_a_killed_worker_leaves_no_upload(spark: SparkSession, lake: Lake, gate:
         with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
             file.writelines(f"{row}\n" for row in rows)
             if attempt_number() == 0:
-                file.flush()
-                uploads = lake.open_uploads()
-                gate.note("dead", uploads)
+                file.write(HALF_A_BLOCK)
+                gate.note("dead", lake.shows_uploads(1))
                 os._exit(9)
 
     report = write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
@@ -149,21 +148,31 @@ def test_a_task_that_outlives_its_job_cleans_up(
     assert lake.becomes_untouched()
 
 
-def test_a_swallowed_failure_of_a_file_fails_the_task(spark: SparkSession, lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("bad", r"UploadFailed.*bad\.csv.*it ended .*bad\.csv, which was closed before"),
+        ("bad" + HALF_A_BLOCK, r"TaskFailed.*these files failed: bad\.csv"),
+    ],
+    ids=["a small file", "a larger one"],
+)
+def test_a_swallowed_failure_of_a_file_fails_the_task(
+    spark: SparkSession, lake: Lake, body: str, told: str
+) -> None:
     """A function that swallows a file's failure does not get its task committed without it."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> None:
         with task.open("good.csv", "w") as file:
             file.write("good")
         try:
-            with task.open("bad.csv", attributes=mc.Attributes(acl="no such acl")) as file:
-                file.write(b"bad")
+            with task.open("bad.csv", "w", attributes=mc.Attributes(acl="no such acl")) as file:
+                file.write(body)
         except mc.UploadFailed:
             return
 
     rows = spark.sparkContext.parallelize(range(2), 1)
     once = mc.S3Options(retry_attempts_max=1)
-    with pytest.raises(Exception, match=r"TaskFailed.*these files failed: bad\.csv"):
+    with pytest.raises(Exception, match=f"(?s){told}"):
         write_partitions(rows, lake.dest, write, s3=once)
     assert lake.becomes_untouched()
 

@@ -35,7 +35,7 @@ def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> Non
     with driver:
         try:
             gate.notes("writing", 2)
-            assert len(lake.open_uploads()) == 2
+            assert len(lake.shows_uploads(2)) == 2
             driver.send_signal(signal.SIGINT)
             interrupted = time.monotonic()
             _, told = driver.communicate(timeout=PROMPT_SECONDS)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.lake import BUCKET, Gate, Lake
+from tests.spark.lake import BUCKET, HALF_A_BLOCK, Gate, Lake
 
 
 @pytest.mark.parametrize("unique", [True, False])
@@ -24,6 +24,8 @@ def test_two_jobs_in_one_directory_at_once(
     def slow(task: mc.Task, rows: Iterable[int]) -> None:
         with task.open("slow.csv", "w", unique=unique) as file:
             file.writelines(f"{row}\n" for row in rows)
+            file.write(HALF_A_BLOCK)
+            lake.shows_uploads(1)
             gate.open("slow is writing")
             gate.wait("others have ended")
 
@@ -52,7 +54,7 @@ def test_two_jobs_in_one_directory_at_once(
         "quick",
         "slow",
     ]
-    assert set(lake.data().values()) == {b"0\n1\n2\n"}
+    assert {body.rstrip() for body in lake.data().values()} == {b"0\n1\n2"}
     assert lake.open_uploads() == []
 
 
