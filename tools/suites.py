@@ -89,12 +89,12 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 65, ("unit", "tools", "recipes")),
-    Suite("contract", 90, ("contract", "transport")),
-    Suite("fuzz", 140, ("fuzz",)),
-    Suite("promises", 150, ("promises",)),
-    Suite("cli", 80, ("cli",)),
-    Suite("spark", 280, ("spark",)),
+    Suite("unit", 80, ("unit", "tools", "recipes")),
+    Suite("contract", 140, ("contract", "transport")),
+    Suite("fuzz", 130, ("fuzz",)),
+    Suite("promises", 140, ("promises",)),
+    Suite("cli", 75, ("cli",)),
+    Suite("spark", 240, ("spark",)),
     Suite("scale", 180, ("scale",), slow=True),
     Suite("simulation", 290, ("simulation",), (SCHEDULES,), slow=True),
     Suite("mutants", 230, ("mutants",), (MUTANTS,), slow=True),
