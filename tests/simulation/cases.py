@@ -23,7 +23,7 @@ class Case:
 
     promise: str
     words: str
-    least: int
+    least: float
 
 
 CASES: Mapping[str, Case] = {
@@ -43,7 +43,7 @@ CASES: Mapping[str, Case] = {
     "late litter": Case("I4", "an upload or a control object came after the decision", 20),
     "recovered": Case("I5", "the last recovery met a job that was not at its end", 40),
     "exclusion": Case("I6", "two jobs of excluding modes lived at once in one place", 30),
-    "changed": Case("I6", "what a plan deletes had been changed by others", 1),
+    "changed": Case("I6", "what a plan deletes had been changed by others", 0.5),
     "in the way": Case("I6", "data lay where a job of a mode fail was to publish", 25),
     "dead": Case("I6", "an operator with a limit met a job that ran", 4),
     "deleted": Case("I7", "old data was deleted as planned", 80),
