@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         WrongProcess,
         WrongType,
     )
-    from magic_committer.job import BinaryMode, Job, Task, TextMode, Writing
+    from magic_committer.job import BinaryMode, Job, Task, TextMode
     from magic_committer.maintenance.api import (
         Adoption,
         Age,
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from magic_committer.report import Decider, JobReport
     from magic_committer.stores.base import Attributes
     from magic_committer.upload import FileState, TextUpload, UploadStream
+    from magic_committer.writing import Writing
 
 __all__ = [
     "AbortIncomplete",
@@ -150,7 +151,7 @@ _NAMES_OF = {
         "NotFound OptionError OutcomeUnknown PathError PermissionDenied StoreError TaskFailed "
         "UploadFailed WrongProcess WrongType"
     ),
-    "job": "BinaryMode Job Task TextMode Writing",
+    "job": "BinaryMode Job Task TextMode",
     "maintenance.api": (
         "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery abort adopt cleanup "
         "force_abort inspect recover"
@@ -161,6 +162,7 @@ _NAMES_OF = {
     "report": "Decider JobReport",
     "stores.base": "Attributes",
     "upload": "FileState TextUpload UploadStream",
+    "writing": "Writing",
 }
 """The modules that define the public names. The imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

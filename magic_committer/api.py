@@ -26,12 +26,13 @@ from magic_committer.commit.outcome import outcome_of
 from magic_committer.committers.magic import MagicCommitter, open_plain
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths, MagicPath, parse_magic_path
-from magic_committer.job import BinaryMode, Job, TextMode, Writing, text_options
+from magic_committer.job import BinaryMode, Job, TextMode, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.writing import Writing
 
 
 def start(

@@ -1,4 +1,4 @@
-"""What users hold: `Job`, `Task`, and `Writing`, which is both in one for ``with write(...)``.
+"""What users hold: `Job` and `Task`. (`writing` has what is both in one.)
 
 A `Job` is a value. It pickles; it holds no client, no lock and no secret. In every process it finds
 its store again through that process's environment. A `Task` is one attempt of one task in one
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -769,170 +769,6 @@ def text_options(
     if not isinstance(mode, str):
         raise WrongType(f"a file's mode is text, not {mode!r:.80}", hint="Pass 'wb' or 'w'")
     raise ValueError(f"mode {mode!r}: a file of a job is written once, by 'wb' or 'w'")
-
-
-# One job of one task in one process ---------------------------------------------------------------
-
-
-class Writing:
-    """What ``with write(...) as job`` gives: one job with one task, in one process.
-
-    It does not pickle. In a forked child opening, writing and closing raise, and the end of the
-    ``with`` block neither commits nor aborts.
-    """
-
-    def __init__(self, start: Callable[[], Job]) -> None:
-        self._start = start
-        self._pid = os.getpid()
-        self._job: Job | None = None
-        self._task: Task | None = None
-        self._end_life: Callable[[], None] = _nothing
-
-    def __repr__(self) -> str:
-        return f"<Writing {self._job!r}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise pickle.PicklingError(
-            "what magic_committer.write(...) gives writes its files in one process and does not"
-            f" travel. {WrongProcess.advice}"
-        )
-
-    def __del__(self) -> None:
-        self._end_life()  # a block that is entered and then dropped must not stay alive for ever
-
-    @property
-    def job(self) -> Job:
-        """The job, to read its id, uuid, dest, state and report. Only inside and after ``with``. It
-        takes no tasks and does not pickle; no other process can commit or abort it."""
-        if self._job is None:
-            raise _not_started()
-        return self._job
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.job.id
-
-    @property
-    def report(self) -> JobReport | None:
-        """What became of the job, also after a failure; None inside ``with``."""
-        return self.job.report
-
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: BinaryMode = "wb",
-        *,
-        unique: bool = False,
-        attributes: Attributes | None = None,
-    ) -> UploadStream: ...
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: TextMode,
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TextUpload: ...
-    def open(
-        self,
-        name: str,
-        mode: str = "wb",
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
-        r"""Open a file for writing. It appears when the block ends normally::
-
-            >>> with mc.write("s3://bucket/table") as job:
-            ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
-            ...         _ = file.write("1,2,3\n")
-
-        Not repeatable: a block opens a name once.
-
-        Args:
-            name, mode, unique, encoding, errors, newline, attributes: as for `Task.open`.
-
-        Returns:
-            A file, as `Task.open` returns.
-
-        Raises:
-            MagicError: the call is outside of ``with``.
-
-            Otherwise as `Task.open`.
-        """
-        if self._task is None:
-            raise _not_started()
-        return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
-
-    def __enter__(self) -> Writing:
-        if self._job is not None:
-            raise MagicError("a job is used once", hint="Call write(...) again")
-        self._pid = os.getpid()
-        self._job = self._start()
-        self._task = self._job.task("0")
-        self._end_life = self._job.keep_alive()
-        self._job._keep_at_home()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._pid != os.getpid():
-            leave_alone(self.job, self._pid, error)
-            return
-        try:
-            self._end(error)
-        finally:
-            self._end_life()
-
-    def _end(self, error: BaseException | None) -> None:
-        assert self._task is not None
-        if error is not None:
-            self._give_up(error)
-            return
-        try:
-            result = self._task.commit()
-            self.job.commit([result])
-        except CommitIncomplete:
-            raise  # the job is decided: it must never be aborted
-        except BaseException as failure:
-            self._give_up(failure)
-            raise
-
-    def _give_up(self, error: BaseException) -> None:
-        if self.job.outcome == "committed" and not isinstance(error, Exception):
-            return  # Ctrl-C after the decision: a note says how to finish the job
-        try:
-            with cleaning_up(error):
-                self._undo(error)
-        except BaseException as interrupt:  # a second Ctrl-C
-            add_note(interrupt, *may_be_running(self.job))
-            raise
-
-    def _undo(self, error: BaseException) -> None:
-        assert self._task is not None
-        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
-            try:
-                self._task.abort()
-            except MagicError as failure:
-                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
-        give_up(self.job, error)
-
-
-def _not_started() -> MagicError:
-    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 # Leaving `with` -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ LAYERS = (
     # composition
     ("_wiring",),
     ("job",),
+    ("writing",),
     ("api", "maintenance", "doctor"),
     # edges
     ("spark", "cli", "testing"),
