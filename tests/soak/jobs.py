@@ -24,6 +24,7 @@ WORKER_SECONDS_MAX = 60
 WORKER_TRIES_MAX = 5
 M_ARENA_MAX = -8
 """glibc's malloc.h."""
+ROOM_LOOK_SECONDS = 0.5
 STEADY_FIRST = 500_000
 """The first number of a job of the driver that lives on; the others begin at 0."""
 STEADY_KINDS: tuple[Kind, ...] = ("memory", "write", "fail", "raise")
@@ -161,11 +162,20 @@ def drive(url: str, bucket: str, job: Round, tell: Any) -> None:
     tell.send(run(url, bucket, job))
 
 
-def steady(url: str, bucket: str, stop: Any, tell: Any) -> None:
+def steady(url: str, bucket: str, stop: Any, tell: Any, room: Any) -> None:
     """A driver that lives as long as the soak: one job after the other, and nobody kills it; after
-    each it tells what it was told, its memory and its open descriptors."""
+    each it tells what it was told, its memory and its open descriptors.
+
+    Args:
+        url, bucket: the server and the bucket.
+        stop: an event that ends it.
+        tell: a pipe to who judges the jobs.
+        room: a semaphore that the judge releases after each job: it is slower than this driver.
+    """
     _one_heap()
     for number in itertools.count(STEADY_FIRST):
+        while not stop.is_set() and not room.acquire(timeout=ROOM_LOOK_SECONDS):
+            continue
         if stop.is_set():
             return
         kind = STEADY_KINDS[number % len(STEADY_KINDS)]

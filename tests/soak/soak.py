@@ -26,6 +26,9 @@ from tests.soak.plan import Round
 BUCKET = "bucket"
 DRIVER_SECONDS_MAX = 300.0
 """A driver that takes longer hangs."""
+UNJUDGED_MAX = 4
+"""So many jobs the driver that lives on may be ahead of the judge. It is faster: without a limit
+the judge would never be done."""
 RSS_GROWTH_MAX, RSS_BYTES_MAX = 0.1, 8 * 1024**2
 """The driver that lives on: how much more memory its last jobs may take than those before."""
 DESCRIPTORS_MORE_MAX = 24
@@ -134,6 +137,7 @@ class _Run:
         self._checker = Checker(server.url, BUCKET)
         self._up = threading.Lock()  # held while the server is down, and while the checker reads
         self._steady: Any = None
+        self._room = context.Semaphore(UNJUDGED_MAX)
 
     def one(self, job: Round) -> None:
         """Run one job in a process of its own, kill it if the plan says so, and judge it."""
@@ -161,10 +165,13 @@ class _Run:
     def judge_steady(self) -> None:
         """Judge what the driver that lives on has done since."""
         with contextlib.suppress(EOFError):
-            while self._steady.poll():
+            for _ in range(UNJUDGED_MAX):
+                if not self._steady.poll():
+                    return
                 sample: Steady = self._steady.recv()
                 self.figures.steady.append(sample)
                 self._judge(sample.job, sample.told)
+                self._room.release()
 
     @contextlib.contextmanager
     def long_living_driver(self) -> Iterator[None]:
@@ -172,7 +179,9 @@ class _Run:
         stop = context.Event()
         self._steady, theirs = context.Pipe(duplex=False)
         driver = context.Process(
-            target=jobs.steady, args=(self.server.url, BUCKET, stop, theirs), daemon=True
+            target=jobs.steady,
+            args=(self.server.url, BUCKET, stop, theirs, self._room),
+            daemon=True,
         )
         driver.start()
         theirs.close()
