@@ -97,7 +97,7 @@ SUITES = (
     Suite("spark", 240, ("spark",)),
     Suite("scale", 180, ("scale",), slow=True),
     Suite("simulation", 290, ("simulation",), (SCHEDULES,), slow=True),
-    Suite("mutants", 230, ("mutants",), (MUTANTS,), slow=True),
+    Suite("mutants", 260, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 90, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 240, ("kills",), slow=True),
