@@ -5,8 +5,10 @@ than one that refuses: two drivers both win (docs/stores.md). So each verb that 
 asked by itself, with a condition that cannot hold. Invariants:
 
 * Only a clear answer counts. 412 with the object unchanged: the store keeps the condition. The
-  request was carried out: the store ignores it. The request was refused as wrong: the store does
-  not know it. No answer, or no permission, is an error, and nothing is learnt.
+  request was carried out: the store ignores it. The request was refused as wrong, several times
+  with a pause between: the store does not know it. A single 400 or 500 may be an accident, and the
+  process would believe it to its end. No answer, or no permission, is an error, and nothing is
+  learnt.
 * No data of anybody is at risk. What decides a job is asked on its own record, by the process that
   has just created the record, with the same bytes: a store that ignores the condition changes
   nothing. Everything else is asked on scratch objects in the job's directory, with the job's token.
@@ -19,13 +21,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from magic_committer._modes import in_both
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.scratch import Scratch
 from magic_committer.errors import (
@@ -58,6 +60,10 @@ _DONE_WITHOUT: frozenset[Want] = frozenset({"conditional_delete", "true_complete
 """What may be lacking: there is another way, which is less safe or slower."""
 STALE_ETAG = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
+REFUSALS_MIN = 3
+"""An answer that may be an accident (400, 500, 501) counts if it came so often in a row."""
+REFUSAL_PAUSE_SECONDS = 0.1
+"""Seconds before the question is sent the second time. They double each time."""
 INTERNAL_ERROR = 500
 AWS = re.compile(r"https://s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?/(?!.*--xa?-s3$)")
 """The identity of a bucket of AWS S3. The directory buckets of S3 Express are not among them: they
@@ -248,8 +254,8 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
             return runtime.store.put(seen.key, record.encode(), metadata=metadata, **condition)
 
         if name == "swap":
-            return _must_fail(lambda: put(if_match=STALE_ETAG))
-        return _must_fail(lambda: put(if_none_match=True))
+            return _must_fail(runtime.clock, lambda: put(if_match=STALE_ETAG))
+        return _must_fail(runtime.clock, lambda: put(if_none_match=True))
     with Scratch(runtime, paths.directory, record.uuid) as scratch:
         return _QUESTIONS[name](scratch)
 
@@ -322,15 +328,40 @@ WHOLE_KEYS_ONLY = "does not list an upload by a part of its key"
 _BESIDE = "lists uploads beside the prefix"
 
 
-def _must_fail(send: Callable[[], object]) -> _Finding:
+def _rounds(clock: Clock) -> Iterator[int]:
+    """The numbers of the tries of a question, with a pause before each but the first."""
+    for number in range(REFUSALS_MIN):
+        if number:
+            clock.sleep(REFUSAL_PAUSE_SECONDS * 2 ** (number - 1))
+        yield number
+
+
+def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:
     """What a store does with a condition that does not hold."""
-    try:
-        send()
-    except (PreconditionFailed, WriteConflict) as error:
-        return _Finding(True, repeated=error.attempts > 1)
-    except (InvalidRequest, NotSupported) as error:
-        return _Finding(False, f"refuses it ({_answer(error)})")
-    return _Finding(False, "ignores it")
+    repeated, note = False, ""
+    for _ in _rounds(clock):
+        try:
+            send()
+        except (PreconditionFailed, WriteConflict) as error:
+            return _Finding(True, repeated=repeated or error.attempts > 1)
+        except (InvalidRequest, NotSupported) as error:
+            note = f"refuses it ({_answer(error)})"
+            repeated = repeated or error.attempts > 1
+        else:
+            return _Finding(False, "ignores it")
+    return _Finding(False, note)
+
+
+def _accepted_form(etag: str, send: Callable[[str], object]) -> str | None:
+    """The form of the right ETag that the store accepts: as it gave it, or in the other quoting.
+    None: it refuses both, twice."""
+    for form in (etag, records.other_quoting(etag)) * 2:
+        try:
+            send(form)
+        except (PreconditionFailed, InvalidRequest):
+            continue
+        return form
+    return None
 
 
 def _answer(error: StoreError) -> str:
@@ -339,48 +370,44 @@ def _answer(error: StoreError) -> str:
 
 def _conditional_put(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(lambda: scratch.put_over(before.key, if_none_match=True))
+    found = _must_fail(scratch.clock, lambda: scratch.put_over(before.key, if_none_match=True))
     return _untouched(scratch, found, before)
 
 
 def _swap(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
+    found = _must_fail(scratch.clock, lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
     return _untouched(scratch, found, before)
 
 
 def _etag_quoting(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    bare = before.etag.strip('"')
-    for name, form in (("quoted", f'"{bare}"'), ("unquoted", bare)):
-        try:
-            scratch.put_over(before.key, if_match=form)
-        except (PreconditionFailed, InvalidRequest):
-            continue
-        return _Finding(name)
-    return _Finding(None, _REFUSES_RIGHT)
+    quoted = '"{}"'.format(before.etag.strip('"'))
+    form = _accepted_form(quoted, lambda form: scratch.put_over(before.key, if_match=form))
+    if form is None:
+        return _Finding(None, _REFUSES_RIGHT)
+    return _Finding("quoted" if form == quoted else "unquoted")
 
 
 def _conditional_complete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     upload_id, parts = scratch.upload("object")
     found = _must_fail(
-        lambda: scratch.store.complete_upload(before.key, upload_id, parts, if_none_match=True)
+        scratch.clock,
+        lambda: scratch.store.complete_upload(before.key, upload_id, parts, if_none_match=True),
     )
     return _untouched(scratch, found, before)
 
 
 def _conditional_delete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    stale = _must_fail(lambda: scratch.store.delete_one(before.key, if_match=STALE_ETAG))
+
+    def delete(etag: str) -> None:
+        scratch.store.delete_one(before.key, if_match=etag)
+
+    stale = _must_fail(scratch.clock, lambda: delete(STALE_ETAG))
     found = _untouched(scratch, stale, before)
-    if not found.value:
-        return found
-    for form in (before.etag, records.other_quoting(before.etag)):
-        try:
-            scratch.store.delete_one(before.key, if_match=form)
-        except PreconditionFailed:
-            continue
+    if not found.value or _accepted_form(before.etag, delete) is not None:
         return found
     return _Finding(False, _REFUSES_RIGHT)
 
@@ -437,19 +464,21 @@ def _true_complete(scratch: Scratch) -> _Finding:
     upload_id, parts = scratch.upload("object")
     scratch.store.abort_upload(before.key, upload_id)
     # Ceph RGW and moto always answer 500: that is a refusal, and not worth their retries.
-    for store in (sent_once(scratch.store), scratch.store):
+    once = store = sent_once(scratch.store)
+    for number in _rounds(scratch.clock):
         try:
             store.complete_upload(before.key, upload_id, parts)
-        except Unanswered as error:
-            if error.status == INTERNAL_ERROR or (error.status and store is scratch.store):
-                return _Finding(True)
-            if store is scratch.store:
-                raise
-        except StoreError:
+        except NotFound:
             return _Finding(True)
+        except Unanswered as error:
+            if not error.status and (store is scratch.store or number == REFUSALS_MIN - 1):
+                raise
+            store = once if error.status == INTERNAL_ERROR else scratch.store
+        except StoreError:
+            continue
         else:
             return _Finding(False, "answers 200 to a Complete of an upload that was aborted")
-    raise AssertionError("one of the two was answered")
+    return _Finding(True)
 
 
 def _uploads_by_prefix(scratch: Scratch) -> _Finding:

@@ -41,6 +41,7 @@ class Scratch:
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
         self.runtime = runtime
         self.store = runtime.store
+        self.clock = runtime.clock
         self.root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
         self.uuid = uuid
         self.metadata = {JOB_METADATA: uuid}

@@ -529,6 +529,28 @@ _STORES = (
         "I2: a job starts where its files cannot be told from others'",
     ),
     Hand(
+        "a single 400 is a way of the store", "commit/probe.py", "_rounds",
+        (("range(REFUSALS_MIN)", "range(1)"),),
+        "I6: one odd answer, and a process deletes by HEAD and plain DELETE from then on",
+    ),
+    Hand(
+        "a right ETag is tried once", "commit/probe.py", "_accepted_form",
+        (("(etag, records.other_quoting(etag)) * 2", "(etag, records.other_quoting(etag))"),),
+        "I6: one odd 412, and a process deletes by HEAD and plain DELETE from then on",
+    ),
+    Hand(
+        "any error is a true refusal", "commit/probe.py", "_true_complete",
+        (("except NotFound:", "except (NotFound, PermissionDenied):"),),
+        "I2: one 403, and a process believes every 200 of a store that lies",
+        imports="from magic_committer.errors import PermissionDenied",
+    ),
+    Hand(
+        "a file that was given up stays open", "commit/publish.py", "Publication._take_as_it_is",
+        (("UploadRemover(self.runtime).remove(UploadName.of(upload))", "Removed(Removal.GONE)"),),
+        "I4: an upload that the plan names is open after the job's end, for ever",
+        imports="from magic_committer.commit.upload_state import Removed",
+    ),
+    Hand(
         "an empty listing is an all-clear", "maintenance/unlisted.py", "blind_spot",
         (("hides_uploads(runtime, directory_of(scope.prefix))", "''"),),
         "`uploads expect 0` is content with 1,500 open uploads",

@@ -92,6 +92,33 @@ def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemorySt
     assert s3.body(upload.key) == b"theirs"
 
 
+def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStore) -> None:
+    """I4: mode fail, a server that hides an upload, a neighbour's object at its key: the operator
+    accepts the key, the server shows the upload again. It is aborted, and the report says so; the
+    neighbour's object stays (seed 622548)."""
+    job = mc.start(DEST, mode="fail")
+    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    upload = next(one for one in s3.open_uploads() if one.key.endswith("a.csv"))
+
+    def hidden(request: Request) -> None:
+        if request.upload_id == upload.upload_id:
+            if request.verb == "complete_upload" and upload.key not in s3.keys():
+                s3.put_object(upload.key, b"theirs")
+            raise mc.NotFound("gone", status=404, code="NoSuchUpload")
+
+    s3.before = hidden
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert raised.value.unresolved == (upload.key,)
+    s3.before = None
+    report = mc.recover(DEST, job.id, accept=raised.value.unresolved).report
+    assert report is not None
+    said = "its upload was open and is aborted, so the job's file is not published"
+    assert f"{upload.key} was accepted as it is: {said}" in report.warnings
+    assert visible(s3) == {upload.key: b"theirs", upload.key.replace("a.csv", "b.csv"): b"2"}
+    assert s3.open_uploads() == ()
+
+
 def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

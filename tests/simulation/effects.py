@@ -347,6 +347,8 @@ class Effects(Judge):
             return
         if actor.serves_all and owner is not None and owner.state in (*SWEPT, "reverting"):
             return
+        if actor.serves_all and owner is not None and upload.key in owner.taken_as_is:
+            return  # an operator gave this file up: what is at its key stays
         live_hadoop = upload_id in truth.hadoop and owner is None
         alone = owner is None or owner.state in (*ENDS, "")
         if live_hadoop or not (alone and self._is_exclusive(actor)):

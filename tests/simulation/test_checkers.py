@@ -15,6 +15,7 @@ from magic_committer.hadoop.paths import JobPaths
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, State, Terms
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.memory import Request
 from tests.simulation import actors
 from tests.simulation.faults import Fault
 from tests.simulation.judge import Violation
@@ -99,6 +100,32 @@ def test_a_claim_is_judged_at_the_end(world: World) -> None:
     truth.decided_sent = world.watch.claims[0].since
     world.watch.judge_claims()
     assert broken(world) == ["I10"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "given_up", "expected"),
+    [(True, True, []), (True, False, ["I6"]), (False, True, ["I6"])],
+)
+def test_an_operator_aborts_what_he_gave_up_and_nothing_else(
+    world: World, operator: bool, given_up: bool, expected: list[str]
+) -> None:
+    """I6: the open upload of a decided job is aborted by the operator who accepted its key as it
+    is; by nobody else, and no other one (seed 622548)."""
+
+    def driver(actor: Actor) -> None:
+        committer = job(world, actor)
+        written(world, committer)
+        (upload_id,) = world.watch.truth.open
+        key = world.watch.truth.uploads[upload_id].key
+        truth = world.watch.truth.jobs[committer.job.uuid]
+        truth.state = "committing"
+        truth.taken_as_is |= {key} if given_up else {f"{key}.other"}
+        other = Actor("other", "x")
+        other.serves_all = operator
+        world.watch.effect(Request("abort_upload", key, upload_id), None, other, 0)
+
+    act(world, driver)
+    assert broken(world) == expected
 
 
 def test_the_same_bytes_a_while_later_are_another_object(world: World) -> None:

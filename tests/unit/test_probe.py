@@ -395,19 +395,25 @@ def test_a_dead_upload_is_asked_for_once() -> None:
 @pytest.mark.parametrize(
     ("answers", "expected", "sent"),
     [
-        ([Unanswered("no", status=500)], True, ["once"]),
+        ([Unanswered("no", status=500)] * 3, True, ["once"] * 3),
+        ([Unanswered("no", status=500), None], False, ["once"] * 2),
+        ([Unanswered("no", status=500)] * 2 + [None], False, ["once"] * 3),
+        ([Unanswered("no", status=500)] * 2 + [Unanswered("no")], None, ["once"] * 3),
         ([Unanswered("no", status=503), NotFound("no")], True, ["once", "again"]),
         ([Unanswered("no", status=503), None], False, ["once", "again"]),
-        ([Unanswered("no"), Unanswered("no", status=503)], True, ["once", "again"]),
-        ([PermissionDenied("no", status=403)], True, ["once"]),
+        ([Unanswered("no")] + [Unanswered("no", status=503)] * 2, True, ["once"] + ["again"] * 2),
+        ([Unanswered("no")] * 2, None, ["once", "again"]),
+        ([PermissionDenied("no", status=403)] * 3, True, ["once"] * 3),
+        ([PermissionDenied("no", status=403), None], False, ["once"] * 2),
+        ([NotFound("no", status=404)], True, ["once"]),
         ([None], False, ["once"]),
     ],
 )
-def test_a_server_error_is_a_refusal_and_not_asked_for_again(
-    answers: list[StoreError | None], expected: bool, sent: list[str]
+def test_a_single_error_does_not_make_a_store_tell_the_truth(
+    answers: list[StoreError | None], expected: bool | None, sent: list[str]
 ) -> None:
-    """Ceph RGW and moto answer 500 to a Complete of a dead upload, for ever: the retries of the
-    store are off for it. Another error is asked for once more, with them."""
+    """A refused Complete of a dead upload counts if it is a 404, or came three times; Ceph RGW and
+    moto answer 500 for ever, so the retries of the store are off for it. None: an error."""
     how: list[str] = []
 
     class Patient(MemoryStore):
@@ -428,8 +434,77 @@ def test_a_server_error_is_a_refusal_and_not_asked_for_again(
 
     store = Patient()
     paths, seen = created_job(store)
-    found = probe.need(runtime_of(store), paths, seen, {"true_complete"})[0]
-    assert (found.true_complete, how) == (expected, sent)
+    if expected is None:
+        with pytest.raises(Unanswered):
+            probe.need(runtime_of(store), paths, seen, {"true_complete"})
+    else:
+        probe.need(runtime_of(store), paths, seen, {"true_complete"})
+    assert (probe.known(store.identity).true_complete, how) == (expected, sent)
+
+
+SINGLE: Mapping[str, Sequence[tuple[int, StoreError]]] = {
+    "two wrong": [(1, InvalidRequest("no", status=400)), (2, NotSupported("no", status=501))],
+    "a right one": [(2, PreconditionFailed("no", status=412))],
+    "a wrong and a right one": [
+        (1, InvalidRequest("no", status=400)),
+        (3, PreconditionFailed("no", status=412)),
+    ],
+}
+
+
+@pytest.mark.parametrize("errors", SINGLE.values(), ids=SINGLE)
+@pytest.mark.parametrize(
+    ("want", "verb"),
+    [
+        ("conditional_delete", "delete_one"),
+        ("conditional_complete", "complete_upload"),
+        ("conditional_put", "put"),
+        ("swap", "put"),
+    ],
+)
+def test_a_single_refusal_does_not_make_a_store_lack_a_condition(
+    want: probe.Want, verb: str, errors: Sequence[tuple[int, StoreError]]
+) -> None:
+    """A proxy's 400, 501 or 412 at one moment is no way of the store: the process would delete by
+    HEAD and plain DELETE from then on, and with it a neighbour's `_SUCCESS` of that moment."""
+    store = MemoryStore()
+    paths, seen = created_job(store)
+    asked, left = 0, dict(errors)
+
+    def fail(request: Request) -> None:
+        nonlocal asked
+        if request.verb == verb and (request.if_match or request.if_none_match):
+            asked += 1
+            if error := left.pop(asked, None):
+                raise error
+
+    store.before = fail
+    found = probe.need(runtime_of(store), paths, seen, {want})[0]
+    assert getattr(found, want) is True
+    assert asked > 1 or min(dict(errors)) > 1
+
+
+def test_a_right_etag_that_is_refused_once_is_sent_again() -> None:
+    """A store that takes one quoting only, and says 412 to it once by accident, keeps conditions:
+    each quoting is tried twice."""
+
+    class Quoted(MemoryStore):
+        accidents = 2  # one for the PUT, one for the DELETE
+
+        def hear(self, request: Request) -> None:
+            etag = request.if_match
+            if etag in (None, probe.STALE_ETAG):
+                return
+            accident = self.accidents == (2 if request.verb == "put" else 1)
+            self.accidents -= accident
+            if accident or not etag.startswith('"'):
+                raise PreconditionFailed("no", status=412)
+
+    store = Quoted()
+    store.before = store.hear
+    found = probe.probe_all(runtime_of(store), "")
+    assert (found.swap, found.etag_quoting, found.conditional_delete) == (True, "quoted", True)
+    assert store.accidents == 0
 
 
 @pytest.mark.parametrize("metadata", ["title", "lost", "changed"])
