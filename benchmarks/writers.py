@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from io import UnsupportedOperation
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -41,8 +42,12 @@ class Library:
         self.options = options
 
     def open(self, key: str) -> AbstractContextManager[Any]:
-        """A file of the bucket that is written piece by piece."""
-        raise NotImplementedError(f"{self.name} has no file to write to")
+        """A file of the bucket that is written piece by piece.
+
+        Raises:
+            UnsupportedOperation: the library has none; `write` does without.
+        """
+        raise UnsupportedOperation(f"{self.name} has no file to write to")
 
     def write(self, key: str, data: Iterable[bytes]) -> None:
         """Write pieces to a key; they are visible when it returns."""

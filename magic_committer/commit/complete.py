@@ -46,7 +46,14 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.base import CompleteUpload, ObjectInfo, Part, Written, same_etag
+from magic_committer.stores.base import (
+    CompleteUpload,
+    ObjectInfo,
+    Part,
+    Written,
+    complete_by_verb,
+    same_etag,
+)
 
 CONFLICT_TRIES_MAX = 3
 """How often a conditional Complete is sent that the store calls a conflict although no object is
@@ -160,16 +167,8 @@ def _send(
 ) -> Written | StoreError:
     """Send Complete and give the store's answer, also if it is an error. ``again``: what is refused
     is sent once more, with the parts that the store has."""
-    ask = as_request(upload, if_none_match)
     try:
-        return runtime.store.complete_upload(
-            ask.key,
-            ask.upload_id,
-            ask.parts,
-            length=ask.length,
-            checksum=ask.checksum,
-            if_none_match=ask.if_none_match,
-        )
+        return complete_by_verb(runtime.store, as_request(upload, if_none_match))
     except InvalidRequest as refused:
         return _send_stored_parts(runtime, upload, if_none_match, refused) if again else refused
     except StoreError as error:

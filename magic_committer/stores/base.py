@@ -399,6 +399,18 @@ class AbortUpload:
 Ask = CompleteUpload | AbortUpload
 
 
+def complete_by_verb(store: ObjectStore, ask: CompleteUpload) -> Written:
+    """Send a Complete by the store's verb, which see for its errors."""
+    return store.complete_upload(
+        ask.key,
+        ask.upload_id,
+        ask.parts,
+        length=ask.length,
+        checksum=ask.checksum,
+        if_none_match=ask.if_none_match,
+    )
+
+
 class Batch(Protocol):
     """Sends many requests from one thread, each of them once."""
 

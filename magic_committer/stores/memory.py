@@ -51,6 +51,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    complete_by_verb,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -124,14 +125,7 @@ class BatchByVerbs:
             if isinstance(ask, AbortUpload):
                 self._store.abort_upload(ask.key, ask.upload_id)
                 return Written("")
-            return self._store.complete_upload(
-                ask.key,
-                ask.upload_id,
-                ask.parts,
-                length=ask.length,
-                checksum=ask.checksum,
-                if_none_match=ask.if_none_match,
-            )
+            return complete_by_verb(self._store, ask)
         except StoreError as error:
             return error
 

@@ -140,14 +140,7 @@ ANSWER_BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWER_BROKEN)
-def test_a_broken_answer_is_no_answer(name: str) -> None:
-    """What is cut off, or says in two ways how long it is, is never given as an answer."""
-    with raw_server(after_request(ANSWER_BROKEN[name])) as raw, curl_with() as curl:
-        assert failed(curl, request(raw.url, "POST", b"x")) == (Cause.BROKEN, Sent.ANSWERED)
-
-
-NO_ANSWER = {
+NOT_HTTP = {
     "half a status": b"HTTP/1.1 20",
     "only a 100": b"HTTP/1.1 100 Continue\r\n\r\n",
     "a switch of protocols": b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nContent-Length: 0\r\n\r\n",
@@ -158,11 +151,19 @@ NO_ANSWER = {
 }
 
 
-@pytest.mark.parametrize("name", NO_ANSWER)
-def test_what_is_not_http_is_no_answer(name: str) -> None:
-    """Bytes that do not begin a last answer say nothing about the request."""
-    with raw_server(after_request(NO_ANSWER[name])) as raw, curl_with() as curl:
-        assert failed(curl, request(raw.url, "POST", b"x")) == (Cause.BROKEN, Sent.PERHAPS)
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        *((said, Sent.ANSWERED) for said in ANSWER_BROKEN.values()),
+        *((said, Sent.PERHAPS) for said in NOT_HTTP.values()),
+    ],
+    ids=[*ANSWER_BROKEN, *NOT_HTTP],
+)
+def test_a_broken_answer_is_no_answer(said: bytes, sent: Sent) -> None:
+    """What is cut off, or says in two ways how long it is, is never given as an answer; bytes that
+    do not begin a last answer say nothing about the request, either."""
+    with raw_server(after_request(said)) as raw, curl_with() as curl:
+        assert failed(curl, request(raw.url, "POST", b"x")) == (Cause.BROKEN, sent)
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -268,7 +269,7 @@ def test_a_store_without_tls_is_no_connection() -> None:
     """TLS that the server does not speak: never sent."""
 
     def speak(wire: Wire, raw: Raw) -> None:
-        wire.say(NO_ANSWER["garbage"])
+        wire.say(NOT_HTTP["garbage"])
         wire.socket.recv(65536)
 
     with raw_server(speak) as raw, curl_with() as curl:
