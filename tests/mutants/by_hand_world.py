@@ -46,6 +46,11 @@ _TIME = (
         "a reply of a byte every 0.3 s never ends",
     ),
     Hand(
+        "an early answer buys time", f"{S3}/curl.py", "Transfer.look",
+        (("self._starts and sent >= self._length", "self._starts"),),
+        "a server that answers before it has the body holds a part for minutes",
+    ),
+    Hand(
         "each request waits by itself", RETRY, "Attempts.left",
         (("min(own, self._patience.left(self._verb, now, self._seconds_max))", "own"),),
         "a thousand requests to a store that is down wait one after the other",

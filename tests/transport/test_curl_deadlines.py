@@ -67,6 +67,32 @@ def test_bytes_that_move_add_time() -> None:
     assert seconds > 1.0
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_answer_before_the_end_of_the_body_adds_no_time(reads: bool) -> None:
+    """A server that answers at once, then takes the body, or does not, and says a byte now and
+    then: the wait ends as if it had been silent."""
+    ended = threading.Event()
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.head()
+        wire.say(b"HTTP/1.1 200 OK\r\nContent-Length: 1200000\r\n\r\n")
+        if reads:
+            wire.read_slowly(SLOW_BYTES, 0.005)
+        while not ended.wait(0.1):
+            wire.say(b"x")
+
+    body = memoryview(bytearray(SLOW_BYTES))
+    with raw_server(serve) as raw, curl_with() as curl:
+        begun = time.monotonic()
+        got = outcome(curl, request(raw.url, "PUT", body), Deadline(1.0, 1.0))
+        seconds = time.monotonic() - begun
+        ended.set()
+    assert isinstance(got, NoAnswer), got
+    assert (got.cause, got.sent) == (Cause.TIME, Sent.ANSWERED)
+    assert 1.0 <= seconds < 2.0 + LOADED_SECONDS
+
+
 def in_pieces(wire: Wire, raw: Raw) -> None:
     """Answer 1.2 MB, in twelve pieces with a pause after each."""
     wire.ask()

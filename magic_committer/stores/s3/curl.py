@@ -325,22 +325,24 @@ class Transfer:
     # What the loop asks ---------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Tell the deadline what has moved, and ask it.
+        """Tell the deadline what has moved, and ask it. Until the whole body is sent only the body
+        counts: a server that answers before it has read all may not buy itself time with single
+        bytes, nor with those of the body.
 
         Raises:
             TimeoutError: the time is over.
         """
         assert self._deadline is not None, "no request"
         sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
-        got = self._head_bytes + int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T))
         if sent > self._sent_bytes:
             self._deadline.moved(sent - self._sent_bytes)
             self._sent_bytes = sent
-        if got or (self._starts and sent >= self._length):
+        if self._starts and sent >= self._length:
             self._deadline.receives()
-        if got > self._got_bytes:
-            self._deadline.moved(got - self._got_bytes)
-            self._got_bytes = got
+            got = self._head_bytes + int(self.easy.getinfo(pycurl.SIZE_DOWNLOAD_T))
+            if got > self._got_bytes:
+                self._deadline.moved(got - self._got_bytes)
+                self._got_bytes = got
         self._deadline.slice()
 
     def sent(self) -> Sent:
