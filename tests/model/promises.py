@@ -99,6 +99,7 @@ def of_step(
     """What a request broke; ``uuids`` are the jobs of its sender."""
     return (
         _data(promised, after)
+        or _comes_back(before, after)
         or _records(promised, before, after)
         or _beside_data(promised, before, after, request)
         or _whole_jobs(before, after, request, uuids)
@@ -130,6 +131,20 @@ def _data(promised: Promised, store: Store) -> str:
         if len(both := uuids.intersection(promised.alone)) > 1:
             names = ", ".join(sorted(both))
             return f"I2: files of jobs that exclude each other are visible: {names}"
+    return ""
+
+
+def _comes_back(before: Store, after: Store) -> str:
+    """I2: what a job publishes, it publishes before it is completed. From then on a file of it that
+    is gone was taken away by somebody, and stays away."""
+    for key, held in after.items():
+        if not is_data(key) or not held.body.uuid:
+            continue
+        was = before.get(key)
+        if was is not None and was.body == held.body:
+            continue
+        if "completed" in fate_of(before, held.body.uuid):
+            return f"I2: {key} was taken away from job {held.body.uuid}, and comes back"
     return ""
 
 
