@@ -33,7 +33,7 @@ DEAD_AFTER_SECONDS = 24 * 3600.0
 """A running job is dead if nothing of it has changed for this long."""
 LEFTOVER_AFTER_SECONDS = 3600.0
 """Decided jobs that nobody finishes, and uploads and control objects of jobs that are over, are
-left alone for this long. A late request executes within 15 minutes (Signature V4)."""
+left alone for this long. A late request begins within 15 minutes (Signature V4)."""
 NAMED_MAX = 100
 """How many keys of each kind a report names."""
 
