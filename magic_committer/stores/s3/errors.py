@@ -484,5 +484,7 @@ _HINTS = {
 _HINTS_OF_STATUS = {
     301: _HINTS["PermanentRedirect"],
     400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
+    407: "The proxy wants a user and a password: HTTP_PROXY=http://user:password@host:port; or name"
+    " the store in NO_PROXY",
 }
 """For answers without a document, like every answer to HEAD."""
