@@ -64,6 +64,20 @@ def samples(growth: float, descriptors: int) -> list[Steady]:
     return [*calm, *[last] * SAMPLES_MIN]
 
 
+def test_descriptors_that_come_and_go_are_no_growth() -> None:
+    """A pool that is full in most samples, and empty now and then, has not grown; one that is never
+    empty again has."""
+
+    def pools(*numbers: int) -> list[Steady]:
+        return [Steady(JOB, Told("committed"), 1, number) for number in numbers]
+
+    begin = pools(*[30] * 5)
+    for last, wrong in (((90, 90, 25, 90, 90), 0), ((90, 90, 60, 90, 90), 1)):
+        figures = Figures(steady=begin * 2 + pools(*last))
+        figures.judge_growth()
+        assert len(figures.wrong) == wrong
+
+
 @pytest.mark.parametrize(
     ("growth", "descriptors", "wrong"),
     [(1.0, 0, ""), (1.1, 5, ""), (1.5, 0, "memory grew"), (1.0, 50, "descriptors grew")],
