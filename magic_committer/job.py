@@ -18,7 +18,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -35,7 +35,7 @@ from magic_committer._arguments import (
 )
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.magic import Attempt, MagicCommitter
@@ -52,7 +52,7 @@ from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.stores.base import Attributes
+from magic_committer.stores.base import Attributes, told_transport
 from magic_committer.upload import TextUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
@@ -499,20 +499,27 @@ class Job:
                 outcome=self._outcome,
                 state=self._state.value,
                 error=f"{type(error).__name__}: {error}",
+                transport=self._sent_by(),
             )
             raise
+
+    def _sent_by(self) -> str:
+        with suppress(MagicError):  # the error that is being told comes first
+            return told_transport(self._runtime().store)
+        return ""
 
     def _saw(self, report: JobReport) -> None:
         self.report = report
         self._state, self._outcome = State(report.state), report.outcome
 
     def _committer(self) -> MagicCommitter:
-        bucket = Destination.parse(self.dest).bucket
-        runtime = _wiring.runtime_for(bucket, self._s3, self._progress)
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return MagicCommitter(runtime, started, self._options, _wiring.blocks)
+        return MagicCommitter(self._runtime(), started, self._options, _wiring.blocks)
+
+    def _runtime(self) -> Runtime:
+        return _wiring.runtime_for(Destination.parse(self.dest).bucket, self._s3, self._progress)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:

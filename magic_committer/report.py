@@ -53,6 +53,8 @@ class JobReport:
         error: the reason of the failure, as ``"Class: message"``; "" if there was none.
         seconds: duration of the commit or abort, in seconds.
         statistics: counters in the shape of Hadoop's ``iostatistics``.
+        transport: what sent this process's frequent requests: ``"curl"``, or ``"boto3 (why)"`` with
+            the reason why it was not the fast one; "" if nobody can tell, as of a store in memory.
     """
 
     job_id: str
@@ -73,6 +75,7 @@ class JobReport:
     error: str = ""
     seconds: float = 0.0
     statistics: Mapping[str, Any] = field(default_factory=dict)
+    transport: str = ""
 
     def __str__(self) -> str:
         """Give one line for people: for a log, or a cell of a notebook."""

@@ -6,6 +6,7 @@ Both listen on a port of 127.0.0.1 that the kernel chooses, and are gone when th
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ import boto3
 
 from magic_committer._runtime import SystemClock
 from magic_committer.options import S3Options, Transport
-from tests.serving import Answering, serving
+from tests.serving import LOOPBACK, Answering, serving
 from tools import moto_server as _moto
 
 DATE = "Fri, 20 Nov 2026 12:00:00 GMT"
@@ -132,8 +133,14 @@ class ScriptedServer:
 
 
 @contextmanager
-def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServer]:
-    """Run a scripted server in threads of this process."""
+def scripted_server(
+    script: Script = lambda _: Reply(),
+    *,
+    context: ssl.SSLContext | None = None,
+    host: str = LOOPBACK,
+) -> Iterator[ScriptedServer]:
+    """Run a scripted server in threads of this process; ``context`` and ``host`` as of
+    `serving`."""
     scripted = ScriptedServer(script)
 
     class Handler(Answering):
@@ -161,7 +168,7 @@ def scripted_server(script: Script = lambda _: Reply()) -> Iterator[ScriptedServ
                 self.wfile.write(body)
             self.close_connection = self.close_connection or reply.missing > 0
 
-    with serving(Handler, ending=scripted.ending) as server:
+    with serving(Handler, ending=scripted.ending, context=context, host=host) as server:
         scripted.url = server.url
         yield scripted
 

@@ -1,8 +1,8 @@
 """What the tests' own servers and proxies share: listening, a thread a connection, and the end.
 
-`serving` listens on a port of 127.0.0.1 that the kernel chooses. `Answering` is an HTTP request on
-one of its connections; `asked_of` and `Answering.tell` pass one on. When the ``with`` ends nobody
-listens, all connections are closed and no thread of theirs runs.
+`serving` listens on a port of this machine that the kernel chooses. `Answering` is an HTTP request
+on one of its connections; `asked_of` and `Answering.tell` pass one on. When the ``with`` ends
+nobody listens, all connections are closed and no thread of theirs runs.
 
 A client that hangs up is part of these tests. Any other error in a server of ours is a mistake of
 the test, whose client would only see a lost connection: it is printed, and fails the test at the
@@ -22,6 +22,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
 
+LOOPBACK = "127.0.0.1"
 END_SECONDS_MAX = 60.0
 """How long the threads may take to end once their connections are closed; and a server behind a
 proxy to answer."""
@@ -47,12 +48,15 @@ class Serving(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, serve: Serve, context: ssl.SSLContext | None) -> None:
-        super().__init__(("127.0.0.1", 0), serve)  # type: ignore[arg-type]  # it is only called
+    def __init__(self, serve: Serve, context: ssl.SSLContext | None, host: str) -> None:
+        v6 = ":" in host
+        self.address_family = socket.AF_INET6 if v6 else socket.AF_INET
+        super().__init__((host, 0), serve)  # type: ignore[arg-type]  # it is only called
         self._context = context
         self._open: set[socket.socket] = set()
         self._changed = threading.Condition()
-        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.server_address[1]}"
+        name = f"[{host}]" if v6 else host
+        self.url = f"http{'s' if context else ''}://{name}:{self.server_address[1]}"
         self.taken = 0
         self.mistakes: list[BaseException] = []
 
@@ -99,7 +103,11 @@ class Serving(ThreadingTCPServer):
 
 @contextmanager
 def serving(
-    serve: Serve, *, ending: threading.Event | None = None, context: ssl.SSLContext | None = None
+    serve: Serve,
+    *,
+    ending: threading.Event | None = None,
+    context: ssl.SSLContext | None = None,
+    host: str = LOOPBACK,
 ) -> Iterator[Serving]:
     """Serve connections, each in a thread of its own.
 
@@ -107,8 +115,9 @@ def serving(
         serve: serves one; an `Answering` is called as this is.
         ending: set at the end, before connections are closed: for threads that wait.
         context: of TLS; None: a plain server.
+        host: the address to listen on; OSError if this machine does not have it.
     """
-    server = Serving(serve, context)
+    server = Serving(serve, context, host)
     thread = threading.Thread(target=server.serve_forever, args=(LOOK_SECONDS,))
     thread.start()
     try:

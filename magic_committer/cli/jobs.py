@@ -449,6 +449,8 @@ def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield "job", report.job_id
     yield "outcome", report.outcome
     yield "record", report.state
+    if report.transport:
+        yield "requests by", report.transport
     if report.tasks or report.files:
         yield "published", pending_words(report.tasks, report.files, report.bytes)
     for warning in report.warnings:

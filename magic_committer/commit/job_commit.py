@@ -102,6 +102,7 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.protocol.rules import Step, choose_attempts, next_step
+from magic_committer.stores.base import told_transport
 
 logger = logging.getLogger("magic_committer")
 
@@ -711,6 +712,7 @@ class JobCommit:
             unattributed=swept.unattributed,
             seconds=self.runtime.clock.monotonic() - self._started,
             statistics=self.statistics.to_dict(),
+            transport=told_transport(self.runtime.store),
         )
 
 

@@ -19,6 +19,7 @@ implementation (``tests/contract`` checks each implementation):
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
@@ -466,6 +467,13 @@ def transport_of(store: ObjectStore) -> str:
         return ""
     name, why = store.transport
     return f"{name} ({why})" if why else name
+
+
+def told_transport(store: ObjectStore) -> str:
+    """As `transport_of`, for a report, which must not fail: "" also where the store cannot say."""
+    with suppress(StoreError):
+        return transport_of(store)
+    return ""
 
 
 def same_etag(a: str, b: str) -> bool:

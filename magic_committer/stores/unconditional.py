@@ -25,6 +25,7 @@ from magic_committer.stores.base import (
     ObjectStore,
     Part,
     PartBody,
+    Sending,
     StoredObject,
     UploadPage,
     Written,
@@ -65,6 +66,10 @@ class Unconditional:
     @property
     def bucket(self) -> str:
         return self._store.bucket
+
+    @property
+    def transport(self) -> tuple[str, str]:
+        return self._store.transport if isinstance(self._store, Sending) else ("", "")
 
     @property
     def identity(self) -> str:

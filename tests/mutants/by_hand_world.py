@@ -68,6 +68,19 @@ _TIME = (
     ),
 )  # fmt: skip
 
+_SIGNATURES = (
+    Hand(
+        "yesterday's key", f"{S3}/signing.py", "Signer._key",
+        (("kept_day != day or kept_secret != secret", "kept_secret != secret"),),
+        "from midnight UTC on every request of a process is refused",
+    ),
+    Hand(
+        "the key of secrets that were replaced", f"{S3}/signing.py", "Signer._key",
+        (("kept_day != day or kept_secret != secret", "kept_day != day"),),
+        "after the first refresh of a role's credentials every request is refused",
+    ),
+)  # fmt: skip
+
 _OUT_OF_SIGHT = (
     Hand(
         "a cleanup believes an empty listing", "maintenance/cleanup.py", "Cleaning.run",
@@ -81,4 +94,4 @@ _OUT_OF_SIGHT = (
     ),
 )  # fmt: skip
 
-WORLD = (*_ANSWERS, *_TIME, *_OUT_OF_SIGHT)
+WORLD = (*_ANSWERS, *_TIME, *_SIGNATURES, *_OUT_OF_SIGHT)

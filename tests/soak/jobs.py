@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import magic_committer as mc
 import magic_committer.stores.s3.client  # imported once, by the server that forks us
-from magic_committer.options import Accept, Mode, Track
+from magic_committer.options import Accept, Mode, Track, Transport
 from tests.real_servers.server import options
 from tests.soak.plan import Kind, Round
 
@@ -60,13 +60,30 @@ class Steady:
     descriptors: int
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the library's processes reach the store.
+
+    Attributes:
+        url: of the server, or of the weather before it.
+        transport: what sends requests; as in `S3Options`.
+    """
+
+    url: str
+    transport: Transport = "auto"
+
+    def s3(self) -> mc.S3Options:
+        """The options. Made in each process: the keys do not travel."""
+        return options(self.url, transport=self.transport)
+
+
 class Failed(Exception):
     """What the body of a job of kind ``raise`` raises."""
 
 
-def run(url: str, bucket: str, job: Round, s3: mc.S3Options | None = None) -> Told:
+def run(way: Way, bucket: str, job: Round, s3: mc.S3Options | None = None) -> Told:
     """Run one job to its end; what was told of it."""
-    dest, s3 = f"s3://{bucket}/{job.dest}", s3 or options(url)
+    dest, s3 = f"s3://{bucket}/{job.dest}", s3 or way.s3()
     started = False
     killed = 0
     try:
@@ -75,7 +92,7 @@ def run(url: str, bucket: str, job: Round, s3: mc.S3Options | None = None) -> To
             handle = mc.start(dest, accept=accept, track=track, s3=s3, options=BLOCKS)
             started = True
             if job.kind == "listing":
-                killed = _run_workers(url, dest, handle.id, job)
+                killed = _run_workers(way, dest, handle.id, job)
                 return Told(handle.commit(expect=TASKS).outcome, killed)
             with ThreadPoolExecutor(TASKS) as threads:
                 tasks = threads.map(lambda task: _write_task(handle, task, job), range(TASKS))
@@ -121,12 +138,12 @@ def _write_task(handle: mc.Job, task: int, job: Round) -> mc.TaskCommit:
     return attempt.result
 
 
-def _run_workers(url: str, dest: str, job_id: str, job: Round) -> int:
+def _run_workers(way: Way, dest: str, job_id: str, job: Round) -> int:
     """Workers in processes of their own; one may be killed, and its task is run again by another.
     How many were killed."""
 
     def started(task: int) -> Any:
-        process = context.Process(target=work, args=(url, dest, job_id, task, job))
+        process = context.Process(target=work, args=(way, dest, job_id, task, job))
         process.start()
         return process
 
@@ -148,26 +165,26 @@ def _run_workers(url: str, dest: str, job_id: str, job: Round) -> int:
     return killed
 
 
-def work(url: str, dest: str, job_id: str, task: int, job: Round) -> None:
+def work(way: Way, dest: str, job_id: str, task: int, job: Round) -> None:
     """A worker: it knows the job by name. Its exit code says whether the task is committed."""
     try:
-        handle = mc.attach(dest, job_id, s3=options(url), options=BLOCKS)
+        handle = mc.attach(dest, job_id, s3=way.s3(), options=BLOCKS)
         _write_task(handle, task, job)
     except mc.MagicError:
         os._exit(1)  # the store was down, or the job is over: the driver starts another, or not
 
 
-def drive(url: str, bucket: str, job: Round, tell: Any) -> None:
+def drive(way: Way, bucket: str, job: Round, tell: Any) -> None:
     """A driver's process. Its workers hold the pipe as well: it ends when all are gone."""
-    tell.send(run(url, bucket, job))
+    tell.send(run(way, bucket, job))
 
 
-def steady(url: str, bucket: str, stop: Any, tell: Any, room: Any) -> None:
+def steady(way: Way, bucket: str, stop: Any, tell: Any, room: Any) -> None:
     """A driver that lives as long as the soak: one job after the other, and nobody kills it; after
     each it tells what it was told, its memory and its open descriptors.
 
     Args:
-        url, bucket: the server and the bucket.
+        way, bucket: the way to the server, and the bucket.
         stop: an event that ends it.
         tell: a pipe to who judges the jobs.
         room: a semaphore that the judge releases after each job: it is slower than this driver.
@@ -181,7 +198,7 @@ def steady(url: str, bucket: str, stop: Any, tell: Any, room: Any) -> None:
         kind = STEADY_KINDS[number % len(STEADY_KINDS)]
         # The same bytes again and again: what memory grows by is no larger file.
         job = Round(number, kind, STEADY_FILES, STEADY_SEED, None, None, 0.0, "recover")
-        told = run(url, bucket, job)
+        told = run(way, bucket, job)
         gc.collect()
         tell.send(Steady(job, told, rss_bytes(), open_descriptors()))
 

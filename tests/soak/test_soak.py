@@ -12,15 +12,27 @@ from typing import Any, get_args
 import pytest
 
 import magic_committer as mc
+from magic_committer._libcurl import available
+from magic_committer.options import Transport
 from magic_committer.stores.base import Written
 from magic_committer.stores.s3 import S3Store
-from tests.servers import moto_options, moto_server
+from tests.servers import (
+    HurriedClock,
+    Reply,
+    ScriptedServer,
+    moto_options,
+    moto_server,
+    scripted_server,
+    way,
+)
+from tests.soak import __main__ as soak_command
 from tests.soak import plan
 from tests.soak.checker import Checker, Found, before, expected, lies
-from tests.soak.jobs import BLOCKS, Steady, Told, run
+from tests.soak.jobs import BLOCKS, Steady, Told, Way, run
 from tests.soak.operator import Operator
 from tests.soak.plan import Ending, Round
 from tests.soak.soak import SAMPLES_MIN, Figures
+from tests.soak.weather import SPELLS, Spell, drawn, weather
 
 JOB = Round(1, "replace", 5, 7, None, None, 0.0, "recover")
 WHOLE = Found(files=expected(JOB), marked=True)
@@ -50,6 +62,20 @@ def samples(growth: float, descriptors: int) -> list[Steady]:
     calm = [Steady(JOB, Told("committed"), 100 * 2**20, 20)] * (2 * SAMPLES_MIN)
     last = Steady(JOB, Told("committed"), int(100 * 2**20 * growth), 20 + descriptors)
     return [*calm, *[last] * SAMPLES_MIN]
+
+
+def test_descriptors_that_come_and_go_are_no_growth() -> None:
+    """A pool that is full in most samples, and empty now and then, has not grown; one that is never
+    empty again has."""
+
+    def pools(*numbers: int) -> list[Steady]:
+        return [Steady(JOB, Told("committed"), 1, number) for number in numbers]
+
+    begin = pools(*[30] * 5)
+    for last, wrong in (((90, 90, 25, 90, 90), 0), ((90, 90, 60, 90, 90), 1)):
+        figures = Figures(steady=begin * 2 + pools(*last))
+        figures.judge_growth()
+        assert len(figures.wrong) == wrong
 
 
 @pytest.mark.parametrize(
@@ -139,10 +165,96 @@ def test_the_operator_takes_what_is_lost_as_it_is(
 
     complete_upload = S3Store.complete_upload
     monkeypatch.setattr(S3Store, "complete_upload", lose)
-    assert run(url, "bucket", job, s3=s3).outcome == "incomplete"
+    assert run(Way(url), "bucket", job, s3=s3).outcome == "incomplete"
     ended = Operator("bucket", s3).end(job, "incomplete")
     assert (ended.outcome, ended.lost) == ("unresolved", ("dt=2/part-002",))
     found = Checker(url, "bucket", s3=s3).look(job.dest)
     assert expected(job).keys() - found.files.keys() == set(ended.lost)
     assert lies("unresolved", found, job, ended.lost) == ""
     assert lies("committed", found, job) != ""
+
+
+# Weather ------------------------------------------------------------------------------------------
+
+
+def asked_in(kind: str, upstream: ScriptedServer, **more: Any) -> Written:
+    """What becomes of a small PUT whose first try meets this weather, the others none."""
+    with weather(upstream.url, 1) as between:
+        calm = (Spell("fair", 0.0), 60.0)
+        between.spells = iter([(Spell(kind, 1.0), 0.0), calm])
+        store = S3Store("b", way(between.url, **more), clock=HurriedClock())
+        written = store.put("k", b"body" * 100)
+    assert (between.struck[kind], between.struck["passed"]) == (1, written.attempts - 1)
+    return written
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+@pytest.mark.parametrize(
+    ("kind", "attempts", "arrived"),
+    [
+        ("reset before the store", 2, 1),
+        ("reset after the effect", 2, 2),
+        ("answer cut off", 2, 2),
+        ("503", 2, 1),
+        ("slow answer", 1, 1),
+        ("answer in pieces", 1, 1),
+    ],
+)
+def test_each_kind_of_weather_strikes(
+    kind: str, attempts: int, arrived: int, transport: str
+) -> None:
+    """A request that is struck is sent again where it has no whole answer, and the store gets what
+    the kind says: nothing of a reset before it, all of one behind it."""
+    if transport == "curl" and not available():
+        pytest.skip("pycurl is not installed")
+    with scripted_server(lambda _: Reply(headers={"ETag": '"e"'})) as upstream:
+        assert asked_in(kind, upstream, transport=transport).attempts == attempts
+        assert [asked.body for asked in upstream.asked] == [b"body" * 100] * arrived
+
+
+def test_weather_of_a_seed_has_every_kind() -> None:
+    """Each kind comes once in each round of spells, in an order that the seed draws."""
+    first = list(islice(drawn(3), 2 * len(SPELLS)))
+    assert first == list(islice(drawn(3), 2 * len(SPELLS)))
+    assert first != list(islice(drawn(4), 2 * len(SPELLS)))
+    assert {spell for spell, _ in first[: len(SPELLS)]} == set(SPELLS)
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) -> None:
+    """A whole job by each transport, while every kind of weather changes every tenth of a second,
+    ends, and what is there is what was told."""
+    if transport == "curl" and not available():
+        pytest.skip("pycurl is not installed")
+    with weather(url, 7) as between:
+        between.spells = ((spell, 0.1) for spell, _ in drawn(7))
+        s3 = replace(moto_options(between.url), transport=transport, retry_attempts_max=100)
+        job = replace(JOB, kind="memory", number=300, files=12)
+        told = run(Way(between.url), "bucket", job, s3=s3)
+        ended = Operator("bucket", moto_options(url)).end(job, told.outcome)
+    found = Checker(url, "bucket", s3=moto_options(url)).look(job.dest)
+    assert lies(ended.outcome, found, job, ended.lost) == ""
+    assert between.struck.total() > between.struck["passed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "ways"),
+    [
+        ([], ["auto"]),
+        (["--transport", "curl"], ["curl"]),
+        (["--transport", "both", "--weather"], ["boto3", "curl"]),
+    ],
+)
+def test_a_soak_is_run_by_each_transport_that_is_asked_for(
+    asked: list[str], ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--transport both`` is two soaks; one that goes wrong makes the whole wrong."""
+    ran: list[tuple[str, bool]] = []
+
+    def soaked(seed: int, seconds: float, *, transport: str, stormy: bool) -> Figures:
+        ran.append((transport, stormy))
+        return Figures(wrong=["a lie"] if transport == "boto3" else [])
+
+    monkeypatch.setattr(soak_command, "soak", soaked)
+    assert soak_command.main(asked) == int("boto3" in ways)
+    assert ran == [(way, "--weather" in asked) for way in ways]

@@ -6,8 +6,9 @@ import hashlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     AbortUpload,
     Ask,
+    Checksum,
     CompleteUpload,
     FileSlice,
     Part,
@@ -29,6 +31,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store, signing
 from magic_committer.stores.s3.errors import kind, never_sent, translate
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from tests.certificates import Authority
 from tests.servers import (
     Asked,
     HurriedClock,
@@ -179,14 +182,70 @@ def _put_and_leave(store: S3Store) -> None:
 # Payloads -----------------------------------------------------------------------------------------
 
 
-def test_parts_are_not_hashed_on_this_machines_own_interface(server: ScriptedServer) -> None:
-    """A part to loopback has no SHA-256; a small object has one."""
+CRC = Checksum("CRC32", "AAAAAA==")
+
+
+def hashes(asked: Iterable[Asked]) -> list[str]:
+    """For each request: what its signature says of the body, in a word."""
+    words = {signing.UNSIGNED_PAYLOAD: "unsigned"}
+    return [words.get(one.headers["x-amz-content-sha256"], "signed") for one in asked]
+
+
+def test_parts_with_a_checksum_are_not_hashed_on_this_machines_own_interface(
+    server: ScriptedServer,
+) -> None:
+    """A part to loopback has no SHA-256 if the store can check it by its checksum; one without a
+    checksum, and a small object, have one."""
     store = make(server)
+    store.put_part("k", "u", 1, memoryview(b"x"), checksum=CRC)
     store.put_part("k", "u", 1, memoryview(b"x"))
     store.put("k", b"x")
-    part, put = (asked.headers["x-amz-content-sha256"] for asked in server.asked)
-    assert part == signing.UNSIGNED_PAYLOAD
-    assert put == hashlib.sha256(b"x").hexdigest()
+    assert hashes(server.asked) == ["unsigned", "signed", "signed"]
+    assert server.asked[1].headers["x-amz-content-sha256"] == hashlib.sha256(b"x").hexdigest()
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+def test_over_tls_both_ways_hash_the_same_bodies(
+    transport: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Over TLS a part is hashed only if it has no checksum; by boto3 and by libcurl alike."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", authority.pem)
+    with scripted_server(lambda _: PUT, context=authority.server("127.0.0.1")) as server:
+        store = make(server, transport=transport)
+        store.put_part("k", "u", 1, memoryview(b"x" * 300_000), checksum=CRC)
+        store.put_part("k", "u", 1, memoryview(b"x" * 300_000))
+    assert hashes(server.asked) == ["unsigned", "signed"]
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+def test_over_plain_http_to_another_machine_parts_are_hashed(
+    transport: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over plain HTTP a part is hashed, with and without a checksum, by both ways."""
+    monkeypatch.setenv("HTTP_PROXY", server.url)  # stands for the way to that machine
+    store = make(server, transport=transport, endpoint_url="http://store.invalid")
+    store.put_part("k", "u", 1, memoryview(b"x"), checksum=CRC)
+    store.put_part("k", "u", 1, memoryview(b"x"))
+    assert hashes(server.asked) == ["signed", "signed"]
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+def test_who_wants_unsigned_payloads_gets_them(
+    transport: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``payload_signing_enabled = false`` of the AWS configuration file holds for every body, with
+    and without TLS, by both ways."""
+    (tmp_path / "config").write_text("[default]\ns3 =\n    payload_signing_enabled = false\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", authority.pem)
+    with scripted_server(lambda _: PUT, context=authority.server("127.0.0.1")) as encrypted:
+        for one in (server, encrypted):
+            store = make(one, transport=transport)
+            store.put_part("k", "u", 1, memoryview(b"x"))
+            store.put("k", b"x")
+            assert hashes(one.asked) == ["unsigned", "unsigned"]
 
 
 def test_who_wants_signed_payloads_gets_them(

@@ -54,11 +54,12 @@ DNS_SECONDS = 30
 HANDLES_MAX = 256
 """Handles that are kept for later requests."""
 
-# pycurl does not name these (curl.h)
+# pycurl does not name these, or not in all releases that we take (curl.h)
 _E_PROXY = 97
 _E_TOO_LARGE = 100
 _SUPPRESS_CONNECT_HEADERS = 265
 _DISALLOW_USERNAME_IN_URL = 278
+_NO_PARTIALCHAIN = 1 << 2
 
 BODILESS = (204, 304)
 """Statuses of answers that have neither a body nor a length (RFC 9110)."""
@@ -417,9 +418,13 @@ def _new_handle(settings: CurlSettings) -> Any:
         _SUPPRESS_CONNECT_HEADERS: 1,
         pycurl.SSL_VERIFYPEER: int(settings.verify),
         pycurl.SSL_VERIFYHOST: 2 if settings.verify else 0,
+        pycurl.SSL_OPTIONS: _NO_PARTIALCHAIN,  # as the SDK: up to the root
     }
+    easy = pycurl.Curl()
     if settings.ca_file is not None:
         options[pycurl.CAINFO] = settings.ca_file
+        # Nobody else is trusted: pycurl, or who built libcurl, may have named the system's folder.
+        easy.unsetopt(pycurl.CAPATH)
     if settings.client_cert is not None:
         options[pycurl.SSLCERT], options[pycurl.SSLKEY] = _pair(settings.client_cert)
     if settings.proxy_ca_file is not None:
@@ -427,7 +432,6 @@ def _new_handle(settings: CurlSettings) -> Any:
     if settings.proxy_client_cert is not None:
         cert, key = _pair(settings.proxy_client_cert)
         options[pycurl.PROXY_SSLCERT], options[pycurl.PROXY_SSLKEY] = cert, key
-    easy = pycurl.Curl()
     for option, value in options.items():
         easy.setopt(option, value)
     return easy

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from botocore import exceptions as sdk
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -186,9 +187,7 @@ def answer(error: Exception) -> Answer:
 
 def kind(error: Exception) -> Kind:
     """Whether the request may be tried again, and how."""
-    if isinstance(error, sdk.SSLError) and "certificate" in str(error).lower():
-        return "final"
-    if isinstance(error, NoAnswer) and error.cause is Cause.CERTIFICATE:
+    if _of_certificate(error):
         return "final"
     if isinstance(error, _NO_ANSWER):
         return "transient"
@@ -263,9 +262,11 @@ def _where(error: Exception) -> str:
 
 def _why(error: Exception) -> str:
     """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
-    if _cause(error) is Cause.CERTIFICATE:
-        return f"certificate verify failed: {error}"
     inner = getattr(error, "kwargs", {}).get("error")
+    if _of_certificate(error):
+        said = str(inner or error)
+        known = "certificate verify failed"  # the HTTP library's words, but not for a wrong name
+        return said if known in said else f"{known}: {said}"
     for one in _origins(inner, around=True):
         if isinstance(one, TimeoutError):
             return "no connection in time"
@@ -438,6 +439,15 @@ def _of_tls(error: Exception) -> bool:
     return isinstance(error, sdk.SSLError) or _cause(error) in (Cause.TLS, Cause.CERTIFICATE)
 
 
+def _of_certificate(error: Exception) -> bool:
+    """Whether the store's certificate is not trusted, or is for another name."""
+    if isinstance(error, sdk.SSLError):
+        return "certificate" in str(error).lower() or any(
+            isinstance(one, CertificateError) for one in _origins(error.kwargs.get("error"))
+        )
+    return _cause(error) is Cause.CERTIFICATE
+
+
 def _after_silence(operation: str) -> str:
     if operation in READS:
         return "Nothing was changed: try again later"
@@ -474,5 +484,7 @@ _HINTS = {
 _HINTS_OF_STATUS = {
     301: _HINTS["PermanentRedirect"],
     400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
+    407: "The proxy wants a user and a password: HTTP_PROXY=http://user:password@host:port; or name"
+    " the store in NO_PROXY",
 }
 """For answers without a document, like every answer to HEAD."""

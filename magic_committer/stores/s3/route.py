@@ -38,9 +38,11 @@ from magic_committer.stores.s3.signing import (
     Signer,
     SigningScope,
 )
+from magic_committer.stores.s3.values import CHECKSUM_FIELDS
 
 Reply = Mapping[str, Any]
 Parameters = Mapping[str, Any]
+Signs = Literal["all", "none", "unchecked"]
 Where = Literal["key", "query", "header", "metadata", "document", "body", "bucket"]
 
 _KEY = "magic-committer/a b+~%c?d#e&f=g/é"
@@ -118,7 +120,8 @@ class Route:
         headers: what every request has.
         places: where each parameter stands.
         signer: signs; None: requests are not signed.
-        signs_body: whether the signature covers the body.
+        signs: which bodies the signature covers: all, none, or those without a checksum of their
+            own.
     """
 
     verb: str
@@ -129,7 +132,13 @@ class Route:
     headers: tuple[tuple[str, str], ...]
     places: Mapping[str, WirePlace]
     signer: Signer | None
-    signs_body: bool
+    signs: Signs
+
+    def signs_body(self, parameters: Parameters) -> bool:
+        """Whether the signature of the request with these parameters covers its body."""
+        if self.signs == "unchecked":
+            return not any(name in parameters for name in CHECKSUM_FIELDS.values())
+        return self.signs == "all"
 
     def request(
         self,
@@ -358,7 +367,7 @@ def learn(sdk: Sdk, verb: str, parameters: Parameters, credentials: Any) -> Rout
     sent = {name: _decoded(value) for name, value in prepared.headers.items()}
     low = {name.lower(): value for name, value in sent.items()}
     url, _, query = prepared.url.partition("?")
-    blank = Route(verb, prepared.method, "", (), (), (), places, None, False)
+    blank = Route(verb, prepared.method, "", (), (), (), places, None, "none")
     _, _, asked = blank.unsigned(wanted)[0].partition("?")
     first, last = _around(query, asked)
     scope = _scope(low.get("authorization"))
@@ -371,7 +380,7 @@ def learn(sdk: Sdk, verb: str, parameters: Parameters, credentials: Any) -> Rout
         tuple((name, value) for name, value in sent.items() if name.lower() == "user-agent"),
         places,
         Signer(scope) if scope is not None else None,
-        _signs_body(sdk.client, verb, url),
+        _signs(sdk.client, verb, url),
     )
     ours = route.request(
         {**parameters, **wanted},
@@ -435,17 +444,18 @@ def _payload(headers: Mapping[str, str], body: bytes) -> str:
     return said
 
 
-def _signs_body(client: Any, verb: str, url: str) -> bool:
-    """Whether the signature covers the bodies of a verb.
+def _signs(client: Any, verb: str, url: str) -> Signs:
+    """Which bodies of a verb the signature covers.
 
-    Small bodies always: it costs microseconds. Parts only over plain HTTP, where nothing else tells
-    that they were changed on the way; not on this machine's own interface. The SDK's
-    ``payload_signing_enabled`` comes first.
+    Small bodies always: it costs microseconds. Parts over plain HTTP, where nothing else tells that
+    they were changed on the way; over TLS, and on this machine's own interface, those that have no
+    checksum, which the store would check. The SDK's ``payload_signing_enabled`` comes first.
     """
     asked = (client.meta.config.s3 or {}).get("payload_signing_enabled")
     if asked is not None:
-        return bool(asked)
-    return verb != "UploadPart" or not (url.startswith("https:") or _on_this_machine(url))
+        return "all" if asked else "none"
+    protected = url.startswith("https:") or _on_this_machine(url)
+    return "unchecked" if verb == "UploadPart" and protected else "all"
 
 
 def _on_this_machine(url: str) -> bool:

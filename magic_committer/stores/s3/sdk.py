@@ -51,7 +51,7 @@ def make_clients(options: S3Options) -> Clients:
     """Make the clients. Asks the environment for credentials, which may take a request or two.
 
     Raises:
-        OptionError: a profile, endpoint or region cannot be used.
+        OptionError: a profile, endpoint, region or bundle of certificates cannot be used.
     """
     redact.know(options.access_key, options.secret_key, options.session_token)
     redact.install()
@@ -85,6 +85,7 @@ def make_clients(options: S3Options) -> Clients:
             hint="Check S3Options, the AWS_* variables and the AWS configuration files",
         ) from error
     redact.install()
+    _check_authorities(quick)
     endpoint = _without_user(quick.meta.endpoint_url)
     return Clients(os.getpid(), endpoint, quick, patient, credentials)
 
@@ -116,6 +117,20 @@ def _client(session: Any, options: S3Options, read_seconds: float, credentials: 
     client.meta.events.register("before-sign.s3", lambda **_: know(credentials))
     client.meta.events.register("before-sign.s3.UploadPart", _leave_to_tls)
     return client
+
+
+def _check_authorities(client: Any) -> None:
+    """The SDK would say of each request that some file is not there, and not which."""
+    session = getattr(getattr(client, "_endpoint", None), "http_session", None)
+    bundle = getattr(session, "_verify", None)
+    if not isinstance(bundle, str) or not client.meta.endpoint_url.startswith("https:"):
+        return
+    if not os.path.isfile(bundle):
+        raise OptionError(
+            f"the bundle of certificates {bundle!r} is not a file",
+            hint="Check AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, and ca_bundle in the AWS configuration"
+            " file: one of them names it",
+        )
 
 
 def _leave_to_tls(request: Any, **_: Any) -> None:

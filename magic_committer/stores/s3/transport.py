@@ -177,12 +177,13 @@ class Transport:
         try:
             if "MultipartUpload" in parameters:
                 body = document(parameters["MultipartUpload"]["Parts"])
-            signs = route.signer is not None
+            signed = route.signer is not None
+            hashed = signed and route.signs_body(parameters)
             return route.request(
                 parameters,
                 body,
-                payload=sha256_of(body) if signs and route.signs_body else UNSIGNED_PAYLOAD,
-                credentials=self._frozen() if signs else None,
+                payload=sha256_of(body) if hashed else UNSIGNED_PAYLOAD,
+                credentials=self._frozen() if signed else None,
                 moment=stamp(self._clock.now()),
             )
         except NotPlain:

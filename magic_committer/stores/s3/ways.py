@@ -103,7 +103,7 @@ def _fast(
     if options.transport == "boto3":
         raise _Stays("transport='boto3'")
     if not _libcurl.available():
-        raise _Stays(_libcurl.NOT_INSTALLED)
+        raise _Stays(_libcurl.why_not())
     if os.environ.get(PLUGINS_VARIABLE):
         raise _Stays(f"{PLUGINS_VARIABLE} is set")
     if bucket.endswith("--x-s3"):

@@ -1,0 +1,90 @@
+"""A job's report says what sent its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import _libcurl
+from magic_committer.cli.main import run
+from magic_committer.errors import PermissionDenied
+from magic_committer.stores.base import told_transport
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.unconditional import Unconditional
+from tests.servers import moto_options, moto_server
+
+SAYS = {"curl": "curl", "boto3": "boto3 (transport='boto3')"}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """moto's server, with an empty bucket."""
+    with moto_server("bucket") as running:
+        yield running
+
+
+def test_a_report_says_what_sent_the_requests(transport: str, url: str) -> None:
+    """Of a commit, an abort, a failure and a job without conditional writes alike."""
+    s3, said = moto_options(url), SAYS[transport]
+    job = mc.start(f"s3://bucket/{transport}-one", s3=s3)
+    with job.task(0) as task, task.open("a") as file:
+        file.write(b"x")
+    report = job.commit([task.result])
+    assert (report.outcome, report.transport) == ("committed", said)
+    assert report.to_dict()["transport"] == said
+    assert mc.start(f"s3://bucket/{transport}-two", s3=s3).abort().transport == said
+    failing = mc.start(f"s3://bucket/{transport}-three", s3=s3)
+    with pytest.raises(mc.JobError):
+        failing.commit([])
+    assert failing.report is not None
+    assert (failing.report.error != "", failing.report.transport) == (True, said)
+    off = mc.Options(conditional_writes="off")
+    assert mc.start(f"s3://bucket/{transport}-four", s3=s3, options=off).abort().transport == said
+
+
+def test_a_report_says_why_it_was_not_the_fast_way(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where ``auto`` took boto3, the reason is in the report."""
+    monkeypatch.setattr(_libcurl, "pycurl", None)
+    report = mc.start(
+        "s3://bucket/slow", s3=replace(moto_options(url), user_agent="slow", transport="auto")
+    ).abort()
+    assert report.transport == f"boto3 ({_libcurl.NOT_INSTALLED})"
+
+
+def test_the_command_says_it(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``job abort`` has a line for people about what sent the requests."""
+    s3 = moto_options(url)
+    job = mc.start("s3://bucket/command", s3=s3)
+    for name, value in (
+        ("AWS_ACCESS_KEY_ID", s3.access_key),
+        ("AWS_SECRET_ACCESS_KEY", s3.secret_key),
+        ("AWS_ENDPOINT_URL", url),
+        ("AWS_REGION", s3.region),
+    ):
+        monkeypatch.setenv(name, str(value))
+    code = run(["job", "abort", job.dest, job.id, "--yes"])
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert f"requests by {'curl' if _libcurl.available() else 'boto3 (pycurl'}" in " ".join(
+        told.split()
+    )
+
+
+def test_a_store_that_cannot_say_hides_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store in memory says nothing, and one that fails to say is no error of the job."""
+
+    class Failing(MemoryStore):
+        @property
+        def transport(self) -> tuple[str, str]:
+            raise PermissionDenied("no credentials")
+
+    stores: tuple[Any, ...] = (MemoryStore("b"), Unconditional(MemoryStore("b")), Failing("b"))
+    assert [told_transport(store) for store in stores] == ["", "", ""]
