@@ -34,7 +34,7 @@ from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
-    AbortUpload,
+    Answer,
     Ask,
     Attributes,
     Batch,
@@ -51,6 +51,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    ask_by_verb,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -112,26 +113,15 @@ class BatchByVerbs:
 
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+    ) -> Generator[tuple[T, Answer], None, None]:
         outcomes = self._pool.each(self._answer, asks, in_flight=in_flight)
         with closing(outcomes):
             for outcome in outcomes:
                 yield outcome.item[0], outcome.unwrap()
 
-    def _answer(self, item: tuple[T, Ask]) -> Written | StoreError:
-        ask = item[1]
+    def _answer(self, item: tuple[T, Ask]) -> Answer:
         try:
-            if isinstance(ask, AbortUpload):
-                self._store.abort_upload(ask.key, ask.upload_id)
-                return Written("")
-            return self._store.complete_upload(
-                ask.key,
-                ask.upload_id,
-                ask.parts,
-                length=ask.length,
-                checksum=ask.checksum,
-                if_none_match=ask.if_none_match,
-            )
+            return ask_by_verb(self._store, item[1])
         except StoreError as error:
             return error
 
