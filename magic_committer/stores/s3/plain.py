@@ -4,6 +4,9 @@
 None: this answer is not plain (an error, a date in another spelling, an element twice). Then the
 SDK reads it. So there is no answer that is read in two ways.
 
+Of errors only two are read here, by `missing`: 404 to HEAD, and 404 ``NoSuchUpload`` to ListParts.
+They are what is hoped for where something was removed, so there are as many of them as uploads.
+
 The checks of `replies` hold for both: `look_at` before, `look_after` behind.
 """
 
@@ -17,6 +20,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from botocore.compat import unquote_str
+from botocore.exceptions import ClientError
 
 from magic_committer.stores.s3 import replies
 from magic_committer.stores.s3.http import HTTPAnswer
@@ -36,6 +40,10 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _CONTENTS = frozenset(("Key", "Size", "ETag", "LastModified"))
 _UPLOAD = frozenset(("Key", "UploadId", "Initiated", "StorageClass", "Owner", "Initiator"))
+_PART = frozenset(("PartNumber", "Size", "ETag", *CHECKSUM_FIELDS.values()))
+_ERROR = frozenset(("Code", "Message"))
+NO_UPLOAD = "NoSuchUpload"
+"""The code of a 404 that is about an upload (S3 API, "Error responses")."""
 _TOP = frozenset(
     (
         "IsTruncated",
@@ -43,6 +51,7 @@ _TOP = frozenset(
         "NextContinuationToken",
         "NextKeyMarker",
         "NextUploadIdMarker",
+        "NextPartNumberMarker",
         "UploadId",
         "ETag",
     )
@@ -75,6 +84,38 @@ def reply(verb: str, answer: HTTPAnswer) -> Reply | None:
     replies.look_after(verb, status, parsed)
     parsed["ResponseMetadata"] = {"HTTPStatusCode": status, "HTTPHeaders": answer.headers}
     return parsed
+
+
+def missing(verb: str, answer: HTTPAnswer) -> ClientError | None:
+    """Read a 404 that says plainly that there is no such object or upload, as the SDK would tell
+    it. None: it is another answer, or it is not plain.
+
+    Args:
+        verb: the SDK's name of the verb.
+        answer: the answer.
+    """
+    if answer.status != 404:
+        return None
+    if verb == "HeadObject" and not answer.body:  # no answer to HEAD has a document
+        return _not_found(verb, answer, "404", "Not Found")
+    if verb != "ListParts":
+        return None
+    try:
+        root = _parsed(answer)
+        found = _texts(root, _ERROR)
+    except (_Unusual, ElementTree.ParseError):
+        return None
+    if root.tag != "Error" or found.get("Code") != NO_UPLOAD:
+        return None
+    return _not_found(verb, answer, NO_UPLOAD, found.get("Message", ""))
+
+
+def _not_found(verb: str, answer: HTTPAnswer, code: str, message: str) -> ClientError:
+    headers = answer.headers
+    request_id = headers.get("x-amzn-requestid") or headers.get("x-amz-request-id", "")
+    meta = {"HTTPStatusCode": 404, "HTTPHeaders": headers, "RequestId": request_id}
+    reply = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": meta}
+    return ClientError(reply, verb)
 
 
 # Heads --------------------------------------------------------------------------------------------
@@ -127,10 +168,15 @@ def _children(element: ElementTree.Element) -> Iterator[tuple[str, ElementTree.E
         yield one.tag.rpartition("}")[2], one
 
 
-def _root(answer: HTTPAnswer) -> ElementTree.Element:
+def _parsed(answer: HTTPAnswer) -> ElementTree.Element:
     parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
     parser.feed(answer.body)
     root: ElementTree.Element = parser.close()
+    return root
+
+
+def _root(answer: HTTPAnswer) -> ElementTree.Element:
+    root = _parsed(answer)
     if root.tag.rpartition("}")[2] == "Error":
         raise _Unusual
     return root
@@ -180,6 +226,22 @@ def _upload(element: ElementTree.Element) -> dict[str, Any]:
 _PERSON = frozenset(("ID", "DisplayName"))
 
 
+def _parts(answer: HTTPAnswer) -> dict[str, Any]:
+    root = _root(answer)
+    listed = []
+    for name, one in _children(root):
+        if name == "Part":
+            found = _texts(one, _PART)
+            for field in ("PartNumber", "Size"):
+                if field in found:
+                    found[field] = _number(found[field])
+            listed.append(found)
+    parsed = _top(root)
+    if parsed.get("NextPartNumberMarker"):
+        parsed["NextPartNumberMarker"] = _number(parsed["NextPartNumberMarker"])
+    return {**parsed, "Parts": listed} if listed else parsed
+
+
 def _objects(answer: HTTPAnswer) -> dict[str, Any]:
     root = _root(answer)
     contents, prefixes = [], []
@@ -223,6 +285,7 @@ READERS: Mapping[str, Callable[[HTTPAnswer], dict[str, Any]]] = {
     "UploadPart": _bare,
     "CompleteMultipartUpload": _document,
     "AbortMultipartUpload": _bare,
+    "ListParts": _parts,
     "ListMultipartUploads": _uploads,
     "ListObjectsV2": _objects,
     "PutObject": _bare,
