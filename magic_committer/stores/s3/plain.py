@@ -113,7 +113,7 @@ def missing(verb: str, answer: HTTPAnswer) -> ClientError | None:
 def _not_found(verb: str, answer: HTTPAnswer, code: str, message: str) -> ClientError:
     headers = answer.headers
     request_id = headers.get("x-amzn-requestid") or headers.get("x-amz-request-id", "")
-    meta = {"HTTPStatusCode": 404, "HTTPHeaders": headers, "RequestId": request_id}
+    meta = {"HTTPStatusCode": 404, "RequestId": request_id}  # all that is read of it
     reply = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": meta}
     return ClientError(reply, verb)
 
