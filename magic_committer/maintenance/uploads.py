@@ -27,10 +27,10 @@ from typing import Any, Literal, get_args
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records
+from magic_committer.commit import records, steps
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
-from magic_committer.commit.upload_state import UploadName, upload_state
+from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
 from magic_committer.maintenance.attribution import Index, Named, Places
 from magic_committer.maintenance.prices import US_EAST_1, Prices
@@ -488,9 +488,7 @@ def sized(
     """The same uploads with their parts, bytes and cost: one ListParts each. Uploads that have
     ended meanwhile are left out. If the store does not tell about one, its note says why."""
 
-    def measure(number: int) -> FoundUpload | None:
-        found = page[number]
-        look = upload_state(runtime, UploadName(found.key, found.upload_id))
+    def measured(found: FoundUpload, look: UploadLook) -> FoundUpload | None:
         if look.ended:
             return None
         if look.error is not None:
@@ -500,9 +498,12 @@ def sized(
         cost = prices.month(size, found.storage_class)
         return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
 
-    measured: dict[int, FoundUpload | None] = {}
-    outcomes = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)
-    with closing(outcomes):
-        for outcome in outcomes:
-            measured[outcome.item] = outcome.unwrap()
-    return [found for number in range(len(page)) if (found := measured[number]) is not None]
+    looks = (
+        (number, to_look(runtime, UploadName(found.key, found.upload_id)))
+        for number, found in enumerate(page)
+    )
+    told: dict[int, FoundUpload | None] = {}
+    with closing(steps.each(runtime, looks, in_flight=in_flight)) as ended:
+        for number, look in ended:
+            told[number] = measured(page[number], look)
+    return [found for number in range(len(page)) if (found := told[number]) is not None]
