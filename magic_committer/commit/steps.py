@@ -186,6 +186,8 @@ class _Batches(Generic[T, R]):
         """Do batch after batch, until all works have ended, or a batch was in vain."""
         while True:
             ended = yield from self._in_batch()
+            if self._ready and not self._is_over:
+                continue
             in_vain = not ended and self._run >= FAILED_RUN_MAX
             doubtful, self._doubtful, self._run = self._doubtful, [], 0
             yield from _each_by_verbs(self._runtime, doubtful, in_flight)
@@ -202,6 +204,11 @@ class _Batches(Generic[T, R]):
         yield from chain(self._ready, self._source)
         if self._broken is not None:
             raise self._broken
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the batch takes no more works."""
+        return len(self._doubtful) >= FAILED_MAX or self._run >= FAILED_RUN_MAX
 
     def _in_batch(self) -> Generator[tuple[T, R], None, int]:
         """One batch. Gives how many works ended plainly."""
@@ -222,9 +229,7 @@ class _Batches(Generic[T, R]):
                         self._run += 1
                         self._doubtful.append(work)
                         continue
-                    try:
-                        self._go_on(work, answer)
-                    except StopIteration as end:
+                    if (end := self._go_on(work, answer)) is not None:
                         self._run = 0
                         ended += 1
                         yield work.item, end.value
@@ -236,14 +241,19 @@ class _Batches(Generic[T, R]):
                 self._stopped = False
         return ended
 
-    def _go_on(self, work: _Work[T, R], answer: Answer) -> None:
-        """Give a work its answer. Raises StopIteration with its result, if it has ended."""
+    def _go_on(self, work: _Work[T, R], answer: Answer) -> StopIteration | None:
+        """Give a work its answer. Gives its end, if this was the last one; not by a ``yield`` where
+        it is caught, for there a Ctrl-C would not be seen (`was_interrupted`)."""
         assert work.steps is not None
-        if isinstance(answer, StoreError):
-            work.ask = work.steps.throw(answer)
-        else:
-            work.ask = work.steps.send(answer)
+        try:
+            if isinstance(answer, StoreError):
+                work.ask = work.steps.throw(answer)
+            else:
+                work.ask = work.steps.send(answer)
+        except StopIteration as end:
+            return end
         self._ready.append(work)
+        return None
 
     def _asks(self) -> Iterator[tuple[_Work[T, R], Ask]]:
         """The next request of each work that has one, and then of new works."""
@@ -257,8 +267,7 @@ class _Batches(Generic[T, R]):
     def _new(self) -> _Work[T, R] | None:
         """Begin a work. None: there is no more, or no more are taken. An error of the source is
         kept until what is in flight was answered."""
-        is_over = len(self._doubtful) >= FAILED_MAX or self._run >= FAILED_RUN_MAX
-        if is_over or self._taken or self._broken is not None:
+        if self._is_over or self._taken or self._broken is not None:
             return None
         try:
             work = next(self._source, None)

@@ -321,14 +321,17 @@ class Cleaning:
         self, uploads: Iterable[UploadName], in_flight: int
     ) -> Generator[tuple[UploadName, Removed], None, None]:
         """Abort uploads, unless they have ended, and report what is left. A dry run only looks."""
-        removals: Iterable[tuple[UploadName, steps.Start[Any]]]
-        if self._dry_run:
-            removals = ((upload, to_look(self._runtime, upload)) for upload in uploads)
-        else:
-            removals = ((upload, self._remover.to_remove(upload)) for upload in uploads)
+        looks = self._dry_run
+
+        def begin(upload: UploadName) -> tuple[UploadName, steps.Start[Any]]:
+            if looks:
+                return upload, to_look(self._runtime, upload)
+            return upload, self._remover.to_remove(upload)
+
+        removals = map(begin, uploads)
         with closing(steps.each(self._runtime, removals, in_flight=in_flight)) as ended:
             for upload, end in ended:
-                removed = _would_remove(end) if self._dry_run else end
+                removed = _would_remove(end) if looks else end
                 if removed.removal is Removal.LEFT:
                     self._counts["uploads_left"] += 1
                     why = f"{upload.key}: its upload {upload.upload_id}: {removed.why}"
