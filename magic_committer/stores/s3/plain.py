@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -201,12 +202,68 @@ def _document(answer: HTTPAnswer) -> dict[str, Any]:
 
 
 def _uploads(answer: HTTPAnswer) -> dict[str, Any]:
-    root = _root(answer)
+    root, listed = _without_entries(answer)
+    if listed is not None:
+        return {**_top(root), "Uploads": listed}
     listed = []
     for name, one in _children(root):
         if name == "Upload":
             listed.append(_upload(one))
     return {**_top(root), "Uploads": listed} if listed else _top(root)
+
+
+def _without_entries(
+    answer: HTTPAnswer,
+) -> tuple[ElementTree.Element, list[dict[str, Any]] | None]:
+    """The document of a listing of uploads. If its entries are all written as `_ENTRY` says: the
+    document with one empty entry in their place, and the entries. Reading 1,000 entries as XML
+    takes four times as long."""
+    try:
+        text = answer.body.decode()
+    except UnicodeDecodeError:
+        return _root(answer), None
+    begin, end = text.find("<Upload>"), text.rfind("</Upload>") + len("</Upload>")
+    # In a comment or the like it would be no entry.
+    if begin < 0 or "<!" in text or "<?" in text[2:]:
+        return _root(answer), None
+    listed: list[dict[str, Any]] = []
+    at, match = begin, _ENTRY.match
+    while at < end:
+        found = match(text, at)
+        if found is None:
+            return _root(answer), None
+        listed.append(_entry(found))
+        at = found.end()
+    root = _root(replace(answer, body=f"{text[:begin]}<Upload/>{text[end:]}".encode()))
+    if [name for name, _ in _children(root)].count("Upload") != 1:  # it is inside another element
+        return _root(answer), None
+    return root, listed
+
+
+def _entry(found: re.Match[str]) -> dict[str, Any]:
+    key, upload_id, initiator, initiator_name, owner, owner_name, kind, began = found.groups()
+    entry: dict[str, Any] = {"Key": key, "UploadId": upload_id}
+    if initiator is not None:
+        entry["Initiator"] = {"ID": initiator, "DisplayName": initiator_name}
+    if owner is not None:
+        entry["Owner"] = {"ID": owner, "DisplayName": owner_name}
+    if kind is not None:
+        entry["StorageClass"] = kind
+    if began is not None:
+        entry["Initiated"] = _time(began)
+    return entry
+
+
+_CHARACTERS = r"([^<>&\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]+)"
+"""Text that XML shows as it is."""
+_WHO = f"<ID>{_CHARACTERS}</ID><DisplayName>{_CHARACTERS}</DisplayName>"
+_ENTRY = re.compile(
+    f"<Upload><Key>{_CHARACTERS}</Key><UploadId>{_CHARACTERS}</UploadId>"
+    f"(?:<Initiator>{_WHO}</Initiator>)?(?:<Owner>{_WHO}</Owner>)?"
+    f"(?:<StorageClass>{_CHARACTERS}</StorageClass>)?(?:<Initiated>{_CHARACTERS}</Initiated>)?"
+    "</Upload>"
+)
+"""An entry of a listing of uploads, as S3 and MinIO write it."""
 
 
 def _upload(element: ElementTree.Element) -> dict[str, Any]:
