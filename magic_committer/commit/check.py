@@ -16,6 +16,7 @@ from itertools import islice
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
@@ -223,8 +224,11 @@ def missing_uploads(
     """
     if not checked.files:
         return
-    with suppress(NotSupported):  # then each upload is looked up, below
-        for page in runtime.store.list_uploads(dest.prefix):
+    with (
+        suppress(NotSupported),  # then each upload is looked up, below
+        closing(ahead(runtime, runtime.store.list_uploads(dest.prefix))) as pages,
+    ):
+        for page in pages:
             for seen in page.uploads:
                 checked.names.tick(upload_name(seen.key, seen.upload_id))
             done = checked.files - checked.names.unticked

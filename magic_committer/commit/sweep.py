@@ -31,6 +31,7 @@ from itertools import islice
 from magic_committer._quantities import counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
@@ -257,8 +258,9 @@ class _Sweep:
         mine: list[UploadInfo] = []
         others: list[UploadInfo] = []
         unattributed = 0
-        for page in self.runtime.store.list_uploads(self.dest.prefix):
-            for upload in page.uploads:
+        listed = self.runtime.store.list_uploads(self.dest.prefix)
+        with closing(ahead(self.runtime, listed)) as pages:
+            for upload in (one for page in pages for one in page.uploads):
                 if self.spared(upload_name(upload.key, upload.upload_id)):
                     continue
                 uuid = uuid_in_name(upload.key)

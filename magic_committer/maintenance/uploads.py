@@ -28,6 +28,7 @@ from typing import Any, Literal, get_args
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
@@ -300,13 +301,14 @@ class Survey:
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        for page in runtime.store.list_uploads(scope.prefix):
-            more = scope.shows_more_than_keys(page.uploads)
-            self.shows_more_than_keys = self.shows_more_than_keys or more
-            for upload in page.uploads:
-                self._first.add(upload_name(upload.key, upload.upload_id))
-                directories.add(directory_of(upload.key))
-            runtime.progress(Progress("list", self.listed, None, "uploads"))
+        with closing(ahead(runtime, runtime.store.list_uploads(scope.prefix))) as pages:
+            for page in pages:
+                more = scope.shows_more_than_keys(page.uploads)
+                self.shows_more_than_keys = self.shows_more_than_keys or more
+                for upload in page.uploads:
+                    self._first.add(upload_name(upload.key, upload.upload_id))
+                    directories.add(directory_of(upload.key))
+                runtime.progress(Progress("list", self.listed, None, "uploads"))
         self._places = Places(runtime, in_flight)
         self._places.look(directories)
         self._index = Index(runtime, self._places, self._first)
