@@ -115,13 +115,14 @@ def job(spec: Spec) -> Step:
 
 
 def commit(spec: Spec) -> Step:
-    """Commit, or abort, a job of ``amount`` files that lies on the server."""
+    """Commit, or abort, a job of ``amount`` files that lies on the server; or abort one whose tasks
+    were killed."""
     if spec["library"] != "magic_committer":
         return _raw_ends(spec)
-    from benchmarks.jobs import seeded_job
+    from benchmarks.jobs import abandoned_job, seeded_job
 
     library_of(spec)
-    return seeded_job(spec)
+    return abandoned_job(spec) if spec["end"] == "sweep" else seeded_job(spec)
 
 
 def _raw_ends(spec: Spec) -> Step:
@@ -137,7 +138,7 @@ def _raw_ends(spec: Spec) -> Step:
 
     def end(key: str, upload: str) -> None:
         named = {"Bucket": BUCKET, "Key": key, "UploadId": upload}
-        if spec["end"] == "abort":
+        if spec["end"] != "complete":
             client.abort_multipart_upload(**named)
         else:
             client.complete_multipart_upload(**named, MultipartUpload=part)

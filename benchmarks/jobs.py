@@ -68,6 +68,24 @@ def seeded_job(spec: Spec) -> Step:
     return step
 
 
+def abandoned_job(spec: Spec) -> Step:
+    """A job whose tasks were killed: nothing but their names tells of its uploads. The step aborts
+    it."""
+    ours = Ours(spec["options"])
+    ask(spec, "latency?ms=0")
+    job = mc.start(f"s3://{BUCKET}/table", track="memory", accept="results", **ours.terms)
+    many = range(spec["amount"])
+    keys = [f"table/p={n % 16}/part-{n:06d}-mcj{job.uuid}.bin" for n in many]
+    ask(spec, f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
+    ask(spec, f"latency?ms={spec['latency_ms']}")
+
+    def step() -> Told:
+        job.abort()
+        return {}
+
+    return step
+
+
 @contextmanager
 def _seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
     """Open uploads of these keys, each with a part in it. Inside, a Create gives such an upload,

@@ -333,6 +333,25 @@ def _uploads() -> list[Measurement]:
         ),
         Measurement(
             group="uploads",
+            name="sweep",
+            title="Open uploads of killed tasks listed and aborted, at 20 ms a request",
+            work="commit",
+            unit=UPLOADS_S,
+            amount=10_000,
+            quick_amount=1000,
+            least=500,
+            contenders=_ends("sweep"),
+            peer="boto3 client, 32 threads",
+            latency_ms=20,
+            more={"end": "sweep"},
+            verb="AbortMultipartUpload",
+            verbs="aborting",
+            note="No file names these uploads: ours finds them in the listing, asks after each"
+            " abort whether the upload is gone, and lists again. The client is told them, and only"
+            " aborts.",
+        ),
+        Measurement(
+            group="uploads",
             name="list",
             title="Open uploads listed, at 20 ms a request",
             work="listing",

@@ -158,8 +158,9 @@ func (s *Store) listUploads(w http.ResponseWriter, query url.Values) {
 		page.text.WriteString("<Upload>")
 		page.field("Key", page.name(one.key))
 		page.field("UploadId", one.id)
+		page.text.WriteString("<StorageClass>STANDARD</StorageClass>")
 		page.field("Initiated", iso(one.initiated))
-		page.text.WriteString("<StorageClass>STANDARD</StorageClass></Upload>")
+		page.text.WriteString("</Upload>")
 	}
 	page.end()
 	page.field("MaxUploads", strconv.Itoa(page.limit))

@@ -15,6 +15,8 @@ from itertools import islice
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit import steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
@@ -26,7 +28,7 @@ from magic_committer.commit.ready import (
     upload_name,
     upload_of,
 )
-from magic_committer.commit.upload_state import UploadName, UploadState, upload_state
+from magic_committer.commit.upload_state import UploadLook, UploadName, UploadState, to_look
 from magic_committer.errors import (
     IncompleteJob,
     NotSupported,
@@ -211,7 +213,7 @@ def missing_uploads(
 ) -> Iterator[ReadyUpload]:
     """Give the uploads that are not open. It sends one listing request for each thousand uploads
     under the destination. The listing is only a hint, so each upload that it does not show is
-    looked up by `upload_state`.
+    looked up by itself (`upload_state`).
 
     Hadoop's uploads (no token) may have been completed by their own driver before it died: if such
     an upload is the object at its key, it is not missing. Our uploads are never completed before
@@ -222,8 +224,11 @@ def missing_uploads(
     """
     if not checked.files:
         return
-    with suppress(NotSupported):  # then each upload is looked up, below
-        for page in runtime.store.list_uploads(dest.prefix):
+    with (
+        suppress(NotSupported),  # then each upload is looked up, below
+        closing(ahead(runtime, runtime.store.list_uploads(dest.prefix))) as pages,
+    ):
+        for page in pages:
             for seen in page.uploads:
                 checked.names.tick(upload_name(seen.key, seen.upload_id))
             done = checked.files - checked.names.unticked
@@ -233,14 +238,13 @@ def missing_uploads(
     ticked = checked.names.ticked
     unseen = (upload_of(row) for row in all_rows if not ticked(name_of_row(row)))
 
-    def is_open(upload: ReadyUpload) -> bool:
+    def question(upload: ReadyUpload) -> tuple[ReadyUpload, steps.Start[UploadLook]]:
         asked = UploadName(upload.key, upload.upload_id) if upload.token else upload
-        look = upload_state(runtime, asked)
-        if look.error is not None:
-            raise look.error
-        return look.state in (UploadState.OPEN, UploadState.VISIBLE)
+        return upload, to_look(runtime, asked)
 
-    with closing(runtime.pool.each(is_open, unseen, in_flight=in_flight)) as outcomes:
-        for outcome in outcomes:
-            if not outcome.unwrap():
-                yield outcome.item
+    with closing(steps.each(runtime, map(question, unseen), in_flight=in_flight)) as looks:
+        for upload, look in looks:
+            if look.error is not None:
+                raise look.error
+            if look.state not in (UploadState.OPEN, UploadState.VISIBLE):
+                yield upload

@@ -14,16 +14,19 @@ The job is decided: whatever fails here is told as `AbortIncomplete`, and the wo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
+from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit import steps
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.upload_state import (
     Removal,
+    Removed,
     UploadName,
     UploadRemover,
     became,
@@ -68,13 +71,16 @@ def undo_all(
     return failure
 
 
-def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int) -> Any:
+def _each(
+    runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_flight: int
+) -> Generator[Outcome[Any, None], None, None]:
     # It looks first: a visible upload cannot be completed again, and on some stores its abort
     # deletes the object at its key, which may be another writer's by now.
     remover = UploadRemover(runtime)
+    removals = ((upload, remover.to_remove(UploadName.of(upload))) for upload in uploads)
 
-    def one(upload: ReadyUpload) -> None:
-        removed = remover.remove(UploadName.of(upload))
+    def one(end: tuple[ReadyUpload, Removed]) -> None:
+        upload, removed = end
         if removed.removal is Removal.LEFT:
             raise AbortIncomplete(f"the upload of {upload.key}: {removed.why}", job_id=job.id)
         info = _became(runtime, upload)
@@ -86,7 +92,8 @@ def _each(runtime: Runtime, job: StartedJob, uploads: Iterator[ReadyUpload], in_
         if _became(runtime, upload) is not None:
             raise AbortIncomplete(f"{upload.key} was not deleted", job_id=job.id)
 
-    return runtime.pool.each(one, uploads, in_flight=in_flight)
+    with closing(steps.each(runtime, removals, in_flight=in_flight)) as ended:
+        yield from runtime.pool.each(one, ended, in_flight=in_flight)
 
 
 def _became(runtime: Runtime, upload: ReadyUpload) -> ObjectInfo | None:

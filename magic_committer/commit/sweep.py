@@ -30,6 +30,8 @@ from itertools import islice
 
 from magic_committer._quantities import counted
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.commit import steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
@@ -256,8 +258,9 @@ class _Sweep:
         mine: list[UploadInfo] = []
         others: list[UploadInfo] = []
         unattributed = 0
-        for page in self.runtime.store.list_uploads(self.dest.prefix):
-            for upload in page.uploads:
+        listed = self.runtime.store.list_uploads(self.dest.prefix)
+        with closing(ahead(self.runtime, listed)) as pages:
+            for upload in (one for page in pages for one in page.uploads):
                 if self.spared(upload_name(upload.key, upload.upload_id)):
                     continue
                 uuid = uuid_in_name(upload.key)
@@ -291,11 +294,9 @@ class _Sweep:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
         before = self.swept.aborted
-        with closing(
-            self.runtime.pool.each(self._remove, self._targets(doomed), in_flight=self.in_flight)
-        ) as outcomes:
-            for outcome in outcomes:
-                (upload, _), removed = outcome.item, outcome.unwrap()
+        removals = (self._removal(*target) for target in self._targets(doomed))
+        with closing(steps.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
+            for upload, removed in ended:
                 if removed.removal is Removal.LEFT:
                     self.swept.left[upload.name] = upload, removed
                     continue
@@ -325,9 +326,10 @@ class _Sweep:
             # lags.
             yield named, self.look_first or name in self.strangers or name in self.ended
 
-    def _remove(self, target: tuple[UploadName, bool]) -> Removed:
-        upload, look_first = target
-        return UploadRemover(self.runtime, look_first=look_first).remove(upload)
+    def _removal(
+        self, upload: UploadName, look_first: bool
+    ) -> tuple[UploadName, steps.Start[Removed]]:
+        return upload, UploadRemover(self.runtime, look_first=look_first).to_remove(upload)
 
     # What was saved and is not published ----------------------------------------------------------
 

@@ -12,6 +12,9 @@ file was lost). So there is one question, `upload_state`, with four answers:
 ``UNKNOWN``  nobody can tell now: a request failed, or was refused. Never taken for another answer
 ============ ===================================================================================
 
+The question is a work of several requests (`magic_committer.commit.steps`): `looking` and
+`UploadRemover.removing` are the rules, whoever asks for them, for one upload or for 100,000.
+
 An answer holds for one moment. ``OPEN`` may have changed when it arrives. ``VISIBLE`` and ``GONE``
 never become ``OPEN`` again: an upload id is used once (S3 API).
 
@@ -32,9 +35,17 @@ from enum import Enum
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload, upload_name
+from magic_committer.commit.steps import Start, Steps, by_verbs
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
 from magic_committer.protocol.record import TOKEN_METADATA
-from magic_committer.stores.base import ObjectInfo, Part, same_etag
+from magic_committer.stores.base import (
+    AbortUpload,
+    Head,
+    ListParts,
+    ObjectInfo,
+    Part,
+    same_etag,
+)
 
 ABORTS_MAX = 5
 """How often an upload is aborted if its parts stay."""
@@ -111,12 +122,22 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
 
 
 def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
+    """Look what an upload is, by verbs; see `looking`."""
+    return by_verbs(runtime.store, looking(runtime, upload))
+
+
+def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
+    """`looking`, to be begun by `steps.each`."""
+    return lambda again: looking(runtime, upload)
+
+
+def looking(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[UploadLook]:
     """Look what an upload is: HEAD, ListParts, and HEAD again if it is not open any more, because
     another process may have completed it in between. Sends no HEAD if nothing identifies the object
     that it would become (`UploadName`). Repeatable; raises no `StoreError`."""
     there: ObjectInfo | None = None
     try:
-        there = _object(runtime, upload)
+        there = yield from _object(runtime, upload)
         if there is not None and became(upload, there):
             return UploadLook(UploadState.VISIBLE, there=there, ended=True)
     except Unanswered as error:
@@ -126,7 +147,7 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
         # the second HEAD tells, or says UNKNOWN.
         pass
     try:
-        parts = tuple(runtime.store.list_parts(upload.key, upload.upload_id))
+        parts = yield ListParts(upload.key, upload.upload_id)
         return UploadLook(UploadState.OPEN, there=there, parts=parts)
     except NotFound as error:
         if error.code == NO_BUCKET:  # says nothing about the upload
@@ -134,7 +155,7 @@ def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLo
     except StoreError as error:
         return UploadLook(UploadState.UNKNOWN, error, there)
     try:
-        there = _object(runtime, upload)
+        there = yield from _object(runtime, upload)
     except StoreError as error:
         return UploadLook(UploadState.UNKNOWN, error, there, ended=True)
     if there is not None and became(upload, there):
@@ -150,10 +171,10 @@ def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.OPEN and any(p.number not in stored for p in upload.parts)
 
 
-def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> ObjectInfo | None:
+def _object(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[ObjectInfo | None]:
     if not (upload.token or upload.multipart_etag):
         return None  # nothing identifies it
-    return object_at(runtime, upload.key)
+    return (yield from _at(runtime, upload.key))
 
 
 def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
@@ -166,14 +187,19 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
     Raises:
         StoreError: nobody can tell.
     """
+    return by_verbs(runtime.store, _at(runtime, key))
+
+
+def _at(runtime: Runtime, key: str) -> Steps[ObjectInfo | None]:
     try:
-        return runtime.store.head(key)
+        found: ObjectInfo = yield Head(key)
     except NotFound:
         return None
     except InvalidRequest:
         if is_listed(runtime, key):
             raise
         return None
+    return found
 
 
 def is_listed(runtime: Runtime, key: str) -> bool:
@@ -220,7 +246,7 @@ class Removed:
 
 
 class UploadRemover:
-    """Aborts uploads, one at a time, and proves it. Safe for many threads."""
+    """Aborts uploads, and proves it. Safe for many threads."""
 
     def __init__(self, runtime: Runtime, *, look_first: bool = True) -> None:
         """
@@ -233,13 +259,26 @@ class UploadRemover:
         self._look_first = look_first
 
     def remove(self, upload: UploadName) -> Removed:
-        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`."""
+        """Abort one upload by verbs, unless it has ended; see `removing`."""
+        return by_verbs(self._runtime.store, self.removing(upload))
+
+    def to_remove(self, upload: UploadName) -> Start[Removed]:
+        """`removing`, to be begun by `steps.each`."""
+        return lambda again: self.removing(upload, aborted=again)
+
+    def removing(self, upload: UploadName, *, aborted: bool = False) -> Steps[Removed]:
+        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`.
+
+        Args:
+            upload: the upload.
+            aborted: an earlier try has found it open, and its abort may have taken effect.
+        """
         if self._look_first:
-            look = upload_state(self._runtime, upload)
+            look = yield from looking(self._runtime, upload)
             if look.state is UploadState.VISIBLE:
                 return Removed(Removal.VISIBLE)
             if look.ended:
-                return Removed(Removal.GONE)
+                return _aborted(look.error) if aborted else Removed(Removal.GONE)
             if look.error is not None and not self._is_harmless(upload, look.error):
                 why = f"whether it has ended cannot be told: {look.error}"
                 return Removed(Removal.LEFT, why, look.error)
@@ -248,10 +287,10 @@ class UploadRemover:
             for number in range(ABORTS_MAX):
                 if number:
                     self._runtime.clock.sleep(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
-                self._runtime.store.abort_upload(upload.key, upload.upload_id)
+                yield AbortUpload(upload.key, upload.upload_id)
                 sent = True
-                if self._is_gone(upload):
-                    return self._ended(upload)
+                if (yield from self._is_gone(upload)):
+                    return (yield from self._ended(upload))
                 sent = False
         except StoreError as error:
             return Removed(Removal.LEFT, error.message, error, sent)
@@ -270,20 +309,19 @@ class UploadRemover:
             return False
         return False
 
-    def _ended(self, upload: UploadName) -> Removed:
+    def _ended(self, upload: UploadName) -> Steps[Removed]:
         """Its parts are gone: by our abort, or because it was completed between the look and the
         abort."""
         if self._look_first:
             try:
-                there = _object(self._runtime, upload)
+                there = yield from _object(self._runtime, upload)
             except StoreError as error:  # nothing is left open, whatever the answer would be
-                why = f"whether it was completed just before cannot be told: {error.message}"
-                return Removed(Removal.ABORTED, why, error)
+                return _aborted(error)
             if there is not None and became(upload, there):
                 return Removed(Removal.VISIBLE)
         return Removed(Removal.ABORTED)
 
-    def _is_gone(self, upload: UploadName) -> bool:
+    def _is_gone(self, upload: UploadName) -> Steps[bool]:
         """Whether the parts of an aborted upload are gone. If ListParts is refused, a listing of
         the key decides: the abort itself was answered with success.
 
@@ -291,7 +329,7 @@ class UploadRemover:
             StoreError: nobody can tell.
         """
         try:
-            self._runtime.store.list_parts(upload.key, upload.upload_id)
+            yield ListParts(upload.key, upload.upload_id)
         except NotFound as error:
             if error.code == NO_BUCKET:
                 raise
@@ -313,3 +351,12 @@ class UploadRemover:
             if any(listed.key > upload.key for listed in page.uploads):
                 return False
         return False
+
+
+def _aborted(error: StoreError | None) -> Removed:
+    """It is gone by our abort; with the error by which nobody could see whether it was completed
+    before that."""
+    if error is None:
+        return Removed(Removal.ABORTED)
+    why = f"whether it was completed just before cannot be told: {error.message}"
+    return Removed(Removal.ABORTED, why, error)

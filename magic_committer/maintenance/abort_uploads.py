@@ -19,17 +19,18 @@ Memory: the uploads of the dead jobs that are to be aborted are held; the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from magic_committer._quantities import age_words, counted_are
 from magic_committer._runtime import Progress
-from magic_committer.commit import records
+from magic_committer.commit import records, steps
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import (
     Removal,
+    Removed,
     UploadName,
     UploadRemover,
     UploadState,
@@ -293,48 +294,57 @@ class Clearing:
 
     def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
         by = by or _Ended()
+        left: list[Cleared] = []
+        with closing(self._removals(chosen, by, left)) as removals:
+            ends = steps.each(self._runtime, removals, in_flight=self._survey.in_flight)
+            with closing(ends) as ended:
+                for found, removed in ended:
+                    yield from self._told(_cleared(found, removed), *left)
+                    left.clear()
+            yield from self._told(*left)
+
+    def _told(self, *cleared: Cleared) -> Iterator[Cleared]:
+        for one in cleared:
+            self._done += 1
+            self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
+            yield one
+
+    def _removals(
+        self, chosen: list[FoundUpload], by: _Ended, left: list[Cleared]
+    ) -> Generator[tuple[FoundUpload, steps.Start[Removed]], None, None]:
+        """The uploads that may still be aborted; those that may not go to ``left``."""
         outcomes = self._runtime.pool.each(
-            lambda found: self._clear(found, by), chosen, in_flight=self._survey.in_flight
+            lambda found: self._kept(found, by), chosen, in_flight=self._survey.in_flight
         )
         with closing(outcomes):
             for outcome in outcomes:
-                self._done += 1
-                self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
+                found = outcome.item
                 if isinstance(outcome.error, MagicError):
-                    yield Cleared(outcome.item, "left", outcome.error.message)
+                    left.append(Cleared(found, "left", outcome.error.message))
+                elif (kept := outcome.unwrap()) is not None:
+                    left.append(kept)
                 else:
-                    yield outcome.unwrap()
+                    yield found, self._remover.to_remove(_name_of(found))
 
-    def _clear(self, found: FoundUpload, by: _Ended) -> Cleared:
-        """Abort one upload, if it is still open and still old enough, and check that it is gone.
+    def _kept(self, found: FoundUpload, by: _Ended) -> Cleared | None:
+        """Look for one upload again. None: it is still open and still old enough.
 
         Args:
             found: the upload.
             by: how its job was just aborted. A successful abort of the job has removed the upload.
         """
-        upload = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
         age = self._age_now(found)
         if age is False:
-            return self._not_listed(found, upload, by)
+            return self._not_listed(found, by)
         limit = self._rules.older_than
         if limit and (age is None or age < limit):
             return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
         if found.owner_class == "hadoop" and self._was_adopted(found):
             return Cleared(found, "left", "its job has been adopted meanwhile")
-        removed = self._remover.remove(upload)
-        match removed.removal:
-            case Removal.ABORTED:
-                return Cleared(found, "aborted")
-            case Removal.LEFT:
-                return Cleared(found, "left", removed.why)
-            case Removal.VISIBLE:
-                why = "it was completed: the object there is what it became"
-            case Removal.GONE:
-                why = "a listing shows it, and its parts are gone"
-        return Cleared(found, "gone", why)
+        return None
 
-    def _not_listed(self, found: FoundUpload, upload: UploadName, by: _Ended) -> Cleared:
-        look = upload_state(self._runtime, upload)
+    def _not_listed(self, found: FoundUpload, by: _Ended) -> Cleared:
+        look = upload_state(self._runtime, _name_of(found))
         if look.state is UploadState.OPEN:
             return Cleared(found, "left", "no listing shows it, but its parts are there")
         if look.ended or by.swept:
@@ -373,6 +383,24 @@ class _Ended:
     by_us: bool = False
     swept: bool = False
     why: str = ""
+
+
+def _name_of(found: FoundUpload) -> UploadName:
+    return UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
+
+
+def _cleared(found: FoundUpload, removed: Removed) -> Cleared:
+    """What is told of a removal. Pure."""
+    match removed.removal:
+        case Removal.ABORTED:
+            return Cleared(found, "aborted")
+        case Removal.LEFT:
+            return Cleared(found, "left", removed.why)
+        case Removal.VISIBLE:
+            why = "it was completed: the object there is what it became"
+        case Removal.GONE:
+            why = "a listing shows it, and its parts are gone"
+    return Cleared(found, "gone", why)
 
 
 def _of_dead_job(found: FoundUpload) -> bool:

@@ -23,21 +23,24 @@ ever if its age is not known: another program may be copying a file with the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import records, steps
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.upload_state import (
     Removal,
     Removed,
+    UploadLook,
     UploadName,
     UploadRemover,
-    upload_state,
+    to_look,
 )
 from magic_committer.errors import (
     FormatError,
@@ -63,6 +66,10 @@ from magic_committer.maintenance.uploads import Scope
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
+
+SET_IN_FLIGHT = 4
+"""Requests at once about the uploads that one control object names. So many objects are looked at,
+at the same time, as requests are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,27 +307,36 @@ class Cleaning:
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
         aborted, left = 0, False
-        for number, pending in enumerate(pendings):
-            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
-            removed = self._remove(upload)
-            aborted += removed.removal is Removal.ABORTED
-            left = left or removed.removal is Removal.LEFT
+        uploads = (
+            UploadName.of(from_pending(pending, f"{info.key}: {number}"))
+            for number, pending in enumerate(pendings)
+        )
+        with closing(self._remove(uploads, SET_IN_FLIGHT)) as ended:
+            for _, removed in ended:
+                aborted += removed.removal is Removal.ABORTED
+                left = left or removed.removal is Removal.LEFT
         return aborted, left
 
-    def _remove(self, upload: UploadName) -> Removed:
-        """Abort one upload, unless it has ended, and report what is left. A dry run only looks."""
-        if self._dry_run:
-            look = upload_state(self._runtime, upload)
-            if look.error is not None and not look.ended:
-                removed = Removed(Removal.LEFT, look.error.message, look.error)
-            else:
-                removed = Removed(Removal.GONE if look.ended else Removal.ABORTED)
-        else:
-            removed = self._remover.remove(upload)
-        if removed.removal is Removal.LEFT:
-            self._counts["uploads_left"] += 1
-            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
-        return removed
+    def _remove(
+        self, uploads: Iterable[UploadName], in_flight: int
+    ) -> Generator[tuple[UploadName, Removed], None, None]:
+        """Abort uploads, unless they have ended, and report what is left. A dry run only looks."""
+        looks = self._dry_run
+
+        def begin(upload: UploadName) -> tuple[UploadName, steps.Start[Any]]:
+            if looks:
+                return upload, to_look(self._runtime, upload)
+            return upload, self._remover.to_remove(upload)
+
+        removals = map(begin, uploads)
+        with closing(steps.each(self._runtime, removals, in_flight=in_flight)) as ended:
+            for upload, end in ended:
+                removed = _would_remove(end) if looks else end
+                if removed.removal is Removal.LEFT:
+                    self._counts["uploads_left"] += 1
+                    why = f"{upload.key}: its upload {upload.upload_id}: {removed.why}"
+                    self._errors.append(why)
+                yield upload, removed
 
     # Uploads by name ------------------------------------------------------------------------------
 
@@ -356,21 +372,24 @@ class Cleaning:
     def _abort_named(self, over: Mapping[tuple[str, str], bool | None]) -> None:
         """Abort old uploads of jobs that are over, by directory and UUID."""
 
-        def doomed() -> Iterator[UploadInfo]:
+        def doomed() -> Iterator[UploadName]:
             for upload, uuid, age in self._named_uploads():
                 age = age if age is not None else self._left_ages.get(uuid)
                 is_over = over.get((directory_of(upload.key), uuid), False)
                 if is_over and age is not None and age >= self._limits.leftover_after:
-                    yield upload
+                    yield UploadName(upload.key, upload.upload_id)
                 elif is_over is not False:
                     self._counts["uploads_left"] += 1
 
-        def abort(upload: UploadInfo) -> Removed:
-            return self._remove(UploadName(upload.key, upload.upload_id))
+        with closing(self._remove(doomed(), self._in_flight)) as ended:
+            for upload, removed in ended:
+                if removed.removal is Removal.ABORTED:
+                    line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
+                    self._note("uploads_aborted", line)
 
-        for upload, outcome in each(self._runtime, abort, doomed(), self._in_flight):
-            if isinstance(outcome, MagicError):
-                self._errors.append(f"{upload.key}: {outcome}")
-            elif outcome.removal is Removal.ABORTED:
-                line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
-                self._note("uploads_aborted", line)
+
+def _would_remove(look: UploadLook) -> Removed:
+    """What a removal would come to. Pure."""
+    if look.error is not None and not look.ended:
+        return Removed(Removal.LEFT, look.error.message, look.error)
+    return Removed(Removal.GONE if look.ended else Removal.ABORTED)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -13,7 +13,7 @@ import orjson
 
 from magic_committer._quantities import age_words, counted
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import records, steps
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.commit.outcome import look_again
@@ -21,12 +21,13 @@ from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import (
     Removal,
+    Removed,
     UploadName,
     UploadRemover,
     UploadState,
     became,
     object_at,
-    upload_state,
+    to_look,
 )
 from magic_committer.errors import (
     FormatError,
@@ -247,10 +248,11 @@ class GivingUp:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them."""
         for targets in (self._by_sets(), self._by_name()):
-            ending = self.runtime.pool.each(self._end, self._fresh(targets), in_flight=IN_FLIGHT)
-            with closing(ending) as ends:
-                for end in ends:
-                    end.unwrap()(self)
+            fresh = self._fresh(targets)
+            if self.dry_run:
+                self._look_at(fresh)
+            else:
+                self._end(fresh)
 
     def _fresh(self, uploads: Iterator[UploadName]) -> Iterator[UploadName]:
         return (upload for upload in uploads if self.known.add(upload.name))
@@ -301,25 +303,41 @@ class GivingUp:
         by_name = uuid_in_name(upload.key)
         return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
 
-    def _end(self, upload: UploadName) -> Callable[[GivingUp], None]:
-        """End one upload, in a thread. The result is a function that the caller's thread uses to
-        note it."""
-        if self.dry_run:
-            state = upload_state(self.runtime, upload).state
-            if state is UploadState.VISIBLE:
-                return lambda noted: noted.stays(upload.key)
-            return lambda noted: noted.count(open=state is not UploadState.GONE)
-        removed = UploadRemover(self.runtime).remove(upload)
+    def _look_at(self, uploads: Iterator[UploadName]) -> None:
+        looks = ((upload, to_look(self.runtime, upload)) for upload in uploads)
+        with closing(steps.each(self.runtime, looks, in_flight=IN_FLIGHT)) as ended:
+            for upload, look in ended:
+                if look.state is UploadState.VISIBLE:
+                    self.stays(upload.key)
+                else:
+                    self.count(open=look.state is not UploadState.GONE)
+
+    def _end(self, uploads: Iterator[UploadName]) -> None:
+        remover = UploadRemover(self.runtime)
+        removals = ((upload, remover.to_remove(upload)) for upload in uploads)
+        with (
+            closing(steps.each(self.runtime, removals, in_flight=IN_FLIGHT)) as ended,
+            closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+        ):
+            for outcome in outcomes:
+                self._note(*outcome.item, stays=outcome.unwrap())
+
+    def _undone(self, end: tuple[UploadName, Removed]) -> bool:
+        """Whether a file of an upload stays, or may; asked in a thread."""
+        upload, removed = end
+        if removed.removal is Removal.LEFT:
+            return False
+        may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
+        return may_be_visible and not (self.undo and self._deleted(upload))
+
+    def _note(self, upload: UploadName, removed: Removed, *, stays: bool) -> None:
         removal = removed.removal
         if removal is Removal.LEFT:
-            what = f"{upload.key} {upload.upload_id}: {removed.why}"
-            return lambda noted: noted.left_open.append(what)
-        may_be_visible = removal is Removal.VISIBLE or removed.error is not None
-        if may_be_visible and not (self.undo and self._deleted(upload)):
-            return lambda noted: noted.stays(upload.key)
-        return lambda noted: noted.count(
-            aborted=removal is Removal.ABORTED, deleted=removal is Removal.VISIBLE
-        )
+            self.left_open.append(f"{upload.key} {upload.upload_id}: {removed.why}")
+        elif stays:
+            self.stays(upload.key)
+        else:
+            self.count(aborted=removal is Removal.ABORTED, deleted=removal is Removal.VISIBLE)
 
     def _deleted(self, upload: UploadName) -> bool:
         """Delete the object that an upload became. Whether it is gone."""

@@ -27,10 +27,11 @@ from typing import Any, Literal, get_args
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import records
+from magic_committer.commit import records, steps
+from magic_committer.commit.ahead import ahead
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
-from magic_committer.commit.upload_state import UploadName, upload_state
+from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
 from magic_committer.maintenance.attribution import Index, Named, Places
 from magic_committer.maintenance.prices import US_EAST_1, Prices
@@ -300,13 +301,14 @@ class Survey:
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        for page in runtime.store.list_uploads(scope.prefix):
-            more = scope.shows_more_than_keys(page.uploads)
-            self.shows_more_than_keys = self.shows_more_than_keys or more
-            for upload in page.uploads:
-                self._first.add(upload_name(upload.key, upload.upload_id))
-                directories.add(directory_of(upload.key))
-            runtime.progress(Progress("list", self.listed, None, "uploads"))
+        with closing(ahead(runtime, runtime.store.list_uploads(scope.prefix))) as pages:
+            for page in pages:
+                more = scope.shows_more_than_keys(page.uploads)
+                self.shows_more_than_keys = self.shows_more_than_keys or more
+                for upload in page.uploads:
+                    self._first.add(upload_name(upload.key, upload.upload_id))
+                    directories.add(directory_of(upload.key))
+                runtime.progress(Progress("list", self.listed, None, "uploads"))
         self._places = Places(runtime, in_flight)
         self._places.look(directories)
         self._index = Index(runtime, self._places, self._first)
@@ -488,9 +490,7 @@ def sized(
     """The same uploads with their parts, bytes and cost: one ListParts each. Uploads that have
     ended meanwhile are left out. If the store does not tell about one, its note says why."""
 
-    def measure(number: int) -> FoundUpload | None:
-        found = page[number]
-        look = upload_state(runtime, UploadName(found.key, found.upload_id))
+    def measured(found: FoundUpload, look: UploadLook) -> FoundUpload | None:
         if look.ended:
             return None
         if look.error is not None:
@@ -500,9 +500,12 @@ def sized(
         cost = prices.month(size, found.storage_class)
         return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
 
-    measured: dict[int, FoundUpload | None] = {}
-    outcomes = runtime.pool.each(measure, range(len(page)), in_flight=in_flight)
-    with closing(outcomes):
-        for outcome in outcomes:
-            measured[outcome.item] = outcome.unwrap()
-    return [found for number in range(len(page)) if (found := measured[number]) is not None]
+    looks = (
+        (number, to_look(runtime, UploadName(found.key, found.upload_id)))
+        for number, found in enumerate(page)
+    )
+    told: dict[int, FoundUpload | None] = {}
+    with closing(steps.each(runtime, looks, in_flight=in_flight)) as ended:
+        for number, look in ended:
+            told[number] = measured(page[number], look)
+    return [found for number in range(len(page)) if (found := told[number]) is not None]

@@ -397,7 +397,41 @@ class AbortUpload:
     upload_id: str
 
 
-Ask = CompleteUpload | AbortUpload
+@dataclass(frozen=True, slots=True)
+class ListParts:
+    """What `ObjectStore.list_parts` is asked, as a value."""
+
+    key: str
+    upload_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What `ObjectStore.head` is asked, as a value."""
+
+    key: str
+
+
+Ask = CompleteUpload | AbortUpload | ListParts | Head
+Answer = Written | ObjectInfo | tuple[Part, ...] | StoreError
+"""What an `Ask` is answered: for a Complete and an abort a `Written` (for an abort: with an empty
+ETag), for `ListParts` the parts, for `Head` the object; otherwise the error."""
+
+
+def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
+    """Ask a store by its verb.
+
+    Raises:
+        StoreError: as the verb.
+    """
+    if isinstance(ask, AbortUpload):
+        store.abort_upload(ask.key, ask.upload_id)
+        return Written("")
+    if isinstance(ask, ListParts):
+        return tuple(store.list_parts(ask.key, ask.upload_id))
+    if isinstance(ask, Head):
+        return store.head(ask.key)
+    return complete_by_verb(store, ask)
 
 
 def complete_by_verb(store: ObjectStore, ask: CompleteUpload) -> Written:
@@ -417,14 +451,14 @@ class Batch(Protocol):
 
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+    ) -> Generator[tuple[T, Answer], None, None]:
         """Send each request **once**, and give what it was answered, in the order of the answers.
 
-        A `Written` (for an abort: with an empty ETag) is the plain success of a request that was
-        sent once. Everything else is the error; a request that may have been sent says so
-        (`Unanswered.sent`). Nothing is tried again and nothing is looked up: the caller does that
-        by the verbs. If the iteration is left early, requests in flight are given up: they may have
-        taken effect.
+        What is no error is the plain success of a request that was sent once. Everything else is
+        the error; a request that may have been sent says so (`Unanswered.sent`). Nothing is tried
+        again and nothing is looked up: the caller does that by the verbs. So parts that need more
+        than one page are an error (nothing was answered), too. If the iteration is left early,
+        requests in flight are given up: they may have taken effect.
 
         Args:
             asks: the requests, each with what the caller knows it by. Taken when there is room.

@@ -34,7 +34,7 @@ from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
-    AbortUpload,
+    Answer,
     Ask,
     Attributes,
     Batch,
@@ -51,7 +51,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
-    complete_by_verb,
+    ask_by_verb,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -113,19 +113,15 @@ class BatchByVerbs:
 
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+    ) -> Generator[tuple[T, Answer], None, None]:
         outcomes = self._pool.each(self._answer, asks, in_flight=in_flight)
         with closing(outcomes):
             for outcome in outcomes:
                 yield outcome.item[0], outcome.unwrap()
 
-    def _answer(self, item: tuple[T, Ask]) -> Written | StoreError:
-        ask = item[1]
+    def _answer(self, item: tuple[T, Ask]) -> Answer:
         try:
-            if isinstance(ask, AbortUpload):
-                self._store.abort_upload(ask.key, ask.upload_id)
-                return Written("")
-            return complete_by_verb(self._store, ask)
+            return ask_by_verb(self._store, item[1])
         except StoreError as error:
             return error
 

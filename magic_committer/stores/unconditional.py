@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from magic_committer.errors import StoreError
 from magic_committer.stores.base import (
+    Answer,
     Ask,
     Attributes,
     Batch,
@@ -43,7 +44,7 @@ class _UnconditionalBatch:
 
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+    ) -> Generator[tuple[T, Answer], None, None]:
         return self._batch.ask_each(map(_unconditional, asks), in_flight=in_flight)
 
 

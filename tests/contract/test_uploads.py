@@ -10,16 +10,25 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import ThreadPool
-from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed
+from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed, StoreError
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     PART_NUMBER_MAX,
+    AbortUpload,
+    Answer,
+    Ask,
     Attributes,
     Checksum,
     ChecksumAlgorithm,
     FileSlice,
+    Head,
+    ListParts,
+    ObjectInfo,
     ObjectStore,
     Part,
+    Written,
+    ask_by_verb,
+    batch_of,
     objects,
     uploads,
 )
@@ -304,6 +313,65 @@ def test_a_wrong_checksum_in_the_list_of_parts_is_refused(store: ObjectStore, pr
     with pytest.raises(InvalidRequest):
         store.complete_upload(prefix + "k", upload_id, [parts[0], wrong])
     assert list(objects(store, prefix)) == []
+
+
+# Many at once -----------------------------------------------------------------------------------
+
+
+def _asked(store: ObjectStore, *asks: Ask) -> list[Answer]:
+    """What a store answers to each, in the order of the asks: from one thread if it can."""
+    batch = batch_of(store)
+    if batch is not None:
+        told = dict(batch.ask_each(enumerate(asks), in_flight=lambda: 4))
+        return [told[number] for number in range(len(asks))]
+    answers: list[Answer] = []
+    for ask in asks:
+        try:
+            answers.append(ask_by_verb(store, ask))
+        except StoreError as error:
+            answers.append(error)
+    return answers
+
+
+def _shown(answer: Answer) -> object:
+    return (type(answer), answer.status, answer.code) if isinstance(answer, StoreError) else answer
+
+
+def test_what_is_asked_at_once_is_answered_as_by_the_verbs(store: ObjectStore, prefix: str) -> None:
+    """Parts of open uploads, an object, and that there is none: each answer is its verb's."""
+    upload_id = _create(store, prefix + "k")
+    parts = [_part(store, prefix + "k", upload_id, 1, TAIL)]
+    store.put(prefix + "there", b"x", metadata={"a": "b"})
+    found, gone, there, absent = _asked(
+        store,
+        ListParts(prefix + "k", upload_id),
+        ListParts(prefix + "k", "not-an-upload"),
+        Head(prefix + "there"),
+        Head(prefix + "k"),
+    )
+    assert isinstance(found, tuple)
+    assert [(part.number, part.etag, part.size) for part in found] == [
+        (part.number, part.etag, part.size) for part in parts
+    ]
+    assert found == store.list_parts(prefix + "k", upload_id)
+    assert _shown(gone) == (NotFound, 404, "NoSuchUpload")
+    assert isinstance(there, ObjectInfo)
+    assert replace(there, seen_at=0.0) == replace(store.head(prefix + "there"), seen_at=0.0)
+    assert (there.size, there.metadata) == (1, {"a": "b"})
+    assert _shown(absent) == (NotFound, 404, "NoSuchKey")
+
+
+def test_uploads_that_are_aborted_at_once_are_gone(store: ObjectStore, prefix: str) -> None:
+    """Each abort ends its own upload: its parts are gone, and the others' stay."""
+    keys = [f"{prefix}{number}" for number in range(6)]
+    opened = [_create(store, key) for key in keys]
+    for key, upload_id in zip(keys, opened, strict=True):
+        _part(store, key, upload_id, 1, TAIL)
+    doomed = list(zip(keys, opened, strict=True))[:4]
+    assert _asked(store, *(AbortUpload(*one) for one in doomed)) == [Written("")] * 4
+    looks = _asked(store, *(ListParts(*one) for one in zip(keys, opened, strict=True)))
+    assert [_shown(look) for look in looks[:4]] == [(NotFound, 404, "NoSuchUpload")] * 4
+    assert [look[0].size for look in looks[4:] if isinstance(look, tuple)] == [len(TAIL)] * 2
 
 
 # Once, again, never ----------------------------------------------------------------------------

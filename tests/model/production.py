@@ -10,7 +10,7 @@ What is not held against it, because no promise can depend on it (`is_left_out`)
 the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
 under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
 of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
-are over; a batch's Complete that failed, for it is sent again (`_sent_again`). A walk through the
+are over; a batch's request that failed, for it is sent again (`_sent_again`). A walk through the
 directories of a destination is one listing (`_walked`), for the model has no directories there.
 Requests that a pool sends side by side, about
 different uploads, pendingsets or partitions, may come in any order (`may_wait`); those about
@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from magic_committer.commit.ready import from_pending, is_tombstone
+from magic_committer.commit.steps import is_plain
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -51,12 +52,15 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
+from magic_committer.stores import base
 from magic_committer.stores.base import (
+    AbortUpload,
+    Answer,
     Ask,
     Batch,
     CompleteUpload,
+    Head,
     ObjectStore,
-    Written,
     batch_of,
 )
 from tests.model.actors import driver, others, shared, task
@@ -90,7 +94,10 @@ from tests.model.store import (
 @dataclass(frozen=True)
 class Sent:
     """A request of the port and its answer: a value, or the error that was raised. Of a listing all
-    pages together. ``options`` are its keyword arguments; ``body`` that of a PUT."""
+    pages together. ``options`` are its keyword arguments; ``body`` that of a PUT.
+
+    ``asked_again``: a batch's answer that is not plain: the request must be sent again by itself.
+    """
 
     verb: str
     key: str
@@ -99,7 +106,7 @@ class Sent:
     upload_id: str = ""
     keys: tuple[str, ...] = ()
     body: bytes = b""
-    in_batch: bool = False
+    asked_again: bool = False
 
 
 class Recorder:
@@ -162,7 +169,7 @@ class _RecordedBatch:
 
     def ask_each(
         self, asks: Iterable[tuple[Any, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[Any, Written | StoreError], None, None]:
+    ) -> Generator[tuple[Any, Answer], None, None]:
         known = (((item, ask), ask) for item, ask in asks)
         with closing(self._batch.ask_each(known, in_flight=in_flight)) as answers:
             for (item, ask), answer in answers:
@@ -170,10 +177,20 @@ class _RecordedBatch:
                 yield item, answer
 
 
-def _sent_in_batch(ask: Ask, answer: Written | StoreError) -> Sent:
-    verb = "complete_upload" if isinstance(ask, CompleteUpload) else "abort_upload"
+_VERBS = {
+    CompleteUpload: "complete_upload",
+    AbortUpload: "abort_upload",
+    base.ListParts: "list_parts",
+    Head: "head",
+}
+
+
+def _sent_in_batch(ask: Ask, answer: Answer) -> Sent:
     options = {"if_none_match": True} if getattr(ask, "if_none_match", False) else {}
-    return Sent(verb, ask.key, answer, options, ask.upload_id, in_batch=True)
+    upload_id = getattr(ask, "upload_id", "")
+    # Whether it is believed is production's word, whose mistakes would be seen behind it.
+    again = isinstance(answer, StoreError) and not is_plain(ask, answer)
+    return Sent(_VERBS[type(ask)], ask.key, answer, options, upload_id, asked_again=again)
 
 
 # Accepting ----------------------------------------------------------------------------------------
@@ -254,26 +271,30 @@ def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
 
 
 def _sent_again(trace: Sequence[Sent]) -> tuple[list[Sent], str]:
-    """The trace without what the model does in one: a Complete of a batch that failed is sent again
-    by itself, and a 200 to that is looked after. The model's Complete is the last one, and its 200
-    is true. That production does so is held against it here.
+    """The trace without what the model does in one. Production is held to it here.
+
+    * A Complete of a batch that failed is sent again by itself, and a 200 to that is looked after.
+      The model's Complete is the last one, and its 200 is true.
+    * Another request of a batch that failed is asked again by itself; but who looked at an upload
+      before its abort, looks again before the next one. The model's looks and aborts are the last.
 
     Returns:
         The trace, and what was not sent again; "" if all of it was.
     """
     left_out: set[int] = set()
     for index, step in enumerate(trace):
-        if not step.in_batch or not isinstance(step.answer, StoreError):
+        if not step.asked_again:
             continue
         behind = trace[index + 1 :]
-        same = (s for s in behind if s.upload_id == step.upload_id and s.verb == step.verb)
-        again = next(same, None)
+        again = next((s for s in behind if _repeats(s, step)), None)
         if again is None:  # it was killed before that; others may have been under way
             if any(s.verb not in _SIDE_BY_SIDE for s in behind):
                 return list(trace), f"production did not send again {step}"
             continue
         left_out.add(id(step))
-        if isinstance(again.answer, StoreError):
+        if step.verb == "abort_upload" and again.verb != "abort_upload":
+            left_out.update(map(id, _look_before(trace[:index], step)))
+        if step.verb != "complete_upload" or isinstance(again.answer, StoreError):
             continue
         looks = (s for s in behind[behind.index(again) :] if s.key == step.key)
         look = next((s for s in looks if s.verb == "head"), None)
@@ -281,6 +302,26 @@ def _sent_again(trace: Sequence[Sent]) -> tuple[list[Sent], str]:
             return list(trace), f"production did not look after {again}"
         left_out.add(id(look))
     return [step for step in trace if id(step) not in left_out], ""
+
+
+def _repeats(step: Sent, failed: Sent) -> bool:
+    """Whether a step asks once more what has failed in a batch."""
+    if failed.verb == "abort_upload" and step.verb in ("head", "list_parts"):
+        return step.key == failed.key and step.upload_id in ("", failed.upload_id)
+    same = (step.verb, step.key, step.upload_id) == (failed.verb, failed.key, failed.upload_id)
+    return same and not step.asked_again
+
+
+def _look_before(ahead: Sequence[Sent], aborted: Sent) -> Iterator[Sent]:
+    """The look at an upload right before its abort."""
+    for step in reversed(ahead):
+        if step.verb == "list_parts" and step.upload_id == aborted.upload_id:
+            yield step
+        elif step.verb == "head" and step.key == aborted.key:
+            yield step
+            return
+        elif step.key == aborted.key:
+            return
 
 
 def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:

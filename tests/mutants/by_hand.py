@@ -9,6 +9,7 @@ from tests.mutants.handwork import Hand
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 COMPLETING, ROUND = "commit/completing.py", "_Round.is_over"
+STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
@@ -419,6 +420,80 @@ _IN_BATCH = (
     ),
 )  # fmt: skip
 
+_REMOVING = (
+    Hand(
+        "any 404 of a batch is a proof", STEPS, "is_plain", (("answer.code == NO_UPLOAD", "True"),),
+        "I4: an upload that is open is told to be aborted: 404 was said of something else",
+    ),
+    Hand(
+        "any refusal of a batch is a proof", STEPS, "is_plain",
+        (("not isinstance(answer, NotFound) or answer.status != 404", "False"),
+         ("answer.code == NO_UPLOAD", "True")),
+        "I4: an upload that is open is told to be aborted: nobody was allowed to look",
+    ),
+    Hand(
+        "any answer of a batch is believed", STEPS, "is_plain",
+        (("isinstance(ask, Head) and answer.code == NO_OBJECT", "True"),),
+        "I4: an abort that was refused ends the removal, and nobody sends it again",
+    ),
+    Hand(
+        "an abort of a batch that was sent twice is believed", STEPS, "is_plain",
+        (("answer.attempts == 1", "True"),),
+        "the batch has its own retries, and the look before the second sending is old",
+    ),
+    Hand(
+        "a batch waits for parts that stay", STEPS, "is_plain",
+        (("not (aborted and isinstance(ask, ListParts))", "True"),),
+        "one upload whose parts linger stops 100,000 others, for seconds",
+    ),
+    Hand(
+        "an abort that failed in a batch is sent again without a look", STEPS, "_Batches._in_batch",
+        (("if isinstance(work.ask, AbortUpload):\n    work.steps = None", "pass"),),
+        "I2: it was completed meanwhile, and on some stores the abort costs its object",
+    ),
+    Hand(
+        "an abort that was never sent counts", STEPS, "_Batches._in_batch",
+        (("work.aborts or error is None or error.sent", "True"),),
+        "an upload that another program has ended is told to be aborted",
+    ),
+    Hand(
+        "a removal that failed in a batch is skipped", STEPS, "_Batches._in_batch",
+        (("self._doubtful.append(work)", "pass"),),
+        "I4: an upload stays open, and no list names it",
+    ),
+    Hand(
+        "what a batch has begun is forgotten", STEPS, "_Batches.rest",
+        (("chain(self._ready, self._source)", "self._source"),),
+        "I4: an upload stays open, or is not proved gone, and no list names it",
+    ),
+    Hand(
+        "a batch of removals is given up half way", STEPS, "_Batches._in_batch",
+        (("not was_interrupted()", "False"),),
+        "an abort of ours is under way after the sweep has told what it did",
+    ),
+    Hand(
+        "a batch of removals goes on in vain", STEPS, "_Batches.run",
+        (("not ended and self._run >= FAILED_RUN_MAX", "False"),),
+        "where no part may be listed, each upload costs twice the requests",
+    ),
+    Hand(
+        "any 404 says that there is no upload", "stores/s3/plain.py", "missing",
+        (('root.tag != "Error" or found.get("Code") != NO_UPLOAD', "False"),),
+        "I4: an upload in a bucket that cannot be seen is told to be aborted",
+    ),
+    Hand(
+        "a 404 to any verb is read here", "stores/s3/plain.py", "missing",
+        (('verb == "HeadObject" and not answer.body', "not answer.body"),),
+        "I4: an empty 404 of a load balancer says that an upload is gone",
+    ),
+    Hand(
+        "a page of parts is all of them", "stores/s3/batch.py", "S3Batch._read",
+        (('self._more_pages(ask) if reply.get("IsTruncated") else parts_of(reply)',
+          "parts_of(reply)"),),
+        "I5: an upload of more than 1,000 parts is taken for one that has lost the others",
+    ),
+)  # fmt: skip
+
 _EXECUTING = (
     Hand(
         "accept swallows what is unfinished", PUBLISH, "Publication.complete_all",
@@ -475,7 +550,7 @@ _EXECUTING = (
         "I2: an upload with fewer parts than were sent is completed",
     ),
     Hand(
-        "forbidden raises", STATE, "upload_state",
+        "forbidden raises", STATE, "looking",
         (("except StoreError:", "except Unanswered:"),),
         "I10: a HEAD that is forbidden ends the commit with an error that claims nothing decided",
         times=3,
@@ -492,9 +567,13 @@ _EXECUTING = (
     ),
     Hand(
         "look, then abort", UNDO, "_each",
-        (("info = _became(runtime, upload)", "pass"),
-         ("removed = remover.remove(UploadName.of(upload))",
-          "info = _became(runtime, upload)\nremoved = remover.remove(UploadName.of(upload))")),
+        (("info = _became(runtime, upload)", "info = looked[upload.name]"),
+         ("removals = ((upload, remover.to_remove(UploadName.of(upload))) for upload in uploads)",
+          "looked = {}\n"
+          "def look(upload):\n"
+          "    looked[upload.name] = _became(runtime, upload)\n"
+          "    return upload, remover.to_remove(UploadName.of(upload))\n"
+          "removals = map(look, uploads)")),
         "I3: a Complete between the look and the abort stays visible",
     ),
     Hand(
@@ -603,7 +682,7 @@ _CHECKING = (
     ),
     Hand(
         "the listing is the truth", CHECK, "missing_uploads",
-        (("look = upload_state(runtime, asked)", "return False"),),
+        (("look.state not in (UploadState.OPEN, UploadState.VISIBLE)", "True"),),
         "a job is refused because a listing does not show its upload yet",
     ),
     Hand(
@@ -646,40 +725,40 @@ _CHECKING = (
 
 _ONE_QUESTION = (
     Hand(
-        "forbidden means gone", STATE, "upload_state",
+        "forbidden means gone", STATE, "looking",
         (("except NotFound:", "except (NotFound, PermissionDenied):"),),
         "I2: an open upload whose parts may not be listed is called gone, and its file is lost",
         imports="from magic_committer.errors import PermissionDenied",
     ),
     Hand(
-        "forbidden means nothing there", STATE, "object_at",
+        "forbidden means nothing there", STATE, "_at",
         (("except NotFound:", "except (NotFound, PermissionDenied):"),),
         "I2: an upload that became its object, which may not be read, is called gone",
         imports="from magic_committer.errors import PermissionDenied",
     ),
     Hand(
-        "no second look", STATE, "upload_state",
-        (("try:\n    there = _object(runtime, upload)\nexcept StoreError as error:\n"
+        "no second look", STATE, "looking",
+        (("try:\n    there = yield from _object(runtime, upload)\nexcept StoreError as error:\n"
           "    return UploadLook(UploadState.UNKNOWN, error, there, ended=True)", "pass"),),
         "I5: an upload that was completed between the two looks is called gone",
     ),
     Hand(
-        "nobody can tell means gone", STATE, "upload_state",
+        "nobody can tell means gone", STATE, "looking",
         (("UploadLook(UploadState.UNKNOWN, error)", "UploadLook(UploadState.GONE)"),),
         "I2: a store that does not answer makes an upload gone",
     ),
     Hand(
-        "an abort without a look", STATE, "UploadRemover.remove",
+        "an abort without a look", STATE, "UploadRemover.removing",
         (("self._look_first", "False"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
-        "an abort that is believed", STATE, "UploadRemover.remove",
-        (("self._is_gone(upload)", "True"),),
+        "an abort that is believed", STATE, "UploadRemover.removing",
+        (("(yield from self._is_gone(upload))", "True"),),
         "I4: parts in flight outlive an abort",
     ),
     Hand(
-        "aborted though nobody can tell", STATE, "UploadRemover.remove",
+        "aborted though nobody can tell", STATE, "UploadRemover.removing",
         (("look.error is not None", "False"),),
         "I2: an upload that may have been completed is aborted",
     ),
@@ -883,7 +962,7 @@ _RECOVERING = (
 
 HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
-    *_CHECKING,
+    *_REMOVING, *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING, *RULES,
 )  # fmt: skip
 """All of them."""

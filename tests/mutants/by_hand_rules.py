@@ -345,7 +345,7 @@ _A_WAY_OUT = (
         "a job that the store will not complete is to be tried again for ever",
     ),
     Hand(
-        "a wrong HEAD means nothing there", STATE, "object_at",
+        "a wrong HEAD means nothing there", STATE, "_at",
         (("is_listed(runtime, key)", "False"),),
         "I2: a visible object of a customer's key is called absent, and its file lost",
     ),

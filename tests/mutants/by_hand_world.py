@@ -71,12 +71,14 @@ _TIME = (
 _SIGNATURES = (
     Hand(
         "yesterday's key", f"{S3}/signing.py", "Signer._key",
-        (("kept_day != day or kept_secret != secret", "kept_secret != secret"),),
+        (("kept is None or kept[0] != secret or kept[1] != day",
+          "kept is None or kept[0] != secret"),),
         "from midnight UTC on every request of a process is refused",
     ),
     Hand(
         "the key of secrets that were replaced", f"{S3}/signing.py", "Signer._key",
-        (("kept_day != day or kept_secret != secret", "kept_day != day"),),
+        (("kept is None or kept[0] != secret or kept[1] != day",
+          "kept is None or kept[1] != day"),),
         "after the first refresh of a role's credentials every request is refused",
     ),
 )  # fmt: skip

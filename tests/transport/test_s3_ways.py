@@ -22,8 +22,11 @@ from magic_committer.stores.base import (
     Checksum,
     CompleteUpload,
     FileSlice,
+    Head,
+    ListParts,
     Part,
     Written,
+    ask_by_verb,
     batch_of,
     transport_of,
 )
@@ -140,8 +143,8 @@ def test_the_doctor_says_which_way_is_in_use(server: ScriptedServer) -> None:
 
 def test_other_verbs_are_the_sdks(server: ScriptedServer) -> None:
     """What is asked seldom is asked by the SDK, over the same options."""
-    server.said(document("ListParts"))
-    make(server).list_parts("k", "u")
+    server.said(document("Delete"))
+    assert make(server).delete(["k"]) == {}
     assert by_sdk(server.asked[0])
 
 
@@ -362,6 +365,97 @@ def test_a_batch_tells_what_the_verb_would_tell(server: ScriptedServer, reply: R
     )
     assert told.attempts == 1
     assert told.key == "k"
+
+
+PARTS = (
+    "<Part><PartNumber>2</PartNumber><LastModified>2026-11-22T10:00:00.000Z</LastModified>"
+    '<ETag>"e"</ETag><Size>7</Size><ChecksumCRC32C>AAAAAA==</ChecksumCRC32C></Part>'
+)
+SHOWN = {"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT", "X-Amz-Meta-A": "b"}
+LOOKS: dict[str, Ask] = {"list_parts": ListParts("k", "u"), "head": Head("k")}
+NO_UPLOAD = error(404, "NoSuchUpload").body
+assert isinstance(NO_UPLOAD, str)
+PRETTY = f'<?xml version="1.0" encoding="UTF-8"?>\n{NO_UPLOAD.replace("><", ">  <")}\n'
+ANSWERS: dict[str, tuple[str, Reply, bool]] = {
+    # What was asked, the answer, and whether it says plainly what there is.
+    "parts": ("list_parts", document("ListParts", PARTS), True),
+    "parts, in S3's namespace": (
+        "list_parts",
+        Reply(body=f'<ListPartsResult xmlns="http://s3/">{PARTS * 2}</ListPartsResult>'),
+        True,
+    ),
+    "no parts yet": ("list_parts", document("ListParts"), True),
+    "an object": ("head", Reply(headers=SHOWN), True),
+    "no upload": ("list_parts", error(404, "NoSuchUpload"), True),
+    "no upload, in many lines": ("list_parts", Reply(404, PRETTY), True),
+    "no object": ("head", Reply(404), True),
+    "not allowed": ("list_parts", error(403, "AccessDenied"), False),
+    "not allowed, an empty answer": ("list_parts", Reply(403), False),
+    "not allowed, to HEAD": ("head", Reply(403), False),
+    "a customer's key": ("list_parts", error(400, "InvalidRequest"), False),
+    "a customer's key, to HEAD": ("head", Reply(400), False),
+    "an empty 404": ("list_parts", Reply(404), False),
+    "a page of a proxy": ("list_parts", Reply(404, "<html>no backend</html>"), False),
+    "no bucket": ("list_parts", error(404, "NoSuchBucket"), False),
+    "no key": ("list_parts", error(404, "NoSuchKey"), False),
+    "no upload, and no error": ("list_parts", Reply(200, NO_UPLOAD), False),
+    "no upload, and a conflict": ("list_parts", error(409, "NoSuchUpload"), False),
+    "a document that was cut": ("list_parts", Reply(404, NO_UPLOAD[:-9]), False),
+    "a code that was cut": ("list_parts", Reply(404, NO_UPLOAD[:25]), False),
+    "a body that was cut": ("list_parts", Reply(404, NO_UPLOAD[:-9], missing=9), False),
+    "nobody's error": ("list_parts", Reply(404, "<Error><Message>NoSuchUpload</Message></Error>"),
+                       False),
+    "a code inside": ("list_parts", Reply(404, f"<Error><Code/>{NO_UPLOAD}</Error>"), False),
+    "two codes": ("list_parts", Reply(404, NO_UPLOAD.replace(
+        "<Code>", "<Code>NoSuchBucket</Code><Code>")), False),
+    "a longer code": ("list_parts", error(404, "NoSuchUploadPart"), False),
+    "parts that were cut": ("list_parts", Reply(200, f"<ListPartsResult>{PARTS[:40]}"), False),
+    "a page in place of parts": ("list_parts", Reply(200, "<html>log in</html>"), False),
+    "an empty success": ("list_parts", Reply(200), False),
+    "too busy": ("list_parts", error(503, "SlowDown"), False),
+    "lost": ("list_parts", Reply(lost=True), False),
+    "HEAD, lost": ("head", Reply(lost=True), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_there_is_is_read_as_the_sdk_reads_it(server: ScriptedServer, name: str) -> None:
+    """The parts of an upload, an object, and that there is none: batch and verb, by libcurl and by
+    the SDK, tell the same; only an exact answer says that an upload or an object is not there."""
+    verb, reply, plain = ANSWERS[name]
+    server.said(reply)
+    store = make(server)
+    told = [ask(store, ("k", LOOKS[verb]))["k"]]
+    assert len(server.asked) == 1
+    for other in (store, make(server, transport="boto3")):
+        try:
+            told.append(ask_by_verb(other, LOOKS[verb]))
+        except StoreError as failure:
+            told.append(failure)
+    if not isinstance(told[0], StoreError):
+        assert plain
+        assert told[0] == told[1] == told[2]
+        return
+    wanted = "NoSuchUpload" if verb == "list_parts" else "NoSuchKey"
+    gone = isinstance(told[0], NotFound) and (told[0].status, told[0].code) == (404, wanted)
+    assert gone == plain
+    assert len({(type(one), one.sent) for one in told}) == 1
+    if plain:
+        assert len({(str(one), one.status, one.code, one.request_id) for one in told}) == 1
+
+
+def test_parts_on_several_pages_are_asked_for_by_the_verb(server: ScriptedServer) -> None:
+    """A batch gives all parts or an error that says that nothing is known: a page is not all."""
+    more = "<IsTruncated>true</IsTruncated><NextPartNumberMarker>2</NextPartNumberMarker>"
+    last = PARTS.replace("<PartNumber>2", "<PartNumber>3")
+    server.script = lambda asked: document(
+        "ListParts", last if "part-number-marker" in asked.query else PARTS + more
+    )
+    store = make(server)
+    told = ask(store, ("k", ListParts("k", "u")))["k"]
+    assert isinstance(told, Unanswered)
+    assert [part.number for part in store.list_parts("k", "u")] == [2, 3]
+    assert not any(by_sdk(asked) for asked in server.asked)
 
 
 def test_a_batch_follows_no_redirect(server: ScriptedServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from botocore import auth
@@ -84,6 +85,30 @@ def test_two_secrets_on_one_day_do_not_share_a_key(monkeypatch: pytest.MonkeyPat
     for secret in ("one", "two", "one", "one", "two"):
         key = ReadOnlyCredentials("AKIA", secret, "t")
         assert ours(signer, moment, key) == theirs(moment, key, monkeypatch)
+
+
+def test_a_key_that_another_thread_replaces_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While credentials are replaced some threads still hold the old ones: each signs with its own,
+    also if another thread puts its key there between two steps."""
+    moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    old, new = (ReadOnlyCredentials("AKIA", secret, None) for secret in ("old", "new"))
+    theirs_is_kept = Signer(SigningScope("eu-north-1", "s3"))
+    ours(theirs_is_kept, moment, new)
+
+    class Replaced(Signer):
+        held: Any
+
+        @property
+        def _kept(self) -> Any:
+            held, self.held = self.held, theirs_is_kept._kept
+            return held
+
+        @_kept.setter
+        def _kept(self, _: Any) -> None:
+            self.held = theirs_is_kept._kept
+
+    signer = Replaced(SigningScope("eu-north-1", "s3"))
+    assert ours(signer, moment, old) == theirs(moment, old, monkeypatch)
 
 
 def test_a_body_that_is_not_signed_says_so() -> None:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from functools import partial
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit import ready
+from magic_committer.commit import ready, steps
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
-from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
+from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, StoreError, Unanswered
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import uuid_in_name
@@ -111,14 +110,22 @@ def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> 
     Raises:
         StoreError: the upload is, or may be, still open.
     """
-    left = remover.remove(upload)
-    if left.removal is Removal.LEFT and not left.sent:
-        raise left.error or Unanswered(
-            f"the upload {upload.upload_id} of {upload.key} could not be aborted: {left.why}",
-            operation="abort_upload",
-            bucket=runtime.store.bucket,
-            key=upload.key,
-        )
+    error = _why_left(runtime, upload, remover.remove(upload))
+    if error is not None:
+        raise error
+
+
+def _why_left(runtime: Runtime, upload: UploadName, left: Removed) -> StoreError | None:
+    """Why an upload is, or may be, still open; None: it is not, or the job's sweep will prove
+    it."""
+    if left.removal is not Removal.LEFT or left.sent:
+        return None
+    return left.error or Unanswered(
+        f"the upload {upload.upload_id} of {upload.key} could not be aborted: {left.why}",
+        operation="abort_upload",
+        bucket=runtime.store.bucket,
+        key=upload.key,
+    )
 
 
 def remove_all(
@@ -139,11 +146,12 @@ def remove_all(
             failures.append(error)
             continue
         doomed[upload.key, upload.upload_id] = UploadName.of(upload)
-    remove = partial(remove_one, runtime, UploadRemover(runtime, look_first=look_first))
-    targets = [doomed[name] for name in sorted(doomed)]
-    for outcome in runtime.pool.each(remove, targets, in_flight=in_flight):
-        if outcome.error is not None:
-            failures.append(outcome.error)
+    remover = UploadRemover(runtime, look_first=look_first)
+    removals = ((doomed[name], remover.to_remove(doomed[name])) for name in sorted(doomed))
+    for name, removed in steps.each(runtime, removals, in_flight=in_flight):
+        left = _why_left(runtime, name, removed)
+        if left is not None:
+            failures.append(left)
     return len(doomed)
 
 

@@ -1,4 +1,4 @@
-"""Many Completes and Aborts from one thread, each sent once (`magic_committer.stores.base.Batch`).
+"""Many requests from one thread, each sent once (`magic_committer.stores.base.Batch`).
 
 The same requests as the verbs', read by the same checks, told by the same errors. Nothing is sent
 again here, also not to another region: the caller does that by the verbs.
@@ -7,7 +7,7 @@ again here, also not to another region: the caller does that by the verbs.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,13 +16,22 @@ from magic_committer._patience import errand, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.base import AbortUpload, Ask, Written
+from magic_committer.stores.base import (
+    AbortUpload,
+    Answer,
+    Ask,
+    CompleteUpload,
+    Head,
+    ListParts,
+    Written,
+)
 from magic_committer.stores.s3.asking import seconds_max
 from magic_committer.stores.s3.errors import SDK_ERRORS, kind, never_sent, translate
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
 from magic_committer.stores.s3.route import Parameters
 from magic_committer.stores.s3.sockets import Deadline
 from magic_committer.stores.s3.transport import Transport
+from magic_committer.stores.s3.values import Reply, object_of, parts_of
 
 T = TypeVar("T")
 
@@ -62,7 +71,7 @@ class S3Batch:
 
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Written | StoreError], None, None]:
+    ) -> Generator[tuple[T, Answer], None, None]:
         refused: deque[tuple[T, StoreError]] = deque()
         last: list[Ask] = []
 
@@ -96,11 +105,11 @@ class S3Batch:
         if phase is not None:
             left = min(seconds, phase.left(verb, self._clock.monotonic(), seconds))
             alive = _Alive(phase.answered, verb)
-        aborts = isinstance(ask, AbortUpload)
-        wait = self._options.read_seconds_max if aborts else self._options.complete_seconds_max
+        completes = isinstance(ask, CompleteUpload)
+        wait = self._options.complete_seconds_max if completes else self._options.read_seconds_max
         return Deadline(wait, left, errand=errand(), alive=alive)
 
-    def _told(self, asked: _InBatch, outcome: HTTPAnswer | NoAnswer) -> Written | StoreError:
+    def _told(self, asked: _InBatch, outcome: HTTPAnswer | NoAnswer) -> Answer:
         verb = _sdk_verb(asked.ask)
         try:
             if isinstance(outcome, NoAnswer):
@@ -114,9 +123,14 @@ class S3Batch:
                 self._answered(asked.ask)
             return self._error(asked.ask, error)
         self._answered(asked.ask)
-        if isinstance(asked.ask, AbortUpload):
-            return Written("")
-        return Written(reply.get("ETag", ""), reply.get("VersionId"))
+        return self._read(asked.ask, reply)
+
+    def _read(self, ask: Ask, reply: Reply) -> Answer:
+        if isinstance(ask, CompleteUpload):
+            return Written(reply.get("ETag", ""), reply.get("VersionId"))
+        if isinstance(ask, ListParts):
+            return self._more_pages(ask) if reply.get("IsTruncated") else parts_of(reply)
+        return object_of(ask.key, reply, self._clock) if isinstance(ask, Head) else Written("")
 
     def _answered(self, ask: Ask) -> None:
         phase = patience()
@@ -129,8 +143,14 @@ class S3Batch:
         return told
 
     def _not_here(self, ask: Ask) -> StoreError:
+        return self._unanswered(ask, "was not sent: only the SDK can send it")
+
+    def _more_pages(self, ask: Ask) -> StoreError:
+        return self._unanswered(ask, "was answered with the first of several pages")
+
+    def _unanswered(self, ask: Ask, why: str) -> StoreError:
         return Unanswered(
-            f"{_verb(ask)} s3://{self._bucket}/{ask.key} was not sent: only the SDK can send it",
+            f"{_verb(ask)} s3://{self._bucket}/{ask.key} {why}",
             operation=_verb(ask),
             bucket=self._bucket,
             key=ask.key,
@@ -155,10 +175,18 @@ def _nothing() -> None:
     """There is no phase that waits."""
 
 
+_VERBS: Mapping[type[Ask], tuple[str, str]] = {
+    CompleteUpload: ("complete_upload", "CompleteMultipartUpload"),
+    AbortUpload: ("abort_upload", "AbortMultipartUpload"),
+    ListParts: ("list_parts", "ListParts"),
+    Head: ("head", "HeadObject"),
+}
+"""For each ask the port's verb and the SDK's."""
+
+
 def _verb(ask: Ask) -> str:
-    return "abort_upload" if isinstance(ask, AbortUpload) else "complete_upload"
+    return _VERBS[type(ask)][0]
 
 
 def _sdk_verb(ask: Ask) -> str:
-    abort = isinstance(ask, AbortUpload)
-    return "AbortMultipartUpload" if abort else "CompleteMultipartUpload"
+    return _VERBS[type(ask)][1]

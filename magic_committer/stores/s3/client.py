@@ -27,6 +27,7 @@ from magic_committer.errors import InvalidRequest, NotFound, NotSupported, Store
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
+    AbortUpload,
     Ask,
     Attributes,
     Batch,
@@ -35,6 +36,7 @@ from magic_committer.stores.base import (
     CompleteUpload,
     CreatedUpload,
     FileSlice,
+    ListParts,
     ObjectInfo,
     ObjectPage,
     Part,
@@ -62,6 +64,7 @@ from magic_committer.stores.s3.values import (
     listed,
     named_part,
     object_of,
+    parts_of,
     seen_at_of,
     upload_of,
 )
@@ -302,10 +305,7 @@ class S3Store:
         marker = 0
         while True:
             reply, attempts = self._part_page(key, upload_id, marker)
-            parts += [
-                Part(one["PartNumber"], one.get("ETag", ""), one["Size"], checksum_of(one))
-                for one in reply.get("Parts", ())
-            ]
+            parts += parts_of(reply)
             if not reply.get("IsTruncated"):
                 return tuple(parts)
             following = int(reply.get("NextPartNumberMarker") or 0)
@@ -318,7 +318,7 @@ class S3Store:
         return self._ask(
             "list_parts",
             key,
-            lambda c: c.clients.quick.list_parts(
+            lambda c: c.hot.list_parts(
                 **self._named(key), UploadId=upload_id, **place, **self._customer_key
             ),
         )
@@ -416,7 +416,11 @@ class S3Store:
     def _wanted(self, ask: Ask) -> dict[str, Any]:
         if isinstance(ask, CompleteUpload):
             return self._completing(ask)
-        return {**self._named(ask.key), "UploadId": ask.upload_id}
+        named = self._named(ask.key)
+        if isinstance(ask, AbortUpload):
+            return {**named, "UploadId": ask.upload_id}
+        named |= self._customer_key
+        return {**named, "UploadId": ask.upload_id} if isinstance(ask, ListParts) else named
 
     def _completing(self, ask: CompleteUpload) -> dict[str, Any]:
         wanted = {

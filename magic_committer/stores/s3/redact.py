@@ -36,6 +36,8 @@ _PATTERNS = (
     re.compile(r"(?i)(<(?:AccessKeyId|SecretAccessKey|SessionToken)>)([^<]+)"),
     re.compile(r"(?i)(['\"](?:aws_?)?(?:AccessKey(?:Id)?|SecretAccessKey|SessionToken|Token)['\"]\s*:\s*b?['\"])([^'\"]+)"),
 )  # fmt: skip
+_MARKS = ("token", "customer-key", "credential=", "signature=", "://", "accesskey")
+"""No pattern matches a text that has none of these, whatever its case: most texts have none."""
 _known: set[str] = set()
 """It only grows. There is no lock, which a fork could leave locked: adding and copying are
 atomic."""
@@ -62,6 +64,9 @@ def redacted(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
+    folded = text.casefold()
+    if not any(mark in folded for mark in _MARKS):
+        return text
     for pattern in _PATTERNS:
         text = pattern.sub(rf"\1{HIDDEN}", text)
     return text

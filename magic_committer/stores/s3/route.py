@@ -72,6 +72,7 @@ PROBES: Mapping[str, Parameters] = {
         "IfNoneMatch": "*",
     },
     "AbortMultipartUpload": {"Key": _KEY, "UploadId": _ID},
+    "ListParts": {"Key": _KEY, "UploadId": _ID, "PartNumberMarker": 7},
     "ListMultipartUploads": {"Prefix": _KEY, "KeyMarker": _KEY, "UploadIdMarker": _ID},
     "ListObjectsV2": {"Prefix": _KEY, "Delimiter": "/", "ContinuationToken": _ID},
     "PutObject": {"Key": _KEY, "ContentType": "text/x", "IfMatch": '"e"', "Body": b"x"},

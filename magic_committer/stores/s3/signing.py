@@ -58,7 +58,7 @@ class Signer:
 
     def __init__(self, scope: SigningScope) -> None:
         self._scope = scope
-        self._kept: tuple[str, str, bytes] = ("", "", b"")
+        self._kept: tuple[str, str, hmac.HMAC] | None = None
 
     def __repr__(self) -> str:
         return f"<Signer for {self._scope.region}/{self._scope.service}>"
@@ -112,24 +112,28 @@ class Signer:
         scope = f"{day}/{self._scope.region}/{self._scope.service}/aws4_request"
         digest = hashlib.sha256(request.encode()).hexdigest()
         text = f"{ALGORITHM}\n{moment}\n{scope}\n{digest}"
-        signature = hmac.digest(self._key(credentials.secret_key, day), text.encode(), "sha256")
+        mac = self._key(credentials.secret_key, day).copy()
+        mac.update(text.encode())
         sent.append(
             (
                 "Authorization",
                 f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names},"
-                f" Signature={signature.hex()}",
+                f" Signature={mac.hexdigest()}",
             )
         )
         return tuple(sent)
 
-    def _key(self, secret: str, day: str) -> bytes:
-        kept_secret, kept_day, key = self._kept
-        if kept_day != day or kept_secret != secret:
+    def _key(self, secret: str, day: str) -> hmac.HMAC:
+        """The day's key, to be copied. Kept as a hash that has begun: ``hmac.digest`` gives up the
+        interpreter's lock for each text, and in a batch another thread then takes it, once for each
+        request."""
+        kept = self._kept  # read once: another thread may replace it
+        if kept is None or kept[0] != secret or kept[1] != day:
             key = f"AWS4{secret}".encode()
             for step in (day, self._scope.region, self._scope.service, "aws4_request"):
                 key = hmac.digest(key, step.encode(), "sha256")
-            self._kept = (secret, day, key)
-        return key
+            kept = self._kept = (secret, day, hmac.new(key, digestmod="sha256"))
+        return kept[2]
 
 
 def stamp(seconds: float) -> str:

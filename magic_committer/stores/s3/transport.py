@@ -8,9 +8,9 @@ Invariants:
 * Endpoint, region and form of a request are the SDK's (`route`). A verb whose request the SDK
   prepares in a way that is not known here goes by the SDK, and so does a single request with
   parameters that are not plain. `why` says the reason.
-* Only a plain success is read here (`plain`). Every other answer is handed to the SDK's client, as
-  if it had got it: its parsers, its checks, its redirects to another region. A redirected request
-  is sent by the SDK, and the routes are learnt anew.
+* Only a plain success is read here, or a plain "it is not there" (`plain`). Every other answer is
+  handed to the SDK's client, as if it had got it: its parsers, its checks, its redirects to another
+  region. A redirected request is sent by the SDK, and the routes are learnt anew.
 * What is no answer is a `NoAnswer`, which knows whether the request was sent.
 * Credentials are asked for before each signature, so that they are refreshed, and hidden.
 """
@@ -127,6 +127,9 @@ class Transport:
     def abort_multipart_upload(self, **parameters: Any) -> Reply:
         return self._ask("AbortMultipartUpload", parameters)
 
+    def list_parts(self, **parameters: Any) -> Reply:
+        return self._ask("ListParts", parameters)
+
     def list_multipart_uploads(self, **parameters: Any) -> Reply:
         return self._ask("ListMultipartUploads", parameters)
 
@@ -208,6 +211,9 @@ class Transport:
         parsed = plain.reply(verb, answer)
         if parsed is not None:
             return parsed
+        error = plain.missing(verb, answer)
+        if error is not None:
+            raise error
         opened, parameters = _for_sdk(verb, parameters, request.body)
         reading = self._sdk.reading(answer, request.url, sends_again=sends_again)
         with closing(opened), reading as turn:

@@ -71,6 +71,14 @@ def checksum_of(reply: Reply) -> Checksum | None:
     return None
 
 
+def parts_of(reply: Reply) -> tuple[Part, ...]:
+    """The parts on a page of ListParts."""
+    return tuple(
+        Part(one["PartNumber"], one.get("ETag", ""), one["Size"], checksum_of(one))
+        for one in reply.get("Parts", ())
+    )
+
+
 def checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
