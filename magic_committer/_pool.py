@@ -154,9 +154,13 @@ class ThreadPool:
         return f"ThreadPool(threads_max={self.threads_max})"
 
     def submit(self, function: Callable[[], R]) -> StdFuture[R]:
+        """Have a function run by a thread, or now: a pool without threads runs it now, and so does
+        a thread of this very pool. If that one waited for another thread, all of them might wait
+        for one another, for ever."""
         if self.threads_max == 0:
             return _run_now(function)
-        return self._running().submit(function)
+        threads = self._running()
+        return _run_now(function) if threads.has_this_one else threads.submit(function)
 
     def each(
         self,
@@ -298,6 +302,11 @@ class _Threads:
                 self._started.append(thread)
         return future
 
+    @property
+    def has_this_one(self) -> bool:
+        """Whether the calling thread is one of these."""
+        return getattr(_of_thread, "work", None) is self._work
+
     def stop(self) -> None:
         """Let each thread end after all submitted work is done."""
         with self._lock:
@@ -321,7 +330,13 @@ class _Threads:
 _alive: WeakSet[_Threads] = WeakSet()
 
 
+_of_thread = threading.local()
+"""``work``: the queue that this thread works off. It does not hold the pool
+(`_Threads.__del__`)."""
+
+
 def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+    _of_thread.work = work
     while (function := work.get()) is not None:
         function()
         del function  # it holds the arguments of its call

@@ -22,7 +22,7 @@ P = TypeVar("P")
 def ahead(runtime: Runtime, pages: Iterator[P]) -> Generator[P, None, None]:
     """The same pages, at most one ahead of the caller. The first one is requested in the caller's
     thread, the others in the pool's, one at a time. Close the generator: a request under way is
-    given up, and nothing more is requested.
+    given up, and nothing more is requested, also not by what waits for a thread.
 
     Args:
         runtime: the components.
@@ -32,17 +32,24 @@ def ahead(runtime: Runtime, pages: Iterator[P]) -> Generator[P, None, None]:
         StoreError: a page could not be had; it comes after all pages before it.
     """
     page = next(pages, None)
-    errand = Errand()
+    errand, begun = Errand(), False
+
+    def coming_page() -> P | None:
+        nonlocal begun
+        begun = True  # first this, then the look: `finally` does it the other way round
+        return None if errand.over else next(pages, None)
+
     coming: Future[P | None] | None = None
     try:
         while page is not None:
+            begun = False
             with errand.here():
-                coming = runtime.pool.submit(lambda: next(pages, None))
+                coming = runtime.pool.submit(coming_page)
             yield page
             page = result_of(coming)
     finally:
         if coming is not None and not coming.done():
             errand.end(0.0)
-            if not was_interrupted():
+            if begun and not was_interrupted():
                 with suppress(StoreError):  # nobody wants that page
                     result_of(coming)

@@ -14,10 +14,17 @@ once more. Not so if it was an abort: on some stores the abort of a completed up
 object, and the look before it is old by then. So that work begins anew, with a look if it has one,
 and is told whether its abort may have taken effect.
 
+**No abort is sent on an old look.** Between a look and its abort other works may be tried again,
+the caller may pause, a listing may wait for its page. A work whose last request was handed out
+more than `LOOK_SECONDS_MAX` ago sends no abort: it begins anew, by verbs, where nothing comes in
+between.
+
 A batch goes on past failures. It takes no more works when `FAILED_MAX`, or `FAILED_RUN_MAX` in a
 row, have failed: the store may be down, and memory has a limit. Then the answers to what is in
 flight are awaited, the failures go by verbs, and the next batch begins. If no work has ended
-plainly before so many failures, there is no next batch: all others go by verbs.
+plainly in `VAIN_MAX` such batches, there is no next one: all others go by verbs.
+**Not for threads of the pool**: where a batch goes by verbs it waits for the pool's threads, and if
+all of them wait, for ever.
 """
 
 from __future__ import annotations
@@ -58,6 +65,11 @@ FAILED_MAX = 256
 """After this many failures a batch takes no more works."""
 FAILED_RUN_MAX = 16
 """The same for failures without a work in between that ended plainly."""
+VAIN_MAX = 2
+"""Batches in a row in which no work ended plainly. One may be a moment in which connections were
+reset."""
+LOOK_SECONDS_MAX = 2.0
+"""So old, in seconds, may the last request of a work be when an abort follows from its answer."""
 NO_UPLOAD = "NoSuchUpload"
 NO_OBJECT = "NoSuchKey"
 
@@ -108,6 +120,7 @@ class _Work(Generic[T, R]):
 
     Attributes:
         steps, ask: it has begun, and this is its next request, or the one that is in flight.
+        asked_at: when its last request was handed out; None: there was none.
         aborts: an abort of it was sent, or may have been.
     """
 
@@ -115,6 +128,7 @@ class _Work(Generic[T, R]):
     start: Start[R]
     steps: Steps[R] | None = None
     ask: Ask | None = None
+    asked_at: float | None = None
     aborts: bool = False
 
 
@@ -152,7 +166,7 @@ def _each_by_verbs(
     runtime: Runtime, works: Iterable[_Work[T, R]], in_flight: int
 ) -> Generator[tuple[T, R], None, None]:
     def one(work: _Work[T, R]) -> R:
-        if work.steps is None:
+        if work.steps is None or isinstance(work.ask, AbortUpload):  # its look is old
             return by_verbs(runtime.store, work.start(work.aborts))
         return by_verbs(runtime.store, work.steps, work.ask)
 
@@ -183,17 +197,18 @@ class _Batches(Generic[T, R]):
         self.exhausted = False
 
     def run(self, in_flight: int) -> Generator[tuple[T, R], None, None]:
-        """Do batch after batch, until all works have ended, or a batch was in vain."""
+        """Do batch after batch, until all works have ended, or batches were in vain."""
+        vain = 0
         while True:
             ended = yield from self._in_batch()
             if self._ready and not self._is_over:
                 continue
-            in_vain = not ended and self._run >= FAILED_RUN_MAX
+            vain = vain + 1 if not ended and self._run >= FAILED_RUN_MAX else 0
             doubtful, self._doubtful, self._run = self._doubtful, [], 0
             yield from _each_by_verbs(self._runtime, doubtful, in_flight)
             if (self._taken or self._broken is not None) and not self._ready:
                 break
-            if in_vain:
+            if vain >= VAIN_MAX:
                 return
         if self._broken is not None:
             raise self._broken
@@ -262,6 +277,12 @@ class _Batches(Generic[T, R]):
             if work is None:
                 return
             assert work.ask is not None
+            now = self._runtime.clock.monotonic()
+            old = work.asked_at is not None and now - work.asked_at > LOOK_SECONDS_MAX
+            if old and isinstance(work.ask, AbortUpload):
+                self._doubtful.append(work)
+                continue
+            work.asked_at = now
             yield work, work.ask
 
     def _new(self) -> _Work[T, R] | None:

@@ -312,7 +312,7 @@ class Clearing:
     def _removals(
         self, chosen: list[FoundUpload], by: _Ended, left: list[Cleared]
     ) -> Generator[tuple[FoundUpload, steps.Start[Removed]], None, None]:
-        """The uploads that may still be aborted; those that may not go to ``left``."""
+        """The uploads that are to be aborted; those that may not be, or are, go to ``left``."""
         outcomes = self._runtime.pool.each(
             lambda found: self._kept(found, by), chosen, in_flight=self._survey.in_flight
         )
@@ -327,7 +327,8 @@ class Clearing:
                     yield found, self._remover.to_remove(_name_of(found))
 
     def _kept(self, found: FoundUpload, by: _Ended) -> Cleared | None:
-        """Look for one upload again. None: it is still open and still old enough.
+        """Look for one upload again; Hadoop's is aborted right after that. None: it is still open
+        and still old enough.
 
         Args:
             found: the upload.
@@ -341,6 +342,8 @@ class Clearing:
             return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
         if found.owner_class == "hadoop" and self._was_adopted(found):
             return Cleared(found, "left", "its job has been adopted meanwhile")
+        if found.owner_class == "hadoop":  # at once: nobody may adopt the job in between
+            return _cleared(found, self._remover.remove(_name_of(found)))
         return None
 
     def _not_listed(self, found: FoundUpload, by: _Ended) -> Cleared:

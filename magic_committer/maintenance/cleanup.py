@@ -23,10 +23,9 @@ ever if its age is not known: another program may be copying a file with the sam
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
@@ -34,6 +33,7 @@ from magic_committer.commit import records, steps
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import from_pending
+from magic_committer.commit.steps import by_verbs
 from magic_committer.commit.upload_state import (
     Removal,
     Removed,
@@ -66,10 +66,6 @@ from magic_committer.maintenance.uploads import Scope
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
-
-SET_IN_FLIGHT = 4
-"""Requests at once about the uploads that one control object names. So many objects are looked at,
-at the same time, as requests are allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,36 +303,29 @@ class Cleaning:
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
         aborted, left = 0, False
-        uploads = (
-            UploadName.of(from_pending(pending, f"{info.key}: {number}"))
-            for number, pending in enumerate(pendings)
-        )
-        with closing(self._remove(uploads, SET_IN_FLIGHT)) as ended:
-            for _, removed in ended:
-                aborted += removed.removal is Removal.ABORTED
-                left = left or removed.removal is Removal.LEFT
+        for number, pending in enumerate(pendings):
+            # One after the other, by verbs: this is a thread of the pool, and a thread that waits
+            # for others of its pool may wait for ever.
+            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
+            end = by_verbs(self._runtime.store, self._to_remove(upload)(False))
+            removed = self._removed(upload, end)
+            aborted += removed.removal is Removal.ABORTED
+            left = left or removed.removal is Removal.LEFT
         return aborted, left
 
-    def _remove(
-        self, uploads: Iterable[UploadName], in_flight: int
-    ) -> Generator[tuple[UploadName, Removed], None, None]:
-        """Abort uploads, unless they have ended, and report what is left. A dry run only looks."""
-        looks = self._dry_run
+    def _to_remove(self, upload: UploadName) -> steps.Start[UploadLook | Removed]:
+        """Begins to abort an upload, unless it has ended. A dry run only looks."""
+        if self._dry_run:
+            return to_look(self._runtime, upload)
+        return self._remover.to_remove(upload)
 
-        def begin(upload: UploadName) -> tuple[UploadName, steps.Start[Any]]:
-            if looks:
-                return upload, to_look(self._runtime, upload)
-            return upload, self._remover.to_remove(upload)
-
-        removals = map(begin, uploads)
-        with closing(steps.each(self._runtime, removals, in_flight=in_flight)) as ended:
-            for upload, end in ended:
-                removed = _would_remove(end) if looks else end
-                if removed.removal is Removal.LEFT:
-                    self._counts["uploads_left"] += 1
-                    why = f"{upload.key}: its upload {upload.upload_id}: {removed.why}"
-                    self._errors.append(why)
-                yield upload, removed
+    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removed:
+        """What has become of an upload, or would. What is left is reported."""
+        removed = _would_remove(end) if isinstance(end, UploadLook) else end
+        if removed.removal is Removal.LEFT:
+            self._counts["uploads_left"] += 1
+            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
+        return removed
 
     # Uploads by name ------------------------------------------------------------------------------
 
@@ -381,9 +370,10 @@ class Cleaning:
                 elif is_over is not False:
                     self._counts["uploads_left"] += 1
 
-        with closing(self._remove(doomed(), self._in_flight)) as ended:
-            for upload, removed in ended:
-                if removed.removal is Removal.ABORTED:
+        removals = ((upload, self._to_remove(upload)) for upload in doomed())
+        with closing(steps.each(self._runtime, removals, in_flight=self._in_flight)) as ended:
+            for upload, end in ended:
+                if self._removed(upload, end).removal is Removal.ABORTED:
                     line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                     self._note("uploads_aborted", line)
 

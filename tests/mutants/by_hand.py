@@ -452,6 +452,16 @@ _REMOVING = (
         "I2: it was completed meanwhile, and on some stores the abort costs its object",
     ),
     Hand(
+        "a batch aborts on an old look", STEPS, "_Batches._asks",
+        (("old and isinstance(work.ask, AbortUpload)", "False"),),
+        "I2: an upload that was completed while the caller paused is aborted, with its object",
+    ),
+    Hand(
+        "what follows a batch aborts on an old look", STEPS, "_each_by_verbs",
+        (("work.steps is None or isinstance(work.ask, AbortUpload)", "work.steps is None"),),
+        "I2: an upload that was completed while others were tried again is aborted",
+    ),
+    Hand(
         "an abort that was never sent counts", STEPS, "_Batches._in_batch",
         (("work.aborts or error is None or error.sent", "True"),),
         "an upload that another program has ended is told to be aborted",
@@ -918,7 +928,7 @@ _RECOVERING = (
         "I6: what a running job has written is deleted as litter",
     ),
     Hand(
-        "a dry run aborts", TIDY, "Cleaning._remove", (("self._dry_run", "False"),),
+        "a dry run aborts", TIDY, "Cleaning._to_remove", (("self._dry_run", "False"),),
         "a look changes something",
     ),
     Hand(

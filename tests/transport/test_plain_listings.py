@@ -48,6 +48,13 @@ ENTRIES: dict[str, tuple[str, bool]] = {
     "an entry in an instruction": (f"{TOP}<?x {BARE}?>", False),
     "entries inside another element": (f"{TOP}<Old>{FIRST}{BARE}</Old>", False),
     "entries inside an entry": (f"{TOP}<Upload>{FIRST}</Upload>", False),
+    "an entry inside another, beside one": (f"{TOP}<Upload><Other>{FIRST}</Other></Upload>", False),
+    "an entry elsewhere, and one of another name": (
+        f'{TOP}<n:Upload xmlns:n="n">{BARE[8:-9]}</n:Upload><Foo>{BARE}</Foo>',
+        False,
+    ),
+    "an entry elsewhere, and one that is empty": (f"{TOP}<Foo>{BARE}</Foo><Upload a='1'/>", False),
+    "the words that stand in their place": (f"{TOP}<Foo>{BARE}</Foo>the entries", False),
     "a strange time": (TOP + FIRST.replace("2026-11-10T", "lately, "), False),
     "a day that is none": (TOP + FIRST.replace("2026-11-10", "2026-11-31"), False),
     "an entry that was cut": (TOP + FIRST + BARE[:-12], False),

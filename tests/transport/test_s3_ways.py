@@ -406,6 +406,12 @@ ANSWERS: dict[str, tuple[str, Reply, bool]] = {
     "nobody's error": ("list_parts", Reply(404, "<Error><Message>NoSuchUpload</Message></Error>"),
                        False),
     "a code inside": ("list_parts", Reply(404, f"<Error><Code/>{NO_UPLOAD}</Error>"), False),
+    "an entity for a code": ("list_parts", Reply(404, '<!DOCTYPE Error [<!ENTITY a "NoSuchUpload">'
+        "]><Error><Code>&a;</Code></Error>"), False),
+    "a comment before the error": ("list_parts", Reply(404, f"<!-- 1 -->{NO_UPLOAD}"), False),
+    "an error that is text": ("list_parts", Reply(403, "<R><Error>text</Error></R>"), False),
+    "an empty marker of parts": ("list_parts", document(
+        "ListParts", "<NextPartNumberMarker></NextPartNumberMarker>" + PARTS), False),
     "two codes": ("list_parts", Reply(404, NO_UPLOAD.replace(
         "<Code>", "<Code>NoSuchBucket</Code><Code>")), False),
     "a longer code": ("list_parts", error(404, "NoSuchUploadPart"), False),

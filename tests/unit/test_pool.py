@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -272,3 +273,22 @@ if len(sys.argv) > 1 and os.fork() == 0:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert time.monotonic() - began < 60
+
+
+def test_a_thread_of_a_pool_does_itself_what_it_asks_the_pool_for() -> None:
+    """Threads that wait for others of their own pool would wait for ever when all of them do."""
+    pool = ThreadPool(2)
+
+    def outer(number: int) -> list[tuple[int, str]]:
+        def inner(item: int) -> tuple[int, str]:
+            return number * 10 + item, threading.current_thread().name
+
+        with closing(pool.each(inner, range(3), in_flight=3)) as outcomes:
+            done = [outcome.unwrap() for outcome in outcomes]
+        assert {name for _, name in done} == {threading.current_thread().name}
+        return done
+
+    with closing(pool.each(outer, range(8), in_flight=8)) as outcomes:
+        done = sorted(number for outcome in outcomes for number, _ in outcome.unwrap())
+    assert done == [outer * 10 + inner for outer in range(8) for inner in range(3)]
+    pool.close()

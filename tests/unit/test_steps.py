@@ -11,7 +11,14 @@ import pytest
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import steps
-from magic_committer.commit.steps import FAILED_MAX, FAILED_RUN_MAX, by_verbs, each
+from magic_committer.commit.steps import (
+    FAILED_MAX,
+    FAILED_RUN_MAX,
+    LOOK_SECONDS_MAX,
+    VAIN_MAX,
+    by_verbs,
+    each,
+)
 from magic_committer.commit.upload_state import (
     ABORTS_MAX,
     Removal,
@@ -340,7 +347,7 @@ def test_a_batch_takes_no_more_after_many_failures_in_a_row(
     world.lies.update({(ListParts, upload.key): refused for upload in world.uploads})
     told = world.run(look_first=False)
     assert {one.removal for one in told.values()} == {Removal.ABORTED}
-    assert len({key for _, key in world.batch.asked}) <= FAILED_RUN_MAX + 4
+    assert len({key for _, key in world.batch.asked}) <= VAIN_MAX * (FAILED_RUN_MAX + 4)
     assert len(told) == 60
     assert not world.store.open_uploads()
 
@@ -425,3 +432,65 @@ def test_a_store_without_a_batch_is_asked_by_verbs(monkeypatch: pytest.MonkeyPat
     assert {one.removal for one in told.values()} == {Removal.ABORTED}
     assert world.batch.asked == []
     assert not world.store.open_uploads()
+
+
+def completed_by_another(world: World, uploads: Iterable[UploadName]) -> None:
+    """Somebody else completes uploads, and time goes by."""
+    for upload in uploads:
+        part = Part(1, world.store.list_parts(upload.key, upload.upload_id)[0].etag, 3)
+        world.store.complete_upload(upload.key, upload.upload_id, [part])
+    world.clock.sleep(LOOK_SECONDS_MAX + 0.1)
+
+
+def removals(world: World) -> Iterator[tuple[UploadName, steps.Start[Removed]]]:
+    """The removals of all uploads of a world, each with a look first."""
+    remover = UploadRemover(world.runtime)
+    return ((upload, remover.to_remove(upload)) for upload in world.uploads)
+
+
+def test_a_pause_of_the_caller_makes_looks_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On some stores the abort of a completed upload deletes its object. Uploads that are completed
+    while the caller pauses are looked at again, and never aborted."""
+    world = World(20, monkeypatch)
+    told: dict[str, Removed] = {}
+    with closing(each(world.runtime, removals(world), in_flight=8)) as ended:
+        for upload, removed in ended:
+            told[upload.key] = removed
+            if len(told) == 1:
+                aborted = {key for ask, key in world.batch.asked if ask == "AbortUpload"}
+                others = [one for one in world.uploads if one.key not in aborted]
+                completed_by_another(world, others)
+                world.by_verbs.clear()
+                asked = len(world.batch.asked)
+    assert len(others) > 8
+    assert {one.key for one in others} == set(world.store.keys())
+    assert all(told[one.key].removal is Removal.VISIBLE for one in others)
+    late = [*world.batch.asked[asked:], *world.by_verbs]
+    assert not [key for ask, key in late if "bort" in ask and key in world.store.keys()]
+
+
+def test_failures_that_go_by_verbs_make_looks_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the failures of a batch are asked for again, other works wait with their next request.
+    If that is an abort, its work begins anew."""
+    world = World(40, monkeypatch)
+    busy = world.uploads[:FAILED_RUN_MAX]
+    world.lies.update({(ListParts, one.key): NO_ANSWER for one in busy})
+    told: dict[str, Removed] = {}
+    others: list[UploadName] = []
+    with closing(each(world.runtime, removals(world), in_flight=40)) as ended:
+        for upload, removed in ended:
+            told[upload.key] = removed
+            if world.by_verbs and not others:
+                done = {key for ask, key in world.batch.asked if ask == "AbortUpload"}
+                done |= {one.key for one in busy}
+                others = [one for one in world.uploads if one.key not in done]
+                completed_by_another(world, others)
+                asked = len(world.batch.asked)
+                world.by_verbs.clear()
+    assert len(others) == 40 - FAILED_RUN_MAX
+    assert len(told) == 40
+    assert {one.key for one in others} <= set(world.store.keys())
+    assert all(told[one.key].removal is Removal.VISIBLE for one in others)
+    late = [*world.batch.asked[asked:], *world.by_verbs]
+    mine = {one.key for one in others}
+    assert not [key for ask, key in late if "bort" in ask and key in mine]

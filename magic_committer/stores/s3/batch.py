@@ -6,10 +6,10 @@ again here, also not to another region: the caller does that by the verbs.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from magic_committer._patience import errand, patience
@@ -72,34 +72,44 @@ class S3Batch:
     def ask_each(
         self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
     ) -> Generator[tuple[T, Answer], None, None]:
-        refused: deque[tuple[T, StoreError]] = deque()
-        last: list[Ask] = []
+        left = iter(asks)
+        while True:
+            # What is not sent ends the requests: who asks for an answer gets one before more are
+            # taken, and may then take no more.
+            refused: list[tuple[T, StoreError]] = []
+            last: list[Ask] = []
+            ended = self._transport.engine.send_each(
+                self._requests(left, refused, last),
+                in_flight=in_flight,
+                deadline=partial(self._deadline, last),
+            )
+            with closing(ended):
+                for asked, outcome in ended:
+                    yield asked.name, self._told(asked, outcome)
+            if not refused:
+                return
+            yield from refused
 
-        def requests() -> Iterator[tuple[_InBatch, HTTPRequest]]:
-            for name, ask in asks:
-                try:
-                    parameters = self._parameters(ask)
-                    request = self._transport.request(_sdk_verb(ask), parameters)
-                except SDK_ERRORS as error:
-                    refused.append((name, self._error(ask, error)))
-                    continue
-                if request is None:
-                    refused.append((name, self._not_here(ask)))
-                    continue
-                last[:] = [ask]
-                yield _InBatch(name, ask, parameters, request), request
+    def _requests(
+        self, asks: Iterator[tuple[T, Ask]], refused: list[tuple[T, StoreError]], last: list[Ask]
+    ) -> Iterator[tuple[_InBatch, HTTPRequest]]:
+        """The requests, up to the first one that is not sent; that goes to ``refused``."""
+        for name, ask in asks:
+            try:
+                parameters = self._parameters(ask)
+                request = self._transport.request(_sdk_verb(ask), parameters)
+            except SDK_ERRORS as error:
+                refused.append((name, self._error(ask, error)))
+                return
+            if request is None:
+                refused.append((name, self._not_here(ask)))
+                return
+            last[:] = [ask]
+            yield _InBatch(name, ask, parameters, request), request
 
-        ended = self._transport.engine.send_each(
-            requests(), in_flight=in_flight, deadline=lambda: self._deadline(last[0])
-        )
-        with closing(ended):
-            for asked, outcome in ended:
-                while refused:
-                    yield refused.popleft()
-                yield asked.name, self._told(asked, outcome)
-        yield from refused
-
-    def _deadline(self, ask: Ask) -> Deadline:
+    def _deadline(self, last: list[Ask]) -> Deadline:
+        """The deadline of the request that was made last."""
+        (ask,) = last
         seconds, phase, verb = seconds_max(self._options), patience(), _verb(ask)
         left, alive = seconds, _nothing
         if phase is not None:

@@ -94,9 +94,13 @@ def missing(verb: str, answer: HTTPAnswer) -> ClientError | None:
     Args:
         verb: the SDK's name of the verb.
         answer: the answer.
+
+    Raises:
+        Unreadable: the answer is not S3's.
     """
     if answer.status != 404:
         return None
+    replies.look_at(verb, 404, answer.headers, answer.body)
     if verb == "HeadObject" and not answer.body:  # no answer to HEAD has a document
         return _not_found(verb, answer, "404", "Not Found")
     if verb != "ListParts":
@@ -234,8 +238,10 @@ def _without_entries(
             return _root(answer), None
         listed.append(_entry(found))
         at = found.end()
-    root = _root(replace(answer, body=f"{text[:begin]}<Upload/>{text[end:]}".encode()))
-    if [name for name, _ in _children(root)].count("Upload") != 1:  # it is inside another element
+    one = f"<Upload>{_IN_THEIR_PLACE}</Upload>"
+    root = _root(replace(answer, body=f"{text[:begin]}{one}{text[end:]}".encode()))
+    found_at = [child.text for name, child in _children(root) if name == "Upload"]
+    if found_at != [_IN_THEIR_PLACE]:  # they are inside another element, or not alone
         return _root(answer), None
     return root, listed
 
@@ -254,6 +260,7 @@ def _entry(found: re.Match[str]) -> dict[str, Any]:
     return entry
 
 
+_IN_THEIR_PLACE = "the entries"
 _CHARACTERS = r"([^<>&\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]+)"
 """Text that XML shows as it is."""
 _WHO = f"<ID>{_CHARACTERS}</ID><DisplayName>{_CHARACTERS}</DisplayName>"
@@ -294,7 +301,7 @@ def _parts(answer: HTTPAnswer) -> dict[str, Any]:
                     found[field] = _number(found[field])
             listed.append(found)
     parsed = _top(root)
-    if parsed.get("NextPartNumberMarker"):
+    if "NextPartNumberMarker" in parsed:
         parsed["NextPartNumberMarker"] = _number(parsed["NextPartNumberMarker"])
     return {**parsed, "Parts": listed} if listed else parsed
 

@@ -126,9 +126,10 @@ class _Careful:
             except Exception as error:  # of any kind: only the answer can be the reason
                 why = f"the answer cannot be read ({type(error).__name__}: {error})"
                 raise Unreadable(status, why) from error
-            code = parsed.get("Error", {}).get("Code", "") if status >= 300 else ""
-            if not isinstance(code, str):  # an element twice, or with others inside
-                raise Unreadable(status, f"the error's code is {code!r}")
+            told = parsed.get("Error", {}) if status >= 300 else {}
+            code = told.get("Code", "") if isinstance(told, Mapping) else None
+            if not isinstance(code, str):  # an element twice, or with others inside, or text alone
+                raise Unreadable(status, f"the error cannot be read: {told!r}")
             if shape is not None and status < 300:
                 look_after(shape.name.removesuffix("Output"), status, parsed)
             return parsed
