@@ -144,19 +144,27 @@ class Effects(Judge):
             return  # undone, also where another job's plan would replace it
         job = self._planned_by(key, gone, actor, sent)
         if job is not None:
-            self._replaced(job, key, own)
+            came_later = gone.step >= self.truth.looked_at(key, actor, sent)
+            self._replaced(job, key, own, came_later=came_later)
             return
         if own is None or not serves:
             self.broken("I6", f"{key} of {gone.job}, not as it was planned, was deleted by {actor}")
         else:
             self.broken("I2", f"{key} of job {own.id}, {own.decision}, was deleted by {actor}")
 
-    def _replaced(self, job: JobTruth, key: str, own: JobTruth | None) -> None:
+    def _replaced(
+        self, job: JobTruth, key: str, own: JobTruth | None, *, came_later: bool = False
+    ) -> None:
         """A plan's object was deleted. What an append publishes that is decided and not at its end
-        when the plan is stored is none of it."""
+        when the plan is stored is none of it.
+
+        Args:
+            came_later: it is one of the same bytes, written after the look that the DELETE follows:
+                nobody could spare it (docs/protocol.md, "What is not promised").
+        """
         job.deleted[key] = self.truth.step
         if object_of(key) == "_SUCCESS":
-            self.truth.unmarked_by = job.uuid
+            self.truth.unmarked_by = "" if came_later else job.uuid
             self.met("unmarked")
             return
         self.met("deleted")

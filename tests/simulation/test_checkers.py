@@ -151,6 +151,28 @@ def test_the_same_bytes_a_while_later_are_another_object(world: World) -> None:
     assert not truth.must_go(replacing, OLD, truth.objects[OLD])
 
 
+@pytest.mark.parametrize("came_later", [False, True])
+def test_a_marker_of_the_same_bytes_that_came_after_the_look_need_not_come_back(
+    world: World, came_later: bool
+) -> None:
+    """I8: a job that has deleted the old marker brings one back; but for one that another program
+    wrote between its look and a late copy of its DELETE (seed 4, deeds "mark alike")."""
+    truth, mark = world.watch.truth, f"{DEST.prefix}_SUCCESS"
+    world.foreign_put(mark, b"")
+    truth.jobs["u"] = planned(world, mark)
+    actor = Actor("driver", "x")
+    actor.job = "u"
+    world.scheduler.steps += 1
+    sent = world.scheduler.steps
+    truth.note_head(mark, actor)
+    world.scheduler.steps += 1
+    if came_later:
+        world.foreign_put(mark, b"")
+    world.watch.effect(Request("delete_one", mark), None, actor, sent)
+    assert truth.unmarked_by == ("" if came_later else "u")
+    assert broken(world) == []
+
+
 @pytest.mark.parametrize(
     ("mode", "key", "covered"),
     [
