@@ -471,6 +471,8 @@ def _true_complete(scratch: Scratch) -> _Finding:
         except NotFound:
             return _Finding(True)
         except Unanswered as error:
+            if error.status and error.attempts >= REFUSALS_MIN:
+                return _Finding(True)  # the store's own retries have asked so often
             if not error.status and (store is scratch.store or number == REFUSALS_MIN - 1):
                 raise
             store = once if error.status == INTERNAL_ERROR else scratch.store

@@ -31,6 +31,7 @@ from magic_committer.stores.base import (
     UploadPage,
     Written,
     batch_of,
+    sent_once,
 )
 
 T = TypeVar("T")
@@ -67,6 +68,10 @@ class Unconditional:
     @property
     def bucket(self) -> str:
         return self._store.bucket
+
+    def once(self) -> Unconditional:
+        """The same, over a store that sends each request once."""
+        return Unconditional(sent_once(self._store))
 
     @property
     def transport(self) -> tuple[str, str]:

@@ -41,6 +41,7 @@ from magic_committer.stores.base import (
     Written,
 )
 from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.unconditional import Unconditional
 from magic_committer.testing import PatientClock
 
 DEST = "s3://bucket/t"
@@ -265,7 +266,7 @@ SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
 """A name: how the server behaves, and what a probe finds."""
 
 
-def runtime_of(store: MemoryStore) -> Runtime:
+def runtime_of(store: MemoryStore | Unconditional) -> Runtime:
     """All requests in this thread, one after the other."""
     return Runtime(store, pool=ThreadPool(0), clock=PatientClock())
 
@@ -440,6 +441,47 @@ def test_a_single_error_does_not_make_a_store_tell_the_truth(
     else:
         probe.need(runtime_of(store), paths, seen, {"true_complete"})
     assert (probe.known(store.identity).true_complete, how) == (expected, sent)
+
+
+def test_a_store_without_conditions_is_asked_without_its_retries_too() -> None:
+    """With ``conditional_writes="off"`` Ceph's 500 for ever is not waited out: the retries would
+    use up the time for all other questions."""
+
+    class Ceph(MemoryStore):
+        retries = 5
+        sent: list[int]
+
+        def once(self) -> Ceph:
+            """Without retries."""
+            single = copy.copy(self)
+            single.retries = 1
+            return single
+
+        def complete_upload(self, *args: Any, **terms: Any) -> Written:
+            self.sent.append(self.retries)
+            raise Unanswered("no", status=500, attempts=self.retries)
+
+    store = Ceph()
+    store.sent = []
+    paths, seen = created_job(store)
+    found = probe.need(runtime_of(Unconditional(store)), paths, seen, {"true_complete"})[0]
+    assert (found.true_complete, store.sent) == (True, [1, 1, 1])
+
+
+def test_what_a_stores_own_retries_have_asked_often_is_not_asked_again() -> None:
+    """A store that has no way to send once, and answers 500 to each of its tries."""
+
+    class Patient(MemoryStore):
+        sent = 0
+
+        def complete_upload(self, *args: Any, **terms: Any) -> Written:
+            self.sent += 1
+            raise Unanswered("no", status=500, attempts=5)
+
+    store = Patient()
+    paths, seen = created_job(store)
+    found = probe.need(runtime_of(store), paths, seen, {"true_complete"})[0]
+    assert (found.true_complete, store.sent) == (True, 1)
 
 
 SINGLE: Mapping[str, Sequence[tuple[int, StoreError]]] = {
