@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -57,20 +55,6 @@ def answered(curl: Curl, asked: HTTPRequest) -> HTTPAnswer:
 def test_it_is_available() -> None:
     """These tests run where pycurl is installed."""
     assert available()
-
-
-def test_without_pycurl_the_modules_can_be_imported(tmp_path: Path) -> None:
-    """Where pycurl is missing, importing is fine, and `available` says no."""
-    (tmp_path / "pycurl.py").write_text("raise ImportError('none here')\n")
-    program = (
-        "import magic_committer.stores.s3.curl_threads\n"
-        "from magic_committer._libcurl import available\n"
-        "assert not available()\n"
-    )
-    paths = os.pathsep.join((str(tmp_path), str(Path(__file__).parents[2])))
-    environment = {**os.environ, "PYTHONPATH": paths}
-    ended = subprocess.run([sys.executable, "-c", program], env=environment)
-    assert ended.returncode == 0
 
 
 @pytest.mark.parametrize(

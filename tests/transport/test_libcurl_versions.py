@@ -42,23 +42,46 @@ def test_a_pycurl_that_cannot_send_safely_is_told(
     assert "\n" not in told
 
 
+def said_with(pycurl: str, folder: Path, *program: str) -> str:
+    """What a program prints where pycurl is the given source."""
+    (folder / "pycurl.py").write_text(pycurl)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
+    ran = subprocess.run(
+        [sys.executable, "-c", "\n".join(program)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_without_pycurl_the_modules_can_be_imported(tmp_path: Path) -> None:
+    """Where pycurl is missing, importing is fine, and `available` says no."""
+    said = said_with(
+        "raise ImportError('none here')\n",
+        tmp_path,
+        "import magic_committer.stores.s3.curl_threads",
+        "from magic_committer._libcurl import available",
+        "print(available())",
+    )
+    assert said == "False\n"
+
+
 def test_an_old_pycurl_counts_as_missing(tmp_path: Path) -> None:
     """With the release before the first good one a store sends by boto3, and says what to do."""
-    (tmp_path / "pycurl.py").write_text("version = 'PycURL/7.45.7 libcurl/8.16.0'\n")
-    program = (
-        "from magic_committer.options import S3Options\n"
-        "from magic_committer.stores.s3 import S3Store\n"
-        "from magic_committer._libcurl import available, sends_by\n"
-        "assert not available()\n"
-        "print(sends_by())\n"
-        "print(*S3Store('b', S3Options(access_key='a', secret_key='s')).transport)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-    ran = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    said = said_with(
+        "version = 'PycURL/7.45.7 libcurl/8.16.0'\n",
+        tmp_path,
+        "from magic_committer.options import S3Options",
+        "from magic_committer.stores.s3 import S3Store",
+        "from magic_committer._libcurl import available, sends_by",
+        "assert not available()",
+        "print(sends_by())",
+        "print(*S3Store('b', S3Options(access_key='a', secret_key='s')).transport)",
     )
     why = "PycURL/7.45.7 libcurl/8.16.0 is older than 7.46 (pip install -U 'magic-committer[fast]')"
-    assert ran.stdout.splitlines() == [f"boto3: {why}", f"boto3 {why}"]
+    assert said.splitlines() == [f"boto3: {why}", f"boto3 {why}"]
 
 
 def test_the_extra_asks_for_the_oldest_good_release() -> None:

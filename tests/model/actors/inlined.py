@@ -20,7 +20,7 @@ takes effect*:
 from __future__ import annotations
 
 from tests.model.actors.job import Accepted, Files, Job, Steps, delete_if_same, read, sent, swap
-from tests.model.actors.sweep import finish, sweep
+from tests.model.actors.sweep import finish, planned_files, sweep
 from tests.model.store import (
     EXPIRED,
     OK,
@@ -87,7 +87,7 @@ def recover(job: Job, me: str, form: str, there: Noted) -> Steps:
         if not won:
             return "moved"
     if seen.state == "committing":
-        files = yield from _planned(seen)
+        files = yield from planned_files(seen)
         if files is None:
             return "moved"
         if form == "timed" and job.keeps("only the holder publishes"):
@@ -219,22 +219,8 @@ def _outlive() -> Steps:
     yield Pass()
 
 
-def _planned(seen: Record) -> Steps:
-    assert seen.plan is not None
-    plan = yield from read(seen.plan[0])
-    if plan is None:
-        return None
-    files: Files = ()
-    for key, _ in plan.sets:
-        found = yield from read(key)
-        if found is None:
-            return None
-        files = (*files, *found.files)
-    return files
-
-
 def _undo(job: Job, me: str, form: str, seen: Record) -> Steps:
-    files = yield from _planned(seen)
+    files = yield from planned_files(seen)
     if files is None:
         return "moved"
     if form == "timed" and job.keeps("a revert waits"):

@@ -124,7 +124,7 @@ def revert(job: Job, me: str, seen: Record, files: Files | None = None) -> Steps
 def undo_plan(job: Job, me: str, seen: Record, files: Files | None = None) -> Steps:
     """Abort, then HEAD, then delete; then `reverted`, and only then the sweep."""
     if files is None:
-        files = yield from _planned(seen)
+        files = yield from planned_files(seen)
         if files is None:
             now = yield from read(job.record)
             return "stuck" if now == seen else "moved"
@@ -144,7 +144,7 @@ def undo_plan(job: Job, me: str, seen: Record, files: Files | None = None) -> St
     return "reverted"
 
 
-def _planned(seen: Record) -> Steps:
+def planned_files(seen: Record) -> Steps:
     """The files of a record's plan; None if something is missing."""
     assert seen.plan is not None
     plan = yield from read(seen.plan[0])
