@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from magic_committer.errors import (
         AbortIncomplete,
         AlreadyVisible,
+        BatchUnsettled,
         BucketNotFound,
         CommitIncomplete,
         CommitRefused,
@@ -55,14 +56,18 @@ if TYPE_CHECKING:
         GivenUp,
         JobKind,
         Recovery,
+        StreamState,
         abort,
+        abort_stream,
         adopt,
         cleanup,
         force_abort,
         inspect,
+        read_stream,
         recover,
     )
     from magic_committer.options import Accept, Mode, Options, S3Options, Track
+    from magic_committer.protocol.ledger import StreamBatch
     from magic_committer.protocol.record import State, TaskCommit
     from magic_committer.remedy import Remedy
     from magic_committer.report import Decider, JobReport
@@ -77,6 +82,7 @@ __all__ = [
     "Age",
     "AlreadyVisible",
     "Attributes",
+    "BatchUnsettled",
     "BinaryMode",
     "BucketNotFound",
     "CleanupReport",
@@ -116,6 +122,8 @@ __all__ = [
     "SparkMode",
     "State",
     "StoreError",
+    "StreamBatch",
+    "StreamState",
     "Task",
     "TaskCommit",
     "TaskFailed",
@@ -129,12 +137,14 @@ __all__ = [
     "WrongType",
     "__version__",
     "abort",
+    "abort_stream",
     "adopt",
     "attach",
     "cleanup",
     "force_abort",
     "inspect",
     "open_magic",
+    "read_stream",
     "recover",
     "start",
     "write",
@@ -145,18 +155,20 @@ _NAMES_OF = {
     "_runtime": "Progress ProgressFunction",
     "api": "attach open_magic start write",
     "errors": (
-        "AbortIncomplete AlreadyVisible BucketNotFound CommitIncomplete CommitRefused "
-        "ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen FormatError "
-        "IncompleteJob JobError JobExists JobNotFound JobNotRunning JobTooYoung MagicError "
+        "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
+        "CommitRefused ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen "
+        "FormatError IncompleteJob JobError JobExists JobNotFound JobNotRunning JobTooYoung "
+        "MagicError "
         "NotFound OptionError OutcomeUnknown PathError PermissionDenied StoreError TaskFailed "
         "UploadFailed WrongProcess WrongType"
     ),
     "job": "BinaryMode Job Task TextMode",
     "maintenance.api": (
-        "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery abort adopt cleanup "
-        "force_abort inspect recover"
+        "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "
+        "abort_stream adopt cleanup force_abort inspect read_stream recover"
     ),
     "options": "Accept Mode Options S3Options Track",
+    "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",
     "report": "Decider JobReport",

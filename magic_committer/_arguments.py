@@ -16,6 +16,7 @@ from typing import ParamSpec, SupportsIndex, TypeVar
 
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.options import Options, S3Options
+from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Attributes
 
@@ -169,6 +170,29 @@ def results_of(results: Iterable[T] | None) -> Iterable[T] | None:
             f"commit takes a list of results, not {shown(results)}", hint="Pass [task.result]"
         )
     return results
+
+
+def batch_of(batch: StreamBatch | None) -> StreamBatch | None:
+    """The micro-batch to commit; None if the job belongs to no streaming query."""
+    if isinstance(batch, StreamBatch | None):
+        return batch
+    number = batch if isinstance(batch, int) and not isinstance(batch, bool) else 7
+    raise WrongType(
+        f"batch takes magic_committer.StreamBatch, not {shown(batch)}",
+        hint=f"Pass batch=magic_committer.StreamBatch(query, {number}), with the id of the query",
+    )
+
+
+def checkpoint_of(checkpoint: str | None) -> str:
+    """What a record holds of a streaming query's checkpoint; "" if the caller gave none."""
+    if checkpoint is None:
+        return ""
+    if isinstance(checkpoint, str) and checkpoint:
+        return hash_of(checkpoint)
+    raise WrongType(
+        f"checkpoint is the text that names a query's checkpoint, not {shown(checkpoint)}",
+        hint="Pass checkpoint='s3://bucket/checkpoint', the same in every run of the query",
+    )
 
 
 def check_result(result: object) -> None:

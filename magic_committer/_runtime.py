@@ -56,7 +56,8 @@ class Progress:
     """How far a long step has come.
 
     Attributes:
-        phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``.
+        phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
+            ``"write"``: its tasks.
         done, total: numbers of ``unit``; ``total`` is None if it is not known.
         unit: ``"tasks"``, ``"files"``, ``"uploads"``.
     """

@@ -121,7 +121,7 @@ def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runti
         OptionError: no store is registered for the bucket, and a registered store allows no others.
     """
     pool.ready_for_late()
-    progress = _harmless(progress)
+    progress = harmless(progress)
     known = _registered_for(bucket)
     if known is not None:
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
@@ -186,7 +186,7 @@ def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:
     return S3Lifecycle(bucket, s3)
 
 
-def _harmless(progress: ProgressFunction) -> ProgressFunction:
+def harmless(progress: ProgressFunction) -> ProgressFunction:
     """Wrap a caller's function, so that its error cannot come between a decision and its execution.
     The first error is logged; the function is then not called again."""
     raised = False

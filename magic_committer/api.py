@@ -17,7 +17,13 @@ from __future__ import annotations
 from typing import overload
 
 from magic_committer import _wiring
-from magic_committer._arguments import attributes_of, name_of, options_of, s3_of
+from magic_committer._arguments import (
+    attributes_of,
+    checkpoint_of,
+    name_of,
+    options_of,
+    s3_of,
+)
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
@@ -45,6 +51,7 @@ def start(
     exist_ok: bool = False,
     exclusive: bool = False,
     mark_success: bool = True,
+    checkpoint: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
@@ -101,6 +108,11 @@ def start(
             aborts every open upload there, if it finds no other job. False (default): it aborts its
             own uploads only.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
+        checkpoint: for a job that writes a micro-batch of a streaming query: any text that is the
+            same in every run of the query and in no other query, like the location of its
+            checkpoint. The job's record holds a hash of it. The job is then committed with
+            ``batch`` only, and `abort_stream` finds it. If the mode excludes other jobs, crashed
+            runs of the same query are settled first. None (default): the job belongs to no query.
         s3: the connection to the store; None (default): as the environment says.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
@@ -143,8 +155,9 @@ def start(
     )
     runtime = _wiring.runtime_for(destination.bucket, s3, progress)
     committer = MagicCommitter.setup(
-        runtime, destination, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok
-    )
+        runtime, destination, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok,
+        checkpoint=checkpoint_of(checkpoint),
+    )  # fmt: skip
     return Job(committer.job, options, s3, progress=progress, starter=True)
 
 

@@ -256,6 +256,11 @@ class ConflictingJob(JobError):
     """Another live job under the same destination excludes this one."""
 
 
+class BatchUnsettled(JobError):
+    """An earlier run of a streaming query has claimed the query's ledger, and can neither be
+    finished nor aborted now. Nothing was decided: this job still runs. Commit it again later."""
+
+
 class IncompleteJob(JobError):
     """The tasks are not the expected ones. Nothing was decided: the job still runs.
 

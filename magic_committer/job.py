@@ -20,12 +20,14 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
     attributes_of,
+    batch_of,
     expected_of,
     name_of,
     options_of,
@@ -38,6 +40,7 @@ from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
 from magic_committer.commit.outcome import end, ended, finish
+from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import (
     CommitIncomplete,
@@ -50,6 +53,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import Attributes, told_transport
@@ -199,9 +203,21 @@ class Job:
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
+    def _complete_piece(self, piece: Piece) -> int:
+        """Help the process that has decided the job. Gives how many files it completed."""
+        return self._committer().complete_piece(piece)
+
     def _committed_task(self, result: TaskCommit) -> Task:
         """Give the handle of a committed attempt, for a task that was pickled."""
         return Task(self, self._committer().committed_attempt(result))
+
+    def _hand_over(self) -> Callable[[], Job]:
+        """Give the job away: a function that pickles, and makes the handle of the one process that
+        ends the job in place of this one. That handle may delete the record, as this one may have:
+        a handle from a pickle of the job itself may not, because this process could end the job
+        too. After this call it must not. Tasks may use the function as well."""
+        self._check_running()
+        return partial(_handed_over, self._started, self._options, self._s3)
 
     def _keep_at_home(self) -> None:
         """Keep the job in this process: it takes no more tasks, does not pickle while it runs, and
@@ -236,6 +252,7 @@ class Job:
         results: Iterable[TaskCommit] | None = None,
         *,
         expect: int | Iterable[str | int] | None = None,
+        batch: StreamBatch | None = None,
     ) -> JobReport:
         """Make the job's files visible: all files of one attempt of each task, or none. Repeatable,
         also from other processes::
@@ -249,35 +266,70 @@ class Job:
             >>> print(job.commit(results, expect=2))
             job ... committed in s3://bucket/table/: 2 files of 2 tasks, 10 bytes, ... s
 
+        A streaming query may run a micro-batch again, and two of its drivers may run at once. Name
+        the batch, and it is published once, by whichever run is first. Each run is a job of its
+        own. A call that returns means that the batch is published::
+
+            >>> for run in range(2):
+            ...     job = mc.start("s3://bucket/events", checkpoint="s3://bucket/checkpoint")
+            ...     with job.task(0) as task, task.open(f"run-{run}.csv", "w") as file:
+            ...         _ = file.write("1,2,3")
+            ...     report = job.commit([task.result], batch=mc.StreamBatch("query-1", 7))
+            ...     print(report.outcome, report.skipped)
+            committed False
+            aborted True
+
         Args:
             results: the `Task.result` of each attempt to accept, one for each task. None (default):
                 accept what the tasks left on the store; only for a job with ``accept="listing"``.
             expect: the number of tasks that there must be, or their ids. None (default): any number
                 of tasks, but at least one.
+            batch: the micro-batch of a streaming query that the job publishes. None (default): the
+                job belongs to no query. A job with a ``checkpoint`` needs one.
 
         Returns:
-            What became of the job.
+            What became of the job. With ``batch``: ``skipped`` says that another run has published
+            the batch before; then this job is aborted.
 
         Raises:
             WrongType: one result instead of a list, ``expect="10"``, and so on. Nothing was done.
             IncompleteJob, OptionError: nothing was decided, and the job still runs. A job without
                 tasks is incomplete, unless you pass ``expect=0``.
+            BatchUnsettled: with ``batch``: an earlier run of the query has begun to publish, and
+                can neither be finished nor aborted now. Nothing was decided. Call it again.
+            ConditionsNotSupported: with ``batch``: the job has ``conditional_writes="off"``.
+                Nothing was decided.
             CommitRefused, DestinationExists, ConflictingJob: a check failed; the job is aborted.
             CommitIncomplete: the job is committed, but not all files are visible yet. Call it
                 again.
-            JobNotRunning: the job was aborted.
+            JobNotRunning: the job was aborted. With ``batch``: perhaps by another run of the query,
+                which has not published the batch yet.
             OutcomeUnknown: the store does not say whether the job is committed.
             StoreError: a check could not be made. This call decided nothing; the job's record says
                 what the job is. Call it again.
             TaskFailed: the job belongs to a `write` block of another process. Nothing was done.
         """
+        return self._commit(results, expect, batch=batch)
+
+    def _commit(
+        self,
+        results: Iterable[TaskCommit] | None,
+        expect: int | Iterable[str | int] | None,
+        *,
+        batch: StreamBatch | None = None,
+        distribute: Distribute | None = None,
+    ) -> JobReport:
+        """As `commit`. For engines: ``distribute`` gives the files of a large job to other
+        processes, which complete them (`Options.distribute_files_min`)."""
         tasks = expected_of(expect)
         results = results_of(results)
+        batch = batch_of(batch)
         self._check_at_home("committed")
         wanted = self._whole(results) if isinstance(results, Iterator) else results
-        if self._ended("committed") is None:
+        if batch is not None or self._ended("committed") is None:
             with self._telling():
-                self._saw(self._committer().commit_job(wanted, tasks))
+                committer = self._committer()
+                self._saw(committer.commit_job(wanted, tasks, batch=batch, distribute=distribute))
         assert self.report is not None
         return self.report
 
@@ -524,6 +576,10 @@ class Job:
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
     return Job(started, options, s3, state=state, outcome=outcome)
+
+
+def _handed_over(started: StartedJob, options: Options, s3: S3Options) -> Job:
+    return Job(started, options, s3)
 
 
 def _nothing() -> None:

@@ -81,6 +81,10 @@ class Options:
             requests from one thread. Without it, starting, committing or aborting a job with more
             raises `OptionError`, and nothing is sent. While the store asks for fewer requests (503
             ``SlowDown``), fewer are in flight.
+        distribute_files_min: Spark only: a job of at least so many files is completed by Spark's
+            executors, 1 or more. The driver decides, looks for every file afterwards, and completes
+            what it does not see. None (default): the driver completes all; it reaches what S3
+            allows for a prefix, if it has the fast transport.
         conditional_writes: ``"on"`` (default): decide jobs by compare-and-swap. ``"off"``: for
             stores that have none; the job then has S3A's guarantees only, and a warning says so.
     """
@@ -94,6 +98,7 @@ class Options:
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     commit_threads: int = 32
+    distribute_files_min: int | None = None
     conditional_writes: ConditionalWrites = "on"
 
     def __post_init__(self) -> None:
@@ -101,6 +106,8 @@ class Options:
         _in_range("parts_in_flight", self.parts_in_flight, 1, 64)
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
         _in_range("commit_threads", self.commit_threads, 1, COMMIT_THREADS_MAX)
+        if self.distribute_files_min is not None:
+            _in_range("distribute_files_min", self.distribute_files_min, 1, 2**50)
         _one_of("buffer", self.buffer, ("memory", "disk"))
         _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "auto", "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))

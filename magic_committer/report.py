@@ -48,8 +48,11 @@ class JobReport:
         left_open: uploads of the job that could not be aborted, as ``key uploadId``.
         unattributed: open uploads under the destination whose names tell no job. They may belong to
             killed attempts with names that the user chose, or to another program.
-        skipped: True if nothing was done because the destination has data (Spark's mode
-            ``ignore``).
+        skipped: True if nothing was written. Either the destination has data (Spark's mode
+            ``ignore``); or the batch of a streaming query is published already (``query`` is set
+            then), by another job.
+        query, batch: the streaming query and the number of its batch that the job is for; "" and
+            None if it is for none.
         error: the reason of the failure, as ``"Class: message"``; "" if there was none.
         seconds: duration of the commit or abort, in seconds.
         statistics: counters in the shape of Hadoop's ``iostatistics``.
@@ -72,6 +75,8 @@ class JobReport:
     left_open: tuple[str, ...] = ()
     unattributed: int = 0
     skipped: bool = False
+    query: str = ""
+    batch: int | None = None
     error: str = ""
     seconds: float = 0.0
     statistics: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +84,9 @@ class JobReport:
 
     def __str__(self) -> str:
         """Give one line for people: for a log, or a cell of a notebook."""
+        if self.skipped and self.query:
+            told = f"batch {self.batch} of query {self.query} is published already"
+            return f"nothing was written to {self.dest}: {told}"
         if self.skipped:
             return f"nothing was written to {self.dest}: it holds data"
         said = [f"job {self.job_id} {self._what_happened()}"]

@@ -43,7 +43,7 @@ SERVERS = (sys.executable, "-m", "tests.real_servers", "--get")
 HADOOP = (sys.executable, "-m", "tests.interop.jars")
 """Fetches real Hadoop's jars, with Maven, where they are not there yet."""
 
-SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "2")
+SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "1")
 """Jobs under kills; `make soak MINUTES=60` is the same for longer."""
 
 
@@ -57,7 +57,7 @@ SCHEDULES = (
 )
 """What two cores do in a minute and a half; a slow machine stops earlier."""
 
-MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "110")
+MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "90")
 """Those of the sample whose killers are known: they must kill still. `make mutants` tries all."""
 
 
@@ -95,20 +95,22 @@ SUITES = (
     Suite("promises", 140, ("promises",)),
     Suite("cli", 75, ("cli",)),
     Suite("spark", 240, ("spark",)),
-    Suite("scale", 180, ("scale",), slow=True),
-    Suite("simulation", 290, ("simulation",), (SCHEDULES,), slow=True),
-    Suite("mutants", 240, ("mutants",), (MUTANTS,), slow=True),
-    Suite("search", 90, ("model",), slow=True),
+    Suite("faces", 225, ("spark_faces",), slow=True),
+    Suite("cluster", 210, ("cluster",), slow=True),
+    Suite("scale", 130, ("scale",), slow=True),
+    Suite("simulation", 270, ("simulation",), (SCHEDULES,), slow=True),
+    Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
+    Suite("search", 85, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
     Suite("kills", 240, ("kills",), slow=True),
-    Suite("benchmarks", 90, ("benchmarks",), slow=True),
-    Suite("transport", 270, ("transport",), slow=True),
-    Suite("network", 380, ("network",), slow=True),
-    Suite("real", 640, ("real_servers",), (SERVERS,), slow=True),
-    Suite("soak", 280, ("soak",), (SOAK,), slow=True),
-    Suite("interop", 280, ("interop",), (HADOOP,), slow=True),
-    Suite("site", 60, ("site",), (SITE,), slow=True),
-    Suite("demo", 420, ("demo",), slow=True),
+    Suite("benchmarks", 70, ("benchmarks",), slow=True),
+    Suite("transport", 260, ("transport",), slow=True),
+    Suite("network", 350, ("network",), slow=True),
+    Suite("real", 620, ("real_servers",), (SERVERS,), slow=True),
+    Suite("soak", 215, ("soak",), (SOAK,), slow=True),
+    Suite("interop", 200, ("interop",), (HADOOP,), slow=True),
+    Suite("site", 30, ("site",), (SITE,), slow=True),
+    Suite("demo", 415, ("demo",), slow=True),
 )
 
 

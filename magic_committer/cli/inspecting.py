@@ -38,6 +38,7 @@ from magic_committer.maintenance.read_file import (
     kind_by_content,
     kind_by_name,
 )
+from magic_committer.protocol.ledger import Ledger
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import JobRecord
 from magic_committer.protocol.strict import plain
@@ -304,6 +305,16 @@ def _print(output: Output, file: str, kind: FileKind, content: File) -> None:
                 ("said by", f"{content.role} on {content.host}, process {content.pid}"),
             ]
             output.document(kind, plain(content), lines)
+        case Ledger():
+            output.document(kind, plain(content), _ledger_lines(content))
+
+
+def _ledger_lines(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    claim = ledger.claim
+    yield "query", ledger.query
+    yield "published", "no batch yet" if ledger.done is None else f"batch {ledger.done}"
+    yield "published by job", ledger.done_by
+    yield "claimed", f"batch {claim.number}, by job {claim.job_id}" if claim is not None else ""
 
 
 def _measure(content: File) -> str:
@@ -323,6 +334,9 @@ def _measure(content: File) -> str:
             return f"of job {content.id}, {content.state}"
         case Sign():
             return f"of job {content.job}"
+        case Ledger():
+            done = "no batch" if content.done is None else f"batch {content.done}"
+            return f"of query {content.query}, {done} published"
 
 
 def _pending(one: Pending) -> dict[str, Any]:
@@ -494,6 +508,8 @@ def _record_lines(one: JobRecord) -> Iterator[tuple[str, str]]:
     if one.decider is not None:
         yield "decided by", f"{one.decider.role} on {one.decider.host}, process {one.decider.pid}"
     yield "adopted from", one.adopted
+    yield "checkpoint", f"hash {one.checkpoint}" if one.checkpoint else ""
+    yield "publishes", str(one.batch) if one.batch is not None else ""
     if one.plan is not None:
         yield "plan", one.plan.key
     if one.marker is not None:

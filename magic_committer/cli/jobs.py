@@ -17,7 +17,7 @@ from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.quantities import pending_words, time_words
+from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
 from magic_committer.cli.table import Column
@@ -45,6 +45,8 @@ COLUMNS = (
     Column("files", right=True, spare=3),
     Column("bytes", words=bytes_words, right=True, spare=2),
     Column("would", "recovery", reason=True),
+    Column("query", spare=5),
+    Column("batch", words=batch_words, right=True, spare=4),
     Column("id", "job"),
 )
 DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
@@ -230,6 +232,8 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
     outcome = f" ({found.outcome})" if found.state == State.CLOSED else ""
     yield "state", f"{found.state}{outcome}" if found.kind == "ours" else ""
     yield "mode", ", ".join(filter(None, (found.mode, found.accept and f"accepts {found.accept}")))
+    yield "batch", f"{found.batch} of query {found.query}" if found.query else ""
+    yield "checkpoint", f"hash {found.checkpoint}" if found.checkpoint else ""
     yield "started", time_words(found.started)
     yield "changed", f"{age_words(found.age)} ago"
     yield "by", f"{found.role} on {found.host}, pid {found.pid}" if found.role else ""

@@ -48,3 +48,8 @@ def time_words(epoch: float) -> str:
         return f"{datetime.fromtimestamp(epoch, UTC):%Y-%m-%d %H:%M:%SZ}" if epoch else ""
     except (OverflowError, OSError, ValueError):
         return f"{epoch} s after 1970, which is no date"
+
+
+def batch_words(number: int | None) -> str:
+    """The number of a micro-batch; "" for a job of no streaming query."""
+    return "" if number is None else f"{number}"

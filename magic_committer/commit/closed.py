@@ -22,6 +22,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.errors import MagicError, OutcomeUnknown, StoreError
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import State
 
 logger = logging.getLogger("magic_committer")
@@ -35,6 +36,9 @@ LOOKED_AT_MAX = 100
 """How many records one job reads for this: one page of the listing, and as many GETs."""
 DELETED_MAX = 20
 """How many records one job deletes for this."""
+BATCHES_PER_LOOK = 10
+"""One micro-batch of a stream in so many looks at others: each leaves a record, and one a second
+would read 100 records a second. The looks still delete twice as many as the batches leave."""
 IN_FLIGHT = 16
 
 _DRAWN = re.compile("[0-9a-f]{32}")
@@ -50,6 +54,11 @@ def age_of(seen_at: float, since: float) -> float:
     return max(0.0, seen_at - since - GRAIN_SECONDS)
 
 
+def tidies(role: str, batch: StreamBatch | None) -> bool:
+    """Whether who ends a job, in this role, looks at other closed records. Pure."""
+    return role == "driver" and (batch is None or batch.number % BATCHES_PER_LOOK == 0)
+
+
 def finish(
     runtime: Runtime,
     seen: records.Seen,
@@ -57,7 +66,7 @@ def finish(
     may_remove: bool,
     warnings: list[str],
     *,
-    tidies: bool = True,
+    look: bool = True,
 ) -> State:
     """The last arrow: delete the record, or close it for processes that still ask.
 
@@ -69,7 +78,7 @@ def finish(
         outcome_word: the job's outcome.
         may_remove: the record may be deleted; otherwise it is closed.
         warnings: takes the warnings.
-        tidies: look at some other closed records too.
+        look: look at some other closed records too.
 
     Returns:
         The record's last state.
@@ -82,7 +91,7 @@ def finish(
     except (StoreError, OutcomeUnknown) as error:
         warnings.append(f"the job's record could not be finished: {error}")
         return seen.record.state
-    if swapped.won and tidies:
+    if swapped.won and look:
         forget_some(runtime, seen.key)
     return swapped.now.record.state if swapped.now else State.ABSENT
 

@@ -38,11 +38,21 @@ from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
-from magic_committer.commit.closed import finish
+from magic_committer.commit.closed import finish, tidies
 from magic_committer.commit.conflict import (
     destination_exists,
     partitions_of,
     refuse_overlapping_plans,
+)
+from magic_committer.commit.ledgers import (
+    LOOKS_MAX,
+    batch_needed,
+    claim_batch,
+    publish_batch,
+    read_ledger,
+    refuse_other_batch,
+    refuse_unconditional,
+    unsettled,
 )
 from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
 from magic_committer.commit.outcome import (
@@ -58,6 +68,7 @@ from magic_committer.commit.outcome import (
     undecided,
     unknown,
 )
+from magic_committer.commit.pieces import Helpers
 from magic_committer.commit.plans import drop_plan, load_plan, store_plan
 from magic_committer.commit.prepare import (
     Prospect,
@@ -83,15 +94,18 @@ from magic_committer.errors import (
     FormatError,
     IncompleteJob,
     JobError,
+    JobNotRunning,
     MagicError,
     NotFound,
     OutcomeUnknown,
     StoreError,
 )
 from magic_committer.hadoop import statistics as stats
+from magic_committer.hadoop.paths import JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.ledger import Claim, StreamBatch
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
     Decider,
@@ -101,7 +115,7 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.protocol.rules import Step, choose_attempts, next_step
+from magic_committer.protocol.rules import Step, choose_attempts, may_take_claim, next_step
 from magic_committer.stores.base import told_transport
 
 logger = logging.getLogger("magic_committer")
@@ -133,6 +147,8 @@ class JobCommit:
             for all jobs.
         accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
             be deleted, a `_SUCCESS` that cannot be written.
+        helpers: who completes the files of a large job, if this process decides it; None: this
+            process.
     """
 
     def __init__(
@@ -142,12 +158,16 @@ class JobCommit:
         in_flight: int,
         role: str = "driver",
         accept: Collection[str] = (),
+        helpers: Helpers | None = None,
     ) -> None:
         self.runtime = runtime
         self.job = job
         self.in_flight = in_flight
         self.role = role
         self.accept = accept
+        self.batch: StreamBatch | None = None
+        """What the job publishes of a streaming query, as far as this process knows."""
+        self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
         self.statistics = Statistics()
@@ -165,16 +185,21 @@ class JobCommit:
         self,
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
+        batch: StreamBatch | None = None,
     ) -> JobReport:
         """Commit the job, or finish what another process decided. Repeatable.
 
         Args:
             results: exactly the attempts to accept; None: what the tasks left on the store.
             expect: how many tasks there must be, or their ids.
+            batch: what the job publishes of a streaming query; None: it belongs to none. If the
+                batch is published already, the job is aborted, and the report says ``skipped``.
 
         Raises:
             IncompleteJob, OptionError: nothing was decided. A job without tasks is incomplete,
                 unless ``expect`` says that there are none (``expect=0``).
+            BatchUnsettled: the run before cannot be settled now. Nothing was decided.
+            ConditionsNotSupported: a batch, and conditional writes are off. Nothing was decided.
             CommitRefused: a check failed; the job is aborted, unless it was adopted.
             CommitIncomplete: the job is committed, but not all files are visible yet, or what it
                 replaces is still there. Call it again.
@@ -183,24 +208,45 @@ class JobCommit:
             StoreError: a check could not be made. This call decided nothing; the job's record says
                 what the job is. Call it again.
         """
+        self.batch = batch
         with patient(), interrupted(undecided(self.job)):
-            seen = self._own_record()
-            if seen is None or next_step(seen.record.state) is not Step.DECIDE:
-                return self._obey(seen)
-            wanted = wanted_results(self.job, results)
-            if wanted is not None:
-                tasks = [result.task for result in wanted]
-                expected(self.job, tasks, expect, by_results=True)
-            with self._timed(stats.COMMIT_JOB), Spool() as spool:
-                offer = self._offer(seen, wanted, expect, spool)
-                if not isinstance(offer, Offer):
-                    return self._obey(offer)
-                with interrupted(deciding(self.job)):
-                    with self._timed(stats.DECIDE):
-                        swapped = self._swap_to_committing(seen, offer)
-                    if not swapped.won or swapped.now is None:
-                        return self._obey(swapped.now)
-                    return self._publish(swapped.now, offer.publication, self.may_remove)
+            if batch is None:
+                return self._commit(results, expect)
+            refuse_unconditional(self.job)
+            try:
+                return self._commit(results, expect)
+            except JobNotRunning as error:  # another run may have settled this one
+                told = self._published(error.outcome)
+                if told is None:
+                    raise
+                return replace(told, state=error.state)
+
+    def _commit(
+        self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
+    ) -> JobReport:
+        seen = self._own_record()
+        if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+            return self._obey(seen)
+        if seen.record.checkpoint and self.batch is None:
+            raise batch_needed(self.job)
+        wanted = wanted_results(self.job, results)
+        if wanted is not None:
+            tasks = [result.task for result in wanted]
+            expected(self.job, tasks, expect, by_results=True)
+        if self.batch is not None:
+            with self._timed(stats.CLAIM_BATCH):
+                if not claim_batch(self.runtime, self.job, self.batch, self._settle):
+                    return self._skip(seen)
+        with self._timed(stats.COMMIT_JOB), Spool() as spool:
+            offer = self._offer(seen, wanted, expect, spool)
+            if not isinstance(offer, Offer):
+                return self._obey(offer)
+            with interrupted(deciding(self.job)):
+                with self._timed(stats.DECIDE):
+                    swapped = self._swap_to_committing(seen, offer)
+                if not swapped.won or swapped.now is None:
+                    return self._obey(swapped.now)
+                return self._publish(swapped.now, offer.publication, self.may_remove)
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
@@ -263,6 +309,103 @@ class JobCommit:
                 seen = self._swap_to_reverting(seen)
             return self._abandon(seen, False)
 
+    def settle(self, state: State, *, leave_visible: bool = False) -> JobReport:
+        """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
+        or undo it. Repeatable.
+
+        Args:
+            state: the state of its record that was read.
+            leave_visible: as for `abort`.
+
+        Raises:
+            What `commit` and `abort` raise. JobNotRunning and OutcomeUnknown: another process has
+                moved the record on. Look again.
+        """
+        if next_step(state) not in (Step.COMPLETE, Step.FINISH):
+            return self.abort(leave_visible=leave_visible)
+        try:
+            return self.commit()
+        except DestinationExists as conflict:  # mode `fail`: the job was reverted instead
+            if isinstance(conflict.report, JobReport):
+                return conflict.report
+            raise
+
+    # A batch of a streaming query -----------------------------------------------------------------
+
+    def _settle(self, claim: Claim) -> None:
+        """Make sure that the job that has claimed a batch before publishes nothing any more, or has
+        said so in the ledger. Its record stays ``closed``.
+
+        Raises:
+            BatchUnsettled: that cannot be done now.
+        """
+        assert self.batch is not None
+        paths, why = JobPaths(self.dest, claim.job_id), "its record keeps changing"
+        for _ in range(LOOKS_MAX):
+            try:
+                seen = records.read(self.runtime, paths.record)
+                if seen is None or seen.record.uuid != claim.uuid:
+                    return
+                state = seen.record.state
+                if may_take_claim(state):
+                    return
+                job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
+                logger.info("job %s: settles job %s, %s", self.job.id, job.id, state)
+                JobCommit(self.runtime, job, self.in_flight, role="recovery").settle(state)
+            except (JobNotRunning, OutcomeUnknown) as error:
+                why = error.message  # another process has moved it on: look again
+            except MagicError as error:
+                raise unsettled(self.job, self.batch, claim, error.message) from error
+            else:
+                return
+        raise unsettled(self.job, self.batch, claim, why)
+
+    def _skip(self, seen: records.Seen) -> JobReport:
+        """The batch is published already: abort this run of it."""
+        swapped = self._swap_to_aborting(seen)
+        if not swapped.won:
+            return self._obey(swapped.now)
+        report = self._abandon(swapped.now, self.may_remove)
+        logger.info("job %s: aborted, %s is published already", self.job.id, self.batch)
+        return replace(report, skipped=True)
+
+    def _published(self, outcome: str) -> JobReport | None:
+        """What the ledger says about the batch of a job that will not publish it any more: a
+        report, or None if the batch is not published, or nobody can tell."""
+        if self.batch is None:
+            return None
+        try:
+            ledger = read_ledger(self.runtime, self.dest, self.batch.query).ledger
+        except (StoreError, FormatError) as error:
+            logger.info("job %s: its query's ledger does not tell: %s", self.job.id, error)
+            return None
+        if ledger is None or not ledger.covers(self.batch.number):
+            return None
+        if (ledger.done, ledger.done_by) == (self.batch.number, self.job.uuid):
+            return self._report("committed", State.ABSENT)
+        return replace(self._report(outcome, State.ABSENT), skipped=True)
+
+    def _say_published(self, seen: records.Seen, warnings: list[str]) -> None:
+        """Write to the ledger that the batch is published, before the job's record is finished.
+
+        Raises:
+            CommitIncomplete: it is not written yet. The next run of the query settles this job.
+        """
+        batch = seen.record.batch
+        if batch is None:
+            return
+        key = self.dest.ledger(batch.query)
+        if key in self.accept:
+            warnings.append(f"{key} was accepted as it is")
+            return
+        try:
+            told = publish_batch(self.runtime, self.job, batch)
+        except (StoreError, FormatError) as error:
+            what = f"its query's ledger does not say yet that {batch} is published"
+            raise incomplete(self.job, what, error, outstanding=(key,)) from error
+        if told:
+            warnings.append(told)
+
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
@@ -275,6 +418,7 @@ class JobCommit:
         if seen is None:
             return self._without_record()
         record = seen.record
+        refuse_other_batch(record, self.batch)
         if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
             return self._publish_stored(seen)
         if record.state is State.CLOSED and record.outcome == "committed":
@@ -282,9 +426,11 @@ class JobCommit:
         raise ended_by_record(self.job.dest, record)
 
     def _without_record(self) -> JobReport:
-        """The record is gone: only the marker may tell the outcome (I10)."""
+        """The record is gone: only the marker may tell the outcome, and the ledger (I10)."""
         if committed_by_marker(self.runtime, self.job):
             return self._report("committed", State.ABSENT)
+        if (told := self._published("")) is not None:
+            return told
         raise unknown(self.job)
 
     # The decision ---------------------------------------------------------------------------------
@@ -406,7 +552,11 @@ class JobCommit:
     def _swap_to_committing(self, seen: records.Seen, offer: Offer) -> records.Swapped:
         """Step 4: decide *commit*. The loser of the swap deletes its plans."""
         committing = seen.record.step(
-            State.COMMITTING, self.runtime.ids(), decider=decider("driver"), plan=offer.plan
+            State.COMMITTING,
+            self.runtime.ids(),
+            decider=decider("driver"),
+            plan=offer.plan,
+            batch=self.batch,
         )
         # If this raises, the plan stays: the swap may have won, or may still win.
         swapped = records.swap(self.runtime, seen, committing)
@@ -452,6 +602,7 @@ class JobCommit:
     def _publish_stored(self, seen: records.Seen) -> JobReport:
         """Go on by the stored plan, from ``committing`` or ``completed``."""
         record = seen.record
+        self.batch = record.batch
         completed = record.state is State.COMPLETED
         plan: Plan | None = None
         try:
@@ -463,6 +614,7 @@ class JobCommit:
             swept = self._sweep(look_first=True)
             warnings = list(swept.warnings)
             state = State.COMPLETED
+            self._say_published(seen, warnings)
             if not swept.again:
                 state = self._finish(seen, "committed", False, warnings)
             return self._report("committed", state, record.decider, swept, warnings)
@@ -497,6 +649,7 @@ class JobCommit:
             in_flight=self.in_flight,
             accept=self.accept,
             statistics=self.statistics,
+            helpers=self.helpers,
         )
 
     def _publish(
@@ -568,7 +721,7 @@ class JobCommit:
             JobNotRunning: the job is being reverted.
         """
         if now is None:
-            if committed_by_marker(self.runtime, self.job):
+            if self._without_record().outcome == "committed":
                 return State.ABSENT, Swept()
             raise unknown(self.job)
         state = now.record.state
@@ -577,7 +730,9 @@ class JobCommit:
         if state is not State.COMPLETED:
             raise ended_by_record(self.job.dest, now.record)
         publication.delete_replaced()
-        if self.job.terms.mark_success and not publication.mark(now):
+        marked = not self.job.terms.mark_success or publication.mark(now)
+        self._say_published(now, publication.warnings)
+        if not marked:
             return State.COMPLETED, Swept()
         swept = publication.sweep()
         if swept.again:
@@ -675,8 +830,8 @@ class JobCommit:
     def _finish(
         self, seen: records.Seen, outcome: str, may_remove: bool, warnings: list[str]
     ) -> State:
-        tidies = self.role == "driver"
-        return finish(self.runtime, seen, outcome, may_remove, warnings, tidies=tidies)
+        look = tidies(self.role, self.batch)
+        return finish(self.runtime, seen, outcome, may_remove, warnings, look=look)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:
         return self.statistics.timed(name, self.runtime.clock)
@@ -713,6 +868,8 @@ class JobCommit:
             seconds=self.runtime.clock.monotonic() - self._started,
             statistics=self.statistics.to_dict(),
             transport=told_transport(self.runtime.store),
+            query=self.batch.query if self.batch is not None else "",
+            batch=self.batch.number if self.batch is not None else None,
         )
 
 

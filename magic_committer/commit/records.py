@@ -171,7 +171,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             return Created(now, undisturbed)
         if now is not None:
             raise _exists(now)
-        _pause(runtime, number)
+        pause(runtime, number)
     raise OutcomeUnknown(
         f"the record of job {record.id!r} could not be written: the store gives no clear answer",
         job_id=record.id,
@@ -203,7 +203,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(True, _stored(leaves.key, record, written))
         except StoreError as error:
             doubtful = doubtful or may_still_land(error)
-            if not doubtful and _is_final(error):
+            if not doubtful and is_final(error):
                 raise
             refused = isinstance(error, PreconditionFailed)
             now = _read_back(runtime, leaves.key, error, record.id)
@@ -213,7 +213,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(False, now)
         if refused:
             etag = other_quoting(etag)
-        _pause(runtime, number)
+        pause(runtime, number)
     raise _unclear(runtime, leaves.key, record)
 
 
@@ -241,7 +241,7 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
         if not same_etag(now.etag, leaves.etag):
             return False
         etag = other_quoting(etag)
-        _pause(runtime, number)
+        pause(runtime, number)
     return False
 
 
@@ -254,7 +254,7 @@ def undecidable(runtime: Runtime, name: str, how: str) -> ConditionsNotSupported
     )
 
 
-def _is_final(error: StoreError) -> bool:
+def is_final(error: StoreError) -> bool:
     """Whether a failed first request took no effect, and will not. Pure."""
     return not error.sent or not isinstance(error, _UNCLEAR)
 
@@ -264,7 +264,7 @@ def _raise_if_final(runtime: Runtime, record: JobRecord, error: StoreError) -> N
     if isinstance(error, NotSupported):
         answer = f"refuses it ({error.status} {error.code})"
         raise undecidable(runtime, "If-None-Match", answer) from error
-    if _is_final(error):
+    if is_final(error):
         raise error.ending(f"job {record.id!r} was not started") from error
 
 
@@ -333,6 +333,7 @@ def other_quoting(etag: str) -> str:
     return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
 
 
-def _pause(runtime: Runtime, number: int) -> None:
+def pause(runtime: Runtime, number: int) -> None:
+    """Wait before the next try of a write without a clear answer; not after the last one."""
     if number + 1 < SWAP_TRIES_MAX:
         runtime.clock.sleep(SWAP_PAUSE_SECONDS * 2**number)

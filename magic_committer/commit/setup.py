@@ -49,6 +49,7 @@ def setup_job(
     job_id: str | None,
     in_flight: int,
     said_mode: str = "",
+    checkpoint: str = "",
 ) -> StartedJob:
     """Start a job. Not repeatable with a given id, because an id is used once; see `join_job`.
 
@@ -61,6 +62,7 @@ def setup_job(
         job_id: a given id; None: draw one.
         in_flight: how many requests at once.
         said_mode: the mode in the caller's words, for hints.
+        checkpoint: the hash of a streaming query's checkpoint (`ledger.hash_of`); "": none.
 
     Raises:
         JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
@@ -84,6 +86,7 @@ def setup_job(
         terms=terms,
         given_id=given,
         started=runtime.clock.now(),
+        checkpoint=checkpoint,
     )
     job = StartedJob(
         id=name,
@@ -129,6 +132,7 @@ def join_job(
     job_id: str,
     in_flight: int,
     said_mode: str = "",
+    checkpoint: str = "",
 ) -> StartedJob:
     """Take the job of a given id that is there already, for a caller that would have started it
     with the same terms. Repeatable; changes nothing.
@@ -140,7 +144,7 @@ def join_job(
 
     Args:
         runtime, dest, job_id, in_flight, said_mode: as for `setup_job`.
-        terms: the terms that the job must have.
+        terms, checkpoint: what the job must have.
 
     Raises:
         JobExists: the job has other terms, or its directory holds objects but no record.
@@ -157,6 +161,12 @@ def join_job(
             hint="Another process has ended it at this moment: start it again",
         )
     _refuse_other_terms(seen.record, terms, dest)
+    if seen.record.checkpoint != checkpoint:
+        raise JobExists(
+            f"job {job_id!r} under {dest.url} belongs to another streaming query, or to none",
+            job_id=job_id,
+            hint="Give another job_id, or the checkpoint that it was started with",
+        )
     if seen.record.state is not State.RUNNING:
         decided = ended(dest.url, job_id, seen.record.state, outcome_of(seen.record))
         if decided.outcome != "committed":

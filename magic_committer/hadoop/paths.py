@@ -8,6 +8,7 @@ The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools se
     D/__magic_job-<job>/alive.json                                  a long job's sign of life
     D/__magic_job-<job>/job-<job>/00/<attempt>.pendingset           one for each committed attempt
     D/__magic_job-<job>/job-<job>/00/tasks/<attempt>/__base/<name>  marker; + ``.pending``
+    D/__magic_stream/<query>.json                                   a streaming query's ledger
 
 Invariants:
 
@@ -57,6 +58,7 @@ PENDINGSET_SUFFIX = ".pendingset"
 SUCCESS = "_SUCCESS"
 RECORD = "job.json"
 ALIVE = "alive.json"
+LEDGER_SUFFIX = ".json"
 
 # Limits
 CONTROL_BYTES_MIN = 144
@@ -446,6 +448,20 @@ class Destination:
     @property
     def success_key(self) -> str:
         return f"{self.prefix}{SUCCESS}"
+
+    @property
+    def streams_prefix(self) -> str:
+        """The directory of the ledgers of streaming queries."""
+        return f"{self.prefix}{MAGIC_STREAM}/"
+
+    def ledger(self, query: str) -> str:
+        """The key of a query's ledger.
+
+        Raises:
+            PathError: see `check_id`; or the key is too long.
+        """
+        check_id("query id", query)
+        return _check_fits(f"{self.streams_prefix}{query}{LEDGER_SUFFIX}")
 
     @property
     def jobs_prefix(self) -> str:

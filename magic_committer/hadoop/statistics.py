@@ -35,11 +35,14 @@ MATERIALIZE_FILE = "committer_materialize_file"
 # Our own names, in the style of the stages of Hadoop's manifest committer
 TASK_ATTEMPT = "task_stage_attempt"
 """An attempt, from its beginning to its commit."""
+CLAIM_BATCH = "job_stage_claim_batch"
 LOAD_SETS = "job_stage_load_pendingsets"
 CHECK_UPLOADS = "job_stage_check_uploads"
 SAVE_PLAN = "job_stage_save_plan"
 DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
+COMPLETE_BY_HELPERS = "job_stage_complete_by_helpers"
+"""Helpers complete a large job's files; then its driver looks for each."""
 
 STARTED, ENDED = ".started", ".ended"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from magic_committer import _wiring
-from magic_committer._arguments import options_of, renamed, s3_of
+from magic_committer._arguments import checkpoint_of, options_of, renamed, s3_of
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
@@ -38,7 +38,9 @@ from magic_committer.maintenance.reports import (
     Recovery,
     seconds,
 )
+from magic_committer.maintenance.streams import StreamState, abort_jobs_of, stream_state
 from magic_committer.options import Options, S3Options
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
 
 __all__ = [
@@ -49,11 +51,14 @@ __all__ = [
     "GivenUp",
     "JobKind",
     "Recovery",
+    "StreamState",
     "abort",
+    "abort_stream",
     "adopt",
     "cleanup",
     "force_abort",
     "inspect",
+    "read_stream",
     "recover",
 ]
 
@@ -407,6 +412,78 @@ def cleanup(
     )
     options = options_of(options)
     return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
+
+
+@patient()
+def read_stream(dest: str, query: str, *, s3: S3Options | None = None) -> StreamState | None:
+    """Read the ledger of a streaming query: which batch is published, and which job may publish the
+    next one. Changes nothing. Repeatable::
+
+        >>> job = mc.start("s3://bucket/events")
+        >>> with job.task(0) as task, task.open("part-0.csv", "w") as file:
+        ...     _ = file.write("1,2,3")
+        >>> _ = job.commit([task.result], batch=mc.StreamBatch("query-1", 7))
+        >>> mc.read_stream("s3://bucket/events", "query-1").done
+        7
+
+    It is only a look: the next moment may bring another batch. That a batch is published once is
+    the work of `Job.commit` with ``batch``.
+
+    Args:
+        dest: the destination that the query writes to.
+        query: the query's id, as in `StreamBatch`.
+        s3: the connection to the store; None (default): as the environment says.
+
+    Returns:
+        What the ledger says; None if no batch of the query was ever committed there.
+
+    Raises:
+        FormatError: the ledger cannot be read, or a newer version wrote it.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store refused a request, or cannot be reached.
+    """
+    runtime, destination = _reach(dest, s3, no_progress)
+    return stream_state(runtime, destination, StreamBatch(query, 0).query)
+
+
+@patient()
+def abort_stream(
+    dest: str,
+    checkpoint: str,
+    *,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> tuple[JobReport, ...]:
+    """Abort the running jobs of a streaming query whose jobs are not known by id. Repeatable::
+
+        >>> _ = mc.start("s3://bucket/events", checkpoint="s3://bucket/checkpoint")
+        >>> [r.outcome for r in mc.abort_stream("s3://bucket/events", "s3://bucket/checkpoint")]
+        ['aborted']
+
+    Jobs that are decided are left: the next run of the query finishes them. If another run of the
+    query has begun meanwhile, its job is aborted too: that run fails, and is run again. Nothing is
+    lost, and nothing is written twice.
+
+    Args:
+        dest: the destination that the query writes to.
+        checkpoint: the text that `start` was given as ``checkpoint``.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
+            Default: no function.
+
+    Returns:
+        What became of each job that was aborted.
+
+    Raises:
+        OutcomeUnknown: the store gives no clear answer. Call it again.
+        WrongType, PathError, OptionError: as for `start`.
+        StoreError: the store refused a request, or cannot be reached. Call it again.
+    """
+    options = options_of(options)
+    runtime, destination = _reach(dest, s3, progress)
+    return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
 
 
 def _reach(

@@ -17,6 +17,7 @@ from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
     MAGIC_JOB_PREFIX,
+    MAGIC_STREAM,
     SUCCESS,
     Destination,
     is_control_element,
@@ -132,10 +133,12 @@ def job_of(key: str) -> tuple[str, str] | None:
 
 
 def is_committers(info: ObjectInfo) -> bool:
-    """Whether an object is a committer's: it lies in a job's directory, or is a `_SUCCESS` that
-    says something. Empty ones are the classic committer's. Pure."""
-    marker = info.key.rpartition("/")[2] == SUCCESS and info.size > 0
-    return marker or job_of(info.key) is not None
+    """Whether an object is a committer's: it lies in a job's directory or among the ledgers, or is
+    a `_SUCCESS` that says something. Empty ones are the classic committer's. Pure."""
+    directory, _, name = info.key.rpartition("/")
+    marker = name == SUCCESS and info.size > 0
+    ledger = directory.rpartition("/")[2] == MAGIC_STREAM
+    return marker or ledger or job_of(info.key) is not None
 
 
 def has_deeper(runtime: Runtime, dest: Destination) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.ledgers import publish_batch
 from magic_committer.commit.outcome import look_again, outcome_of
 from magic_committer.errors import (
     AbortIncomplete,
@@ -32,11 +33,13 @@ from magic_committer.errors import (
     JobNotFound,
     JobNotRunning,
     NotFound,
+    StoreError,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.giving_up import GivenUp, GivingUp
 from magic_committer.maintenance.recover import abort_job, committer_of
 from magic_committer.options import Options
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import (
     JOB_METADATA,
     RECORD_BYTES_MAX,
@@ -118,11 +121,22 @@ def _readable(
     giving.runtime = committer_of(runtime, dest, seen, options).runtime
     giving.uploads()
     if not giving.dry_run:
+        if found is State.COMPLETED and record.batch is not None:
+            why = _say_published(giving, StartedJob.attached(record, dest.url, ""), record.batch)
         giving.control_objects()
         giving.remove_record(giving.claim(seen.etag))
     state = record.state if giving.dry_run else State.ABSENT
     committed = "committed" if record.state is State.COMPLETED else ""
     return giving.told(found, state, outcome=committed, why=why)
+
+
+def _say_published(giving: GivingUp, job: StartedJob, batch: StreamBatch) -> str:
+    """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
+    Gives why that could not be done: the query may then publish the batch once more."""
+    try:
+        return publish_batch(giving.runtime, job, batch)
+    except (StoreError, FormatError) as error:
+        return f"the ledger does not say that {batch} is published: {error.message}"
 
 
 def _undone(

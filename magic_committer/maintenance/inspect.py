@@ -400,6 +400,9 @@ def _with_record(
         started=record.started,
         directory=record.paths(dest).tree[len(dest.prefix) :],
         adopted=record.adopted,
+        query=record.batch.query if record.batch is not None else "",
+        batch=record.batch.number if record.batch is not None else None,
+        checkpoint=record.checkpoint,
     )
     if record.decider is not None:
         who = record.decider

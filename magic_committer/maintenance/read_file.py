@@ -26,13 +26,22 @@ from magic_committer.hadoop.formats import (
     decode_success,
 )
 from magic_committer.hadoop.json import Invalid, refuse_crowded
-from magic_committer.hadoop.paths import ALIVE, PENDING_SUFFIX, PENDINGSET_SUFFIX, RECORD, SUCCESS
+from magic_committer.hadoop.paths import (
+    ALIVE,
+    LEDGER_SUFFIX,
+    MAGIC_STREAM,
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    RECORD,
+    SUCCESS,
+)
 from magic_committer.maintenance.inspect import SIGN_BYTES_MAX
+from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import Reader, read_document
 
-FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive"]
+FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
 SIGN_VERSION = 1
 FIELDS_MIN = 2
@@ -69,7 +78,7 @@ class Sign:
         return sign
 
 
-File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign
+File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
 
 _DECODE: Mapping[FileKind, Callable[[bytes, str], File]] = {
     "pending": decode_pending,
@@ -78,6 +87,7 @@ _DECODE: Mapping[FileKind, Callable[[bytes, str], File]] = {
     "plan": Plan.decode,
     "record": JobRecord.decode,
     "alive": Sign.decode,
+    "ledger": Ledger.decode,
 }
 BYTES_MAX: Mapping[FileKind, int] = {
     "pending": PENDING_BYTES_MAX,
@@ -86,6 +96,7 @@ BYTES_MAX: Mapping[FileKind, int] = {
     "plan": PLAN_BYTES_MAX,
     "record": RECORD_BYTES_MAX,
     "alive": SIGN_BYTES_MAX,
+    "ledger": LEDGER_BYTES_MAX,
 }
 UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
 """The greatest size of a file whose content must tell its kind."""
@@ -99,6 +110,7 @@ _OWN_FIELDS: Mapping[FileKind, frozenset[str]] = {
     "plan": frozenset({"sets", "deletes", "partitions", "nonce", "uuid", "job_id"}),
     "record": frozenset({"terms", "state", "nonce", "uuid", "given_id", "started"}),
     "alive": frozenset({"job", "role", "host", "pid"}),
+    "ledger": frozenset({"query", "nonce", "done", "done_by", "claim"}),
 }
 
 _TASK_MANIFEST = "TaskManifest/1"
@@ -106,7 +118,9 @@ _TASK_MANIFEST = "TaskManifest/1"
 
 def kind_by_name(name: str) -> FileKind | None:
     """The kind that a file's name, or a key, tells; None if it tells none."""
-    last = name.rpartition("/")[2]
+    directory, _, last = name.rpartition("/")
+    if directory.rpartition("/")[2] == MAGIC_STREAM and last.endswith(LEDGER_SUFFIX):
+        return "ledger"
     if last.endswith(PENDINGSET_SUFFIX):
         return "pendingset"
     if last.endswith(PENDING_SUFFIX):

@@ -19,7 +19,6 @@ from magic_committer.commit.published import refuse_if_published
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AlreadyVisible,
-    DestinationExists,
     JobNotRunning,
     JobTooYoung,
     MagicError,
@@ -36,8 +35,6 @@ from magic_committer.upload import BlockSource
 LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
-
-FORWARD = (State.COMMITTING, State.COMPLETED)
 
 
 def recover_job(
@@ -81,7 +78,7 @@ def recover_job(
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = committer_of(runtime, dest, seen, options)
         try:
-            report = _follow(committer, seen, accept, leave_visible)
+            report = committer.settle_job(seen.record.state, accept, leave_visible=leave_visible)
         except (JobNotRunning, OutcomeUnknown) as error:
             last = error  # another process moved it on: look again
             continue
@@ -108,23 +105,8 @@ def committer_of(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> MagicCommitter:
     """Take a job over from the store, for this process."""
-    job = StartedJob.attached(seen.record, dest.url, seen.etag)
-    # "Nobody else writes here" was true as long as its driver lived.
-    job = replace(job, terms=replace(job.terms, exclusive=False))
+    job = StartedJob.taken_over(seen.record, dest.url, seen.etag)
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
-
-
-def _follow(
-    committer: MagicCommitter, seen: records.Seen, accept: Collection[str], leave_visible: bool
-) -> JobReport:
-    if seen.record.state not in FORWARD:
-        return committer.abort_job(leave_visible=leave_visible, role="recovery")
-    try:
-        return committer.commit_job(accept=accept, role="recovery")
-    except DestinationExists as conflict:  # mode `fail`: the job was reverted instead
-        if isinstance(conflict.report, JobReport):
-            return conflict.report
-        raise
 
 
 def _refuse_young(

@@ -87,6 +87,9 @@ class FoundJob:
         directory: where the tasks' results are, below the destination.
         adopted: for an adopted Hadoop job: where its pendingsets are, below the destination.
         missing_keys: the first 100 keys of ``missing``.
+        query, batch: what a decided job of a streaming query publishes: the query's id, and the
+            number of the batch; "" and None for all other jobs.
+        checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
     """
 
     id: str
@@ -115,6 +118,9 @@ class FoundJob:
     directory: str = ""
     adopted: str = ""
     missing_keys: tuple[str, ...] = ()
+    query: str = ""
+    batch: int | None = None
+    checkpoint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values."""

@@ -25,6 +25,7 @@ Invariants:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -33,7 +34,7 @@ from typing import Any, get_args
 import orjson
 
 from magic_committer._hints import UPGRADE
-from magic_committer.errors import FormatError, OptionError
+from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import (
     Accept,
@@ -43,6 +44,7 @@ from magic_committer.options import (
     Mode,
     Track,
 )
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.strict import Reader, given_dict, plain, read_document
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
@@ -69,6 +71,8 @@ def token(uuid: str, attempt: str, file_id: str) -> str:
     repeatable")."""
     return f"{uuid}.{attempt}.{file_id}"
 
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 # States -------------------------------------------------------------------------------------------
 
@@ -196,6 +200,9 @@ class JobRecord:
         marker: the `_SUCCESS` that was there when the job completed; only in ``completed``.
         outcome: ``committed``, ``aborted`` or ``reverted``; only in ``closed``.
         adopted: for an adopted Hadoop job: the place of its pendingsets (`JobPaths.adopted`).
+        checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
+        batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
+            completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
     """
 
     id: str
@@ -210,6 +217,8 @@ class JobRecord:
     marker: ObjectRef | None = None
     outcome: str = ""
     adopted: str = ""
+    checkpoint: str = ""
+    batch: StreamBatch | None = None
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
@@ -233,8 +242,9 @@ class JobRecord:
     def encode(self) -> bytes:
         """Give the bytes of ``job.json``: compact JSON."""
         fields = plain(self)
-        if not self.adopted:  # so that versions before adoption can read all other records
-            del fields["adopted"]
+        for name in ("adopted", "checkpoint", "batch"):
+            if not fields[name]:  # so that versions before them can read all other records
+                del fields[name]
         for ref in (fields["plan"], fields["marker"]):
             if ref is not None and not ref["modified"]:  # older versions do not know the field
                 del ref["modified"]
@@ -271,14 +281,31 @@ class JobRecord:
             marker=read.optional("marker", _object_ref),
             outcome=read.take("outcome", str),
             adopted=read.take("adopted", str) if "adopted" in read else "",
+            checkpoint=read.take("checkpoint", str) if "checkpoint" in read else "",
+            batch=_batch(Reader(read.take("batch", dict), source, "batch."), source)
+            if "batch" in read
+            else None,
         )
         read.nothing_left()
+        if record.checkpoint and not _HASH.fullmatch(record.checkpoint):
+            raise FormatError(source, "checkpoint", f"is {record.checkpoint!r}: no hash of one")
+        if record.batch is not None and record.state is State.RUNNING:
+            raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:
             raise FormatError(source, "plan", f"is missing: a job that is {record.state} has one")
         ends = ENDS if record.state is State.CLOSED else ("",)
         if record.outcome not in ends:
             raise FormatError(source, "outcome", f"is {record.outcome!r}, none of {ends}")
         return record
+
+
+def _batch(read: Reader, source: str) -> StreamBatch:
+    query, number = read.take("query", str), read.take("number", int)
+    read.nothing_left()
+    try:
+        return StreamBatch(query, number)
+    except (PathError, OptionError) as error:
+        raise FormatError(source, "batch", error.message) from error
 
 
 def _terms(read: Reader) -> Terms:
@@ -357,6 +384,13 @@ class StartedJob:
             undisturbed=False,
             adopted=record.adopted,
         )
+
+    @classmethod
+    def taken_over(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
+        """The same for a process that settles the job instead of its driver. That nobody else
+        writes at the destination (``exclusive``) was true only as long as the driver lived."""
+        job = cls.attached(record, dest, etag)
+        return replace(job, terms=replace(job.terms, exclusive=False))
 
 
 @dataclass(frozen=True, slots=True)

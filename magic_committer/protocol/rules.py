@@ -52,6 +52,18 @@ def next_step(state: State) -> Step:
     return _STEPS[state]
 
 
+def may_take_claim(state: State) -> bool:
+    """Whether the next run of a streaming query may take the ledger's claim from a job: nothing of
+    that job will be published. Pure.
+
+    Args:
+        state: of the claimant's record, read *after* the ledger; `State.ABSENT`: there is none. A
+            job that has committed has changed the ledger before its record was closed, so the swap
+            of the ledger fails then.
+    """
+    return state in (State.ABORTING, State.REVERTED, State.CLOSED, State.ABSENT)
+
+
 class Phase(Enum):
     """How far an attempt is. The ways: open → sent → committed, and open or sent → aborted."""
 

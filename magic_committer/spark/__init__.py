@@ -20,8 +20,10 @@ Invariants (``docs/spark.md`` tells them to users):
 * The driver sends a `Job` to the tasks (plain data, no secrets). Each task sends back one
   `TaskCommit` as JSON.
 
-`partitions` and `frame` hold the two public functions. `driver` is the half that runs in the user's
-process, `worker` the half that runs in a task.
+`partitions` and `frame` hold two public functions, `source` and `source_options` the data source
+``format("magic")``, `stream` its micro-batches and `batches` those of ``foreachBatch``,
+`java_session` a Spark where there is no Java. `driver` is the half that runs in the user's process,
+`worker` the half that runs in a task.
 """
 
 try:
@@ -32,8 +34,20 @@ except ImportError as error:
         name="pyspark",
     ) from error
 
+from magic_committer.spark.batches import foreach_batch
 from magic_committer.spark.driver import SaveMode
 from magic_committer.spark.frame import write_dataframe
-from magic_committer.spark.partitions import WriteRows, write_partitions
+from magic_committer.spark.java_session import session
+from magic_committer.spark.partitions import PartitionsReport, WriteRows, write_partitions
+from magic_committer.spark.source import register
 
-__all__ = ["SaveMode", "WriteRows", "write_dataframe", "write_partitions"]
+__all__ = [
+    "PartitionsReport",
+    "SaveMode",
+    "WriteRows",
+    "foreach_batch",
+    "register",
+    "session",
+    "write_dataframe",
+    "write_partitions",
+]

@@ -4,10 +4,9 @@ Invariants:
 
 * A job ends with a commit, or with an abort and the exception that was the reason, also for Ctrl-C.
   Only `CommitIncomplete` is never followed by an abort: that job is decided.
-* The Spark action runs in a second thread, and the caller's thread waits in short steps. If the
-  action ran in the caller's own thread, Ctrl-C would cancel it over the same connection that waits
-  for the action: that fails, and the action would run on (PySpark 4.3).
 * The abort does not wait for Spark's tasks: tasks that still run find the job closed (the fence).
+* A large job's files are completed by the executors (`distribute`), where there is a SparkContext:
+  in Spark Connect the driver completes them.
 """
 
 from __future__ import annotations
@@ -16,33 +15,27 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from threading import Thread
-from typing import Any, TypeVar, cast
+from typing import cast
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import SparkContext
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
 from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
-from magic_committer._runtime import ProgressFunction
+from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
 from magic_committer.options import Mode, Options, S3Options
+from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State, TaskCommit
+from magic_committer.spark.action import described
+from magic_committer.spark.action import run_action as run_action
+from magic_committer.spark.distribute import on_executors
 
 logger = logging.getLogger("magic_committer")
-
-T = TypeVar("T")
-
-WAIT_SECONDS = 0.2
-"""How long the caller's thread waits before it looks for Ctrl-C again."""
-CANCEL_SECONDS = 10.0
-"""How long a cancelled action may take to end. After that the job is aborted while it still
-runs."""
 
 IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
@@ -61,6 +54,7 @@ class Order:
     s3: S3Options | None
     options: Options | None
     progress: ProgressFunction
+    batch: StreamBatch | None = None
 
     def __post_init__(self) -> None:
         mode_of(self.mode, ignore=True)
@@ -80,6 +74,7 @@ class Order:
             mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
             accept="results",
             track="memory",
+            checkpoint=None if self.batch is None else checkpoint_of(self.batch),
             exclusive=self.exclusive,
             mark_success=self.mark_success,
             s3=self.s3,
@@ -95,6 +90,12 @@ class Order:
             return any(True for _ in found)
 
 
+def checkpoint_of(batch: StreamBatch) -> str:
+    """What all runs of a batch's query have in common: who starts the query again finds by it what
+    a killed driver has left."""
+    return f"query:{batch.query}"
+
+
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]
 """Runs the tasks of a job. Gives their results, and the ids of all tasks that there must be."""
 
@@ -107,13 +108,17 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
     """
     if order.ignores and order.finds_data():
         return _skipped(order)
+    spark = SparkContext._active_spark_context  # None in Spark Connect
     try:
         job = order.start()
         end_life = job.keep_alive()
         try:
-            results, tasks = run_tasks(job)
-            return job.commit(results, expect=tasks)
-        except CommitIncomplete:
+            with described(spark, f"magic-committer: write {job.dest} (job {job.id})"):
+                results, tasks = run_tasks(job)
+            helpers = None if spark is None else on_executors(spark, job)
+            return job._commit(results, tasks, batch=order.batch, distribute=helpers)
+        except CommitIncomplete as error:
+            error.report = job.report
             raise
         except BaseException as error:
             give_up(job, error)
@@ -140,58 +145,11 @@ def _skipped(order: Order) -> JobReport:
     )
 
 
-def run_action(spark: Any, name: str, action: Callable[[], T]) -> T:
-    """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
-
-    Args:
-        spark: the SparkContext; for Spark Connect, which has none, the SparkSession.
-        name: a unique tag. Spark's jobs of the action are cancelled by it.
-        action: the function to run.
-
-    Returns:
-        What the action returns.
-
-    Raises:
-        What the action raises: Spark's own errors.
-    """
-    classic = isinstance(spark, SparkContext)
-    results: list[T] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            (spark.addJobTag if classic else spark.addTag)(name)
-            results.append(action())
-        except BaseException as error:  # raised below, in the thread that asked
-            failures.append(error)
-
-    # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
-    thread = InheritableThread(run, session=None if classic else spark, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(WAIT_SECONDS)
-    except BaseException as error:
-        cancel = partial(spark.cancelJobsWithTag if classic else spark.interruptTag, name)
-        _cancel(thread, cancel, error)
-        raise
-    if failures:
-        raise failures[0]
-    return results[0]
-
-
-def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
-    """Cancel an action, several times: it may be about to submit another Spark job."""
-    for _ in range(int(CANCEL_SECONDS / WAIT_SECONDS)):
-        try:
-            cancel()
-        except Exception as refused:
-            why.add_note(f"the Spark action could not be cancelled: {refused}")
-            return
-        thread.join(WAIT_SECONDS)
-        if not thread.is_alive():
-            return
-    why.add_note(f"the Spark action still runs, {CANCEL_SECONDS} s after it was cancelled")
+def tell_tasks(progress: ProgressFunction) -> Callable[[int, int], None]:
+    """What tells a progress function how many of Spark's tasks have ended: phase ``"write"``. Its
+    first error is logged; it is then not called again."""
+    harmless = _wiring.harmless(progress)
+    return lambda done, total: harmless(Progress("write", done, total, "tasks"))
 
 
 def warn_of_idle_kill(setting: str | None) -> None:

@@ -18,9 +18,11 @@ implementation (``tests/contract`` checks each implementation):
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from magic_committer.errors import StoreError
@@ -83,7 +85,48 @@ class FileSlice:
     length: int
 
 
-PartBody = memoryview | FileSlice
+class Pieces:
+    """Bytes in several pieces of memory, one after the other: the body of a part that was not
+    copied. They must not change until the verb returns.
+
+    Args:
+        views: the pieces, each of bytes, none empty.
+
+    Attributes:
+        nbytes: the length of all.
+    """
+
+    __slots__ = ("_starts", "_views", "nbytes")
+
+    def __init__(self, views: Iterable[memoryview]) -> None:
+        self._views = tuple(views)
+        *starts, self.nbytes = accumulate((view.nbytes for view in self._views), initial=0)
+        self._starts = starts
+
+    @classmethod
+    def of(cls, body: bytes | memoryview | Pieces) -> Pieces:
+        """A body in memory, in as many pieces as it has."""
+        if isinstance(body, Pieces):
+            return body
+        return cls([memoryview(body).cast("B")] if len(body) else ())
+
+    def __repr__(self) -> str:
+        return f"<Pieces {len(self._views)} with {self.nbytes} bytes>"
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def since(self, offset: int) -> list[memoryview]:
+        """The bytes from ``offset`` on, in pieces. None are copied."""
+        if offset >= self.nbytes:
+            return []
+        number = bisect_right(self._starts, offset) - 1
+        views = list(self._views[number:])
+        views[0] = views[0][offset - self._starts[number] :]
+        return views
+
+
+PartBody = memoryview | Pieces | FileSlice
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ from magic_committer.stores.base import (
     ObjectStore,
     Part,
     PartBody,
+    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -439,7 +440,7 @@ class MemoryStore:
 
     def _read(self, key: str, body: PartBody) -> bytes:
         if not isinstance(body, FileSlice):
-            return bytes(body)
+            return b"".join(Pieces.of(body).since(0))
         with open(body.path, "rb") as file:
             file.seek(body.offset)
             data = file.read(body.length)

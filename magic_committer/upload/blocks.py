@@ -16,6 +16,11 @@ Invariants:
   each open file, and stay within ``buffer_bytes_max``. When no file is open, none is kept.
 * Pages are used again only if nobody can read them any more: a request that was broken off may be
   sending from them still. The system's own count of views says so (`_is_idle`).
+* Large `bytes` are not copied: they never change. Such a block holds them instead, and counts them
+  as its own. With the first bytes that must be copied it copies all that it holds, one after the
+  other, lets go of each, and goes on with a copy.
+* A block holds whole objects only: of one whose bytes go into two blocks each would keep all in
+  memory, and count its part. A smaller part is copied by itself, a larger one as all other bytes.
 * The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
   because finalizers may run at any moment, even under that lock. The lists of pages and of open
   files are changed by single steps of lists only (append, pop, remove).
@@ -36,7 +41,7 @@ from collections import deque
 from typing import cast
 
 from magic_committer.options import MiB, Options
-from magic_committer.stores.base import FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody, Pieces
 
 MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 """Blocks of parts above this size are always on disk."""
@@ -185,7 +190,7 @@ class Block:
         size: bytes of a full part.
         length: bytes in it. Its filler may write ``memory[length:]`` and raise ``length`` itself,
             as long as ``length`` stays below ``held``.
-        held: bytes of memory that it has now; 0 on disk and after `release`.
+        held: bytes of memory of its own that it has now; 0 on disk and after `release`.
         memory: these bytes; None if there are none.
     """
 
@@ -198,6 +203,7 @@ class Block:
         self._bytes_max = options.buffer_bytes_max
         self._directory = options.buffer_dir
         self.held = 0
+        self._others: list[memoryview] = []  # held bytes, instead of memory of its own
         self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
@@ -211,12 +217,53 @@ class Block:
         """Whether its bytes are in a file."""
         return self._file is not None
 
-    def append(self, data: memoryview) -> None:
-        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
+    @property
+    def bytes_held(self) -> int:
+        """Memory of its own, and bytes of the caller's, that it holds."""
+        return self.held + sum(map(len, self._others))
+
+    def append(self, data: memoryview, *, lasting: bool = False) -> None:
+        """Add ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
+
+        Args:
+            data: the bytes. They are copied, or held if nothing else is in memory.
+            lasting: they never change. They are all, or a part, of one object.
 
         Raises:
             OSError: the disk is full or broken.
         """
+        if lasting and self._holds(data):
+            return
+        if self._others:
+            self._copy_others()
+        self._copy(data)
+
+    def _holds(self, data: memoryview) -> bool:
+        """Hold the bytes, if all of this block can be held; of a part of an object, a copy."""
+        if self._file is not None or (self.length and not self._others):
+            return False
+        in_part = len(data) < memoryview(data.obj).nbytes
+        if in_part and 2 * len(data) >= self.size:
+            return False
+        if not self._source.reserve(len(data), self._bytes_max):
+            return False
+        if in_part:
+            copy = _memory(len(data))
+            copy[:] = data
+            data = copy
+        self._others.append(data)
+        self.length += len(data)
+        return True
+
+    def _copy_others(self) -> None:
+        """Put the bytes that were held into memory of its own, or on disk."""
+        others, held = deque(self._others), self.length
+        self._others, self.length = [], 0
+        self._source.give_back(held, self._pid)
+        while others:
+            self._copy(others.popleft())
+
+    def _copy(self, data: memoryview) -> None:
         if self._file is None and not self._fits(self.length + len(data)):
             self._move_to_disk()
         if self._file is not None:
@@ -230,6 +277,8 @@ class Block:
         """The body for the store; valid until `release`."""
         if self._file is not None:
             return FileSlice(self._file.path, 0, self.length)
+        if self._others:
+            return Pieces(self._others)
         if self.memory is None:
             return memoryview(b"")
         return self.memory[: self.length].toreadonly()
@@ -241,7 +290,7 @@ class Block:
         del memory  # this view too
         if isinstance(pages, mmap.mmap) and len(pages) == self.size:
             self._source.keep(pages, self._pid)
-        reserved, self.held = self.held, 0
+        reserved, self.held, self._others = self.bytes_held, 0, []
         if reserved:
             self._source.give_back(reserved, self._pid)
         file, self._file = self._file, None

@@ -43,6 +43,7 @@ from magic_committer.stores.base import (
     CreatedUpload,
     Part,
     PartBody,
+    Pieces,
 )
 from magic_committer.upload.blocks import Block
 from magic_committer.upload.window import SendWindow
@@ -447,6 +448,10 @@ def _checksum(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
     if isinstance(body, memoryview):
         return checksums.of(algorithm, body)
     running = checksums.Running(algorithm)
+    if isinstance(body, Pieces):
+        for view in body.since(0):
+            running.update(view)
+        return running.checksum()
     left = body.length
     with open(body.path, "rb", buffering=0) as file:
         file.seek(body.offset)

@@ -32,6 +32,10 @@ else:
     Buffer = object
 
 
+HELD_BYTES_MIN = 256 * 1024
+"""From this size on bytes are held until they are sent, and not copied. Those larger than a part
+are copied: a part would hold all of them."""
+
 _OPEN = FileState.OPEN
 
 
@@ -159,7 +163,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     @property
     def bytes_held(self) -> int:
         """Memory of the block that is being filled."""
-        return self._block.held if self._block is not None else 0
+        return self._block.bytes_held if self._block is not None else 0
 
     @property
     def closed(self) -> bool:
@@ -230,9 +234,10 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         try:
             self._settle()
             self._ledger.require(len(view))
+            lasting = type(data) is bytes and HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes
             taken = 0
             while taken < len(view):
-                taken += self._fill(view[taken:])
+                taken += self._fill(view[taken:], lasting=lasting)
         except BaseException as error:
             self._fail(error)
             raise
@@ -410,14 +415,14 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         """Tell the ledger of all bytes."""
         self._ledger.add(self._uncounted)
 
-    def _fill(self, view: memoryview) -> int:
-        """Copy as many bytes as the current block takes, and give their number."""
+    def _fill(self, view: memoryview, *, lasting: bool) -> int:
+        """Add as many bytes as the current block takes, and give their number."""
         ledger = self._ledger
         count = min(ledger.room, len(view))
         try:
             if self._block is None:
                 self._block = self._new_block()
-            self._block.append(view[:count])
+            self._block.append(view[:count], lasting=lasting)
         except OSError as error:
             raise UploadFailed(
                 f"a block of {self.name} could not be kept on disk: {error}",

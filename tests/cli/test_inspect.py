@@ -62,7 +62,7 @@ def ours(memory_s3: MemoryStore) -> dict[str, bytes]:
 
     def look(request: Request, reply: object) -> None:
         key = request.key
-        control = "__magic_job" in key and "/probe-" not in key and not key.endswith(".csv")
+        control = "__magic_" in key and "/probe-" not in key and not key.endswith(".csv")
         if request.verb == "put" and (control or key.endswith("_SUCCESS")):
             seen[request.key] = memory_s3.body(request.key)
 
@@ -74,7 +74,7 @@ def ours(memory_s3: MemoryStore) -> dict[str, bytes]:
             with task.open(name) as file:
                 file.write(b"data")
     assert SignOfLife(job._committer().runtime, job._started).give()
-    job.commit([task.result])
+    job.commit([task.result], batch=mc.StreamBatch("q", 7))
     memory_s3.after = None
     return seen
 
@@ -311,7 +311,7 @@ def test_a_mutation_is_never_a_traceback(
     """Fields that go, values of another type, cut files, flipped bytes: each is valid, or has a
     reason."""
     by_kind: dict[str, bytes] = {name: path.read_bytes() for name, path in SAMPLES.items()}
-    names = {"plan": "/plan-", "record": "/job.json", "alive": "/alive.json"}
+    names = {"plan": "/plan-", "record": "/job.json", "alive": "/alive.json", "ledger": "/q.json"}
     for own, word in names.items():
         by_kind[own] = next(body for key, body in ours.items() if word in key)
     data = by_kind[kind]

@@ -21,8 +21,8 @@ from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, control, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
+from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.machine import DAY, FILES, HOUR, READS, Crash, Machine, crash
 
 STATES = (
     "running", "committing", "completed", "reverting", "reverted", "aborting", "closed",
@@ -75,6 +75,27 @@ def test_a_job_in_each_state_is_shown_in_each_format(
     assert (shown["schema"], shown["kind"]) == (1, "ours")
     assert (shown["state"], shown["would"]) == (state, found.would)
     assert abs(shown["age"] - found.age) < HOUR
+
+
+def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: Command) -> None:
+    """`job list` and `job show` tell query and number of a decided job, `job show` the hash of the
+    checkpoint; `inspect` reads the ledger."""
+    job = mc.start(DEST, checkpoint="s3://bucket/ck")
+    result = committed_task(job, "0", {"a.csv": b"1"})
+    at = At(machine.s3, lambda r: r.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
+        job.commit([result], batch=mc.StreamBatch("query-1", 7))
+    assert at.done
+    machine.s3.before = None
+    (row,) = command("job", "list", DEST, "--format", "json").json()["rows"]
+    assert (row["query"], row["batch"]) == ("query-1", 7)
+    assert "query-1      7" in command("job", "list", DEST).out
+    shown = command("job", "show", DEST, job.id).out
+    assert "batch           7 of query query-1" in shown
+    assert "checkpoint      hash " in shown
+    mc.recover(DEST, job.id)
+    told = command("inspect", "s3://bucket/t/__magic_stream/query-1.json").out
+    assert "published         batch 7" in told
 
 
 def test_files_are_shown_with_their_fate(machine: Machine, command: Command) -> None:

@@ -26,6 +26,7 @@ from magic_committer.stores.base import (
     ObjectInfo,
     ObjectStore,
     Part,
+    Pieces,
     Written,
     ask_by_verb,
     batch_of,
@@ -118,6 +119,17 @@ def test_a_part_may_come_from_a_file(store: ObjectStore, prefix: str, tmp_path: 
     assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
     store.complete_upload(prefix + "k", upload_id, [part])
     assert store.get(prefix + "k", max_bytes=len(FULL)).body == FULL
+
+
+def test_a_part_may_be_in_pieces(store: ObjectStore, prefix: str) -> None:
+    """Pieces of memory are sent one after the other, as if they were one."""
+    upload_id = _create(store, prefix + "k")
+    body = Pieces(memoryview(piece) for piece in (FULL[:1], FULL[1:700_000], FULL[700_000:]))
+    part = store.put_part(prefix + "k", upload_id, 1, body)
+    small = store.put_part(prefix + "k", upload_id, 2, Pieces([memoryview(b"a"), memoryview(b"b")]))
+    assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
+    store.complete_upload(prefix + "k", upload_id, [part, small])
+    assert store.get(prefix + "k", max_bytes=len(FULL) + 2).body == FULL + b"ab"
 
 
 def test_a_slice_beyond_its_file_is_refused(

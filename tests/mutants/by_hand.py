@@ -3,7 +3,12 @@ at the next refactoring, and the promise that it breaks."""
 
 from __future__ import annotations
 
+from tests.mutants.by_hand_faces import FACES
+from tests.mutants.by_hand_helpers import HELPERS
 from tests.mutants.by_hand_rules import RULES
+from tests.mutants.by_hand_spark import SPARK
+from tests.mutants.by_hand_staged import STAGING
+from tests.mutants.by_hand_streams import STREAMS
 from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
@@ -528,8 +533,8 @@ _EXECUTING = (
     ),
     Hand(
         "the sweep after no marker", JOB_COMMIT, "JobCommit._go_on",
-        (("self.job.terms.mark_success and not publication.mark(now)",
-          "self.job.terms.mark_success and publication.mark(now) is None"),),
+        (("not self.job.terms.mark_success or publication.mark(now)",
+          "not self.job.terms.mark_success or publication.mark(now) is not None"),),
         "I8: the job is finished without its marker, and nobody writes it",
     ),
     Hand(
@@ -858,7 +863,7 @@ _RECOVERING = (
         "I6: a live job is aborted",
     ),
     Hand(
-        "recovery is exclusive", FINISH, "committer_of",
+        "recovery is exclusive", "protocol/record.py", "StartedJob.taken_over",
         (("replace(job.terms, exclusive=False)", "job.terms"),),
         "I6: a recovery takes every upload under the destination",
     ),
@@ -973,6 +978,7 @@ _RECOVERING = (
 HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
     *_REMOVING, *_CHECKING,
-    *_ONE_QUESTION, *_SWEEPING, *_RECOVERING, *RULES,
+    *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
+    *FACES, *HELPERS, *RULES, *SPARK, *STAGING, *STREAMS,
 )  # fmt: skip
 """All of them."""

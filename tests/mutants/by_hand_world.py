@@ -51,6 +51,47 @@ _TIME = (
         "a server that answers before it has the body holds a part for minutes",
     ),
     Hand(
+        "a connection with half a body is used again", f"{S3}/curl.py", "Transfer.begin",
+        (("int(self.direct)", "0"),),
+        "the rest of a refused part is read as the next request",
+    ),
+    Hand(
+        "what the system holds counts as sent", f"{S3}/curl.py", "Transfer.look",
+        (("(_unsent(self.socket) if self.socket is not None else 0)", "0"),),
+        "the answer's time runs out while a slow server reads what the system still held",
+    ),
+    Hand(
+        "a yes to half a body", f"{S3}/curl.py", "Transfer.answer",
+        (("self._read_bytes < self._length", "False"),),
+        "a part that was not sent counts as stored",
+    ),
+    Hand(
+        "a waiting thread holds its last body", f"{S3}/curl_threads.py", "_Call.end",
+        (("del self.request", "pass"),),
+        "no page of memory is used again: twice the system time for a stream",
+    ),
+    Hand(
+        "what was held is not copied", "upload/blocks.py", "Block.append",
+        (("self._copy_others()", "None"),),
+        "a part has the bytes that were held, and not those that were written after them",
+    ),
+    Hand(
+        "a part of an object is held", "upload/blocks.py", "Block._holds",
+        (("in_part = len(data) < memoryview(data.obj).nbytes", "in_part = False"),),
+        "many open files hold a hundred times the memory of the budget",
+    ),
+    Hand(
+        "a closed connection ends the program", f"{S3}/curl.py", "_send",
+        (("socket.MSG_NOSIGNAL", "0"),),
+        "a program of a pipe, which takes SIGPIPE as it comes, is gone without a word",
+    ),
+    Hand(
+        "what may change is held", "upload/stream.py", "UploadStream._write",
+        (("type(data) is bytes and HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes",
+          "HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes"),),
+        "a caller that uses its buffer again changes what was written",
+    ),
+    Hand(
         "each request waits by itself", RETRY, "Attempts.left",
         (("min(own, self._patience.left(self._verb, now, self._seconds_max))", "own"),),
         "a thousand requests to a store that is down wait one after the other",

@@ -57,7 +57,7 @@ EXPLAINED: dict[str, str] = {
     "maintenance/recover.py:_absent:True:5d114f1b.2": (
         "equivalent: of this job only the UUID and the destination are asked for"
     ),
-    "maintenance/recover.py:_follow:drop raise:010ca5be": (
+    "commit/job_commit.py:JobCommit.settle:drop raise:010ca5be": (
         "equivalent: the error of a job that was decided and reverted always has its report"
     ),
     "doctor/permissions.py:_Trial._abort:drop call:888e1976": (

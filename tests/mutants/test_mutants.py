@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,9 @@ from tests.mutants.judge import Verdict
 from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import FOLDERS, GoneError, Mutant, files, text
+
+ROOT = Path(__file__).resolve().parents[2]
+COLLECT_SECONDS = 120
 
 WORDS = Hand("some", "_quantities.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing")
 
@@ -31,6 +38,24 @@ def test_a_hand_made_mutant_still_has_its_place(hand: Hand) -> None:
     mutant = hand.mutant()
     assert is_whole(mutant.tree())
     assert "\n+" in mutant.diff() or "\n-" in mutant.diff()
+
+
+def test_each_named_killer_is_a_test() -> None:
+    """A killer whose test has another name by now, or other parameters, would be passed over, and
+    its mutant be tried with all tests, for minutes."""
+    known = json.loads((Path(__file__).parent / "killers.json").read_text(encoding="utf-8"))
+    named = {entry["test"]: mutant for mutant, entry in known.items() if "test" in entry}
+    folders = sorted({test.partition("::")[0] for test in named})
+    collecting = ("-m", "pytest", "--collect-only", "-q", "-o", "faulthandler_timeout=0")
+    collected = subprocess.run(
+        [sys.executable, *collecting, *folders],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=COLLECT_SECONDS,
+    )
+    assert collected.returncode == 0, collected.stdout[-2000:] + collected.stderr[-2000:]
+    assert {test: named[test] for test in set(named) - set(collected.stdout.splitlines())} == {}
 
 
 def test_a_mutant_whose_text_is_gone_is_told() -> None:

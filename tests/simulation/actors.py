@@ -319,9 +319,9 @@ def _commit(
     if job is not None and careless == "empty":
         job.nothing_said = True
     if isinstance(committer, Job):
-        call = partial(committer.commit, results, expect=expect)
+        call = partial(committer._commit, results, expect, distribute=run.distribute)
     else:
-        call = partial(committer.commit_job, results, expect)
+        call = partial(committer.commit_job, results, expect, distribute=run.distribute)
     return told(world, committer, f"{actor}: commit", call, handed)
 
 

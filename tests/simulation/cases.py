@@ -53,6 +53,10 @@ CASES: Mapping[str, Case] = {
     "told error": Case("I10", "a call raised an error that says what it did not do", 60),
     "late decision": Case("I10", "a decision was stored, its sender did not hear of it", 8),
     "unresolved": Case("I10", "a call named unresolved keys", 1),
+    "batch again": Case("I2", "a batch of a streaming query was run again", 25),
+    "batch beside": Case("I2", "a batch was decided while another run of it was under way", 2),
+    "batch told": Case("I10", "a commit returned: this job has published the batch", 25),
+    "batch skipped": Case("I10", "a commit returned: another job has published the batch", 25),
     "passing": Case("I10", "a look said what had become of a job", 10),
 }
 """Checkers and their cases. What is stated is some third of what was measured, rare ones apart."""

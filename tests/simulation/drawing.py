@@ -10,7 +10,7 @@ from functools import partial
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
 from magic_committer.protocol.record import Terms
-from tests.simulation import actors, callers, operators
+from tests.simulation import actors, callers, helping, operators, streams
 from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
 from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE
 from tests.simulation.litter import HADOOP, hadoop_job, leave_litter
@@ -42,6 +42,8 @@ WRITER = 0.12
 """How often there is a neighbour of each kind."""
 CARELESS = ("generator", "generator", "keyless", "hopes", "hopes", "hopes", "empty")
 CARELESS_ODDS = 0.12
+STREAM = 0.08
+"""How often there is a streaming query."""
 HANDLES = 0.2
 """How often a job is driven by `Job` and `Task`."""
 LATENCIES = (0.0, 0.0, 0.02, 0.2, 2.0, 10.0)
@@ -137,6 +139,8 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
         hadoop_job(world)
     others(world, focus, driver)
     serving(world, focus, litter, hadoop)
+    if "stream" in focus.others or (_peek(chance) < STREAM and not focus.plain):
+        stream(world)
     faults = draw_faults(chance, _expected(world))
     if focus.fault:
         faults.append(Fault(focus.fault, focus.target, 1 + int(chance.random() ** 2 * 4)))
@@ -175,6 +179,8 @@ def main_job(world: World, focus: Focus) -> Actor:
         run.handles = chance.random() < HANDLES
         if chance.random() < CARELESS_ODDS:
             run.careless = chance.choice(CARELESS)
+    if "helpers" in focus.others:
+        run.distribute = helping.distributing(world, run)
     if terms.mode != "fail":
         world.foreign_put(f"{DEST.prefix}old.csv", b"old")
     if terms.mode in ("replace", "replace_partitions"):
@@ -297,6 +303,25 @@ def others(world: World, focus: Focus, driver: Actor) -> None:
             driver.awaited.setdefault("complete_upload", []).append(signal)
             driver.holds["complete_upload"] = chance.choice(HOLDS)
         world.start("foreigner", "foreigner", partial(actors.foreign, world, deeds, signal))
+
+
+def _peek(chance: random.Random) -> float:
+    """A number that is drawn and put back: schedules without a stream stay as they were."""
+    state = chance.getstate()
+    drawn = chance.random()
+    chance.setstate(state)
+    return drawn
+
+
+def stream(world: World) -> None:
+    """One or two drivers of a streaming query."""
+    chance = world.chance
+    mode: Mode = "replace" if chance.random() < 0.25 else "append"
+    world.query = what = streams.Query(mode, marks=chance.random() < 0.5)
+    for number in range(1 if chance.random() < 0.3 else 2):
+        delay = int(chance.random() * 80)
+        program = partial(streams.query, world, f"query{number}", what, delay)
+        world.start(f"query{number}", "query", program)
 
 
 def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:

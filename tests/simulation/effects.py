@@ -6,7 +6,7 @@ from typing import Any
 
 from magic_committer.errors import PreconditionFailed, StoreError, WriteConflict
 from magic_committer.stores.memory import Request
-from tests.simulation.judge import Judge
+from tests.simulation.batches import Batches
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor
 from tests.simulation.tables import ARROWS, CLOCK_SECONDS, FAILING, READS, REMOVALS, SWEPT
@@ -16,7 +16,7 @@ ZOMBIES = ("create_upload", "put_part", "put")
 UNDONE = ("aborted", "reverted")
 
 
-class Effects(Judge):
+class Effects(Batches):
     """Of requests, and of other programs' deeds."""
 
     def effect(self, request: Request, answer: Any, actor: Actor, sent: int = 0) -> None:
@@ -212,6 +212,8 @@ class Effects(Judge):
             )  # fmt: skip
         if not actor.serves_all:
             return owner == actor.job or owner in actor.started
+        if actor.kind == "driver" and owner in actor.started:
+            return True  # a run of a query, which may take back its own job and settle others
         job = self.truth.jobs.get(owner)
         return job is not None and job.state in SWEPT
 
@@ -237,6 +239,8 @@ class Effects(Judge):
         elif what in ("pending", "pendingset"):
             truth.note_named(key)
             self._stored(actor)
+        elif what == "ledger":
+            self.ledger_written(key)
         elif what == "data":
             self.broken("I1", f"{key} was put by a plain PUT")
 
@@ -290,6 +294,7 @@ class Effects(Judge):
         if job.adopted:
             self.met("adopted")
         self.decided_beside_others(job)
+        self.batch_decided(job)
 
     def decided_beside_others(self, job: JobTruth) -> None:
         """Hold a decision against the jobs and the data beside it."""

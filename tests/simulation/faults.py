@@ -72,7 +72,10 @@ listing did not show is excused by itself."""
 UNHEARD = ("lost reply", "late", "sent twice", "late and again", "refused again", "crash after")
 """Faults after which a request has, or may have, taken effect, and its sender does not know."""
 
-CONDITIONAL = ("create record", "swap record", "put pendingset", "put _SUCCESS", "complete_upload")
+CONDITIONAL = (
+    "create record", "swap record", "put pendingset", "put _SUCCESS", "put ledger",
+    "complete_upload",
+)  # fmt: skip
 """Kinds that a store may answer with 412 though nobody else is there: an own earlier try was."""
 CONFLICTING = (
     *(kind for kind in KINDS if kind.startswith(("put ", "delete_one "))),

@@ -8,6 +8,8 @@ from magic_committer.stores.memory import Request
 def object_of(key: str) -> str:
     """What an object is, by its key."""
     name = key.rpartition("/")[2]
+    if "/__magic_stream/" in key:
+        return "ledger"
     if "/__magic" not in key:
         return name if name == "_SUCCESS" else "data"
     if name == "job.json":
@@ -47,6 +49,7 @@ KINDS = (
     "put pendingset", "get pendingset", "head pendingset", "delete_one pendingset",
     "put pending", "get pending", "head pending", "delete_one pending",
     "put magic file", "head magic file", "delete_one magic file",
+    "put ledger", "get ledger",
     "put _SUCCESS", "get _SUCCESS", "head _SUCCESS", "delete_one _SUCCESS",
     "head data", "delete_one data",
     "create_upload", "put_part", "list_parts", "complete_upload", "abort_upload", "list_uploads",

@@ -33,6 +33,9 @@ from tests.simulation.truth import ENDS, FOREIGN, JobTruth
 
 __all__ = ["Violation", "Watch"]
 
+STAYS = ("data", "_SUCCESS", "ledger")
+"""Objects that are nobody's litter."""
+
 
 class Watch(Telling):
     """Judges one schedule, to its end."""
@@ -108,7 +111,7 @@ class Watch(Telling):
         for key in truth.store.keys():
             there = truth.objects.get(key)
             assert there is not None, f"{key} appeared without an effect"
-            if there.job == FOREIGN or object_of(key) in ("data", "_SUCCESS"):
+            if there.job == FOREIGN or object_of(key) in STAYS:
                 continue
             if object_of(key) == "record" and truth.jobs[truth.at_record[key]].state == "closed":
                 continue
@@ -142,7 +145,7 @@ class Watch(Telling):
         truth = self.truth
         for key in truth.store.keys():
             there = truth.objects[key]
-            if there.job == FOREIGN or object_of(key) in ("data", "_SUCCESS"):
+            if there.job == FOREIGN or object_of(key) in STAYS:
                 continue
             job = truth.jobs.get(there.job)
             if object_of(key) == "record" and job is not None and job.given and not forgotten:

@@ -43,6 +43,7 @@ from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
 from tests.simulation.drawing import Focus
 from tests.simulation.looks import RULES_OF_LOOKS
 from tests.simulation.rule import Replacement, Rule
+from tests.simulation.streams_rules import RULES_OF_STREAMS
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -287,6 +288,7 @@ RULES = (
     Rule("cleanup spares it, too", "cleanup aborts no completed upload that litter names",
          ("I2",), 6000, lambda: _aborts_what_ended(cleanup), CLEANED),
     *RULES_OF_LOOKS,
+    *RULES_OF_STREAMS,
 )  # fmt: skip
 
 NOT_SEEN_HERE = {
@@ -308,7 +310,10 @@ NOT_SEEN_HERE = {
         "only uploads of jobs that are over are aborted, and of these nothing is completed any more"
     ),
     "reverted †": "needs a listing task between two steps of a revert; the model shows it",
-    "claim in the ledger, record first, done before finish †": "streams are not built yet",
+    "a settled run stays closed †": (
+        "recovery closes what it did not start, for every job; a late setup that meets nothing of"
+        " it is the model's"
+    ),
     "adopt never where our tokens lie †": (
         "an operator's deed; the model shows it, tests/promises crashes it at each request"
     ),

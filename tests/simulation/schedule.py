@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from magic_committer.maintenance.cleanup import Limits
-from tests.simulation import drawing, operators
+from tests.simulation import drawing, operators, streams
 from tests.simulation.drawing import EVERYTHING, Focus
 from tests.simulation.promises import Violation
 from tests.simulation.scheduler import NeverEndsError
@@ -107,6 +107,9 @@ def _recover(world: World, litter: bool) -> None:
     cleans = chance.random() < 0.3
     world.start("last recovery", "recovery", partial(operators.recover_all, world, cleans))
     _run(world)
+    if world.watch.batches_begun >= 0:
+        world.start("last replay", "query", partial(streams.replay, world, world.query))
+        _run(world)
     left = _contents(world)
     world.start("once more", "recovery", partial(operators.recover_all, world, False))
     _run(world)

@@ -50,7 +50,7 @@ EXCLUDING = (*FAILING, *REPLACING)
 UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
 """A job's UUID in a file's name (decisions.md)."""
 
-NOT_COMMITTED = {"IncompleteJob", "OptionError", "ConflictingJob"}
+NOT_COMMITTED = {"IncompleteJob", "OptionError", "ConflictingJob", "BatchUnsettled"}
 """Errors that say: not committed."""
 ABORTED = {"CommitRefused", "DestinationExists", "AbortIncomplete"}
 TOLD = {*NOT_COMMITTED, *ABORTED, "CommitIncomplete", "JobNotRunning", "OutcomeUnknown"}

@@ -145,6 +145,10 @@ class JobTruth:
     """Why the decided plan could not be read at its decision."""
     completed: dict[str, int] = field(default_factory=dict)
     """The step at which an upload became an object."""
+    checkpoint: str = ""
+    """Of a job of a streaming query: the hash that its record holds."""
+    batch: int | None = None
+    """What the job was begun for, of a streaming query; None: it is of none."""
 
 
 class Truth:
@@ -314,6 +318,7 @@ class Truth:
         if job.nonce == record["nonce"] and job.state != "absent":
             return None
         left, job.state, job.nonce = job.state, state, record["nonce"]
+        job.checkpoint = record.get("checkpoint", "")
         self.visits[state] += 1
         if state in DECISIONS and not job.decision:
             job.decision = DECISIONS[state]

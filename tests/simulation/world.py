@@ -17,6 +17,7 @@ from unittest.mock import patch
 from magic_committer import _wiring
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
+from magic_committer.commit.pieces import Distribute
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.job import Job
@@ -30,7 +31,7 @@ from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, Str
 
 DEST = Destination.parse("s3://bucket/t")
 STATE_TURNS_MAX = 250
-OPTIONS = Options(commit_threads=4, checksum="off")
+OPTIONS = Options(commit_threads=4, checksum="off", distribute_files_min=1)
 
 
 @dataclass
@@ -47,6 +48,7 @@ class JobRun:
             with a result that lost its key on the way; ``"hopes"``: with whatever is there, and
             without saying how many tasks there were; ``"empty"``: it says that there is nothing.
         after: it is started when that is set.
+        distribute: has its files completed by helpers; None: its driver completes them.
     """
 
     name: str
@@ -59,6 +61,7 @@ class JobRun:
     handles: bool = False
     careless: str = ""
     after: Signal | None = None
+    distribute: Distribute | None = None
     job: Job | None = None
     given: Any = None
     """The iterator that is passed to commit."""
@@ -102,6 +105,8 @@ class World:
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []
+        self.query: Any = None
+        """What the drivers of a streaming query do (`streams.Query`); None: there is no query."""
         self.latencies: tuple[float, ...] = (0.0,)
         """Of processes, in seconds: from these each one's is drawn."""
         self._patches: list[Any] = [

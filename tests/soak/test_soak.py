@@ -1,5 +1,5 @@
 """The soak's judge notices: each kind of lie, loss, leak and growth. `tests.soak` itself runs the
-jobs: two minutes of it in CI, as many as are wanted by `make soak MINUTES=60`."""
+jobs: a minute of it in CI, as many as are wanted by `make soak MINUTES=60`."""
 
 from __future__ import annotations
 

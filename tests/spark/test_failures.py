@@ -16,6 +16,7 @@ import magic_committer as mc
 from magic_committer.protocol.record import JobReport
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
+from magic_committer.spark.formats import FORMATS
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
 
 ROWS = 100_000
@@ -111,10 +112,17 @@ def test_cut_input_of_an_rdd_publishes_nothing(spark: SparkSession, lake: Lake, 
     assert lake.becomes_untouched()
 
 
-def test_cut_input_of_a_dataframe_publishes_nothing(spark: SparkSession, lake: Lake) -> None:
-    """The same for a DataFrame, where it would be a readable Parquet file without the last rows."""
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["plain", "partitioned"])
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_cut_input_of_a_dataframe_publishes_nothing(
+    spark: SparkSession, lake: Lake, format: str, partition_by: list[str]
+) -> None:
+    """The same for a DataFrame in each format, where it would be a readable file without the last
+    rows."""
+    df = cut_short(spark).selectExpr("concat(id, ' ', x) AS line", "id DIV 30000 AS p")
+    columns = ["line", *partition_by]
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        write_dataframe(cut_short(spark), lake.dest)
+        write_dataframe(df.select(columns), lake.dest, format, partition_by=partition_by)
     assert lake.becomes_untouched()
 
 
@@ -186,7 +194,7 @@ def test_a_decided_job_is_never_aborted(
     def incomplete(job: mc.Job, *_: object, **__: object) -> JobReport:
         raise mc.CommitIncomplete("as the test wants", job_id=job.id)
 
-    monkeypatch.setattr(mc.Job, "commit", incomplete)
+    monkeypatch.setattr(mc.Job, "_commit", incomplete)
     rows = spark.sparkContext.parallelize(range(2), 1)
     with pytest.raises(mc.CommitIncomplete) as caught:
         write_partitions(rows, lake.dest, lambda task, rows: task.open("a.csv").close())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from decimal import Decimal
 from io import BytesIO
 from threading import Event
@@ -13,11 +13,12 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import frame, write_dataframe
+from magic_committer.spark import parquet, write_dataframe
+from magic_committer.spark.row_groups import ROW_GROUP_BYTES, GroupedBody, OneAhead
+from magic_committer.spark.types import file_schema
 from tests.spark.lake import BUCKET, Lake
 
 EVERY_TYPE = """
@@ -65,7 +66,7 @@ def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake)
     whole = pyarrow.concat_tables(tables)
     found = sorted(whole.to_pylist(), key=lambda one: one["id"])
     assert found == [as_arrow(df.columns, number) for number in range(20)]
-    assert whole.schema.remove_metadata().equals(frame.nullable(df.limit(0).toArrow().schema))
+    assert whole.schema.remove_metadata().equals(file_schema(df.schema, {}))
 
 
 def test_spark_reads_the_same(spark: SparkSession, lake: Lake, tmp_path: Any) -> None:
@@ -141,27 +142,61 @@ def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake)
     assert pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.num_row_groups == 1
 
 
+class Recorder:
+    """An encoder that keeps the groups it is given."""
+
+    schema = pyarrow.schema({"x": pyarrow.binary()})
+    row_group_bytes = ROW_GROUP_BYTES
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.closed = False
+
+    def writer(self, sink: Any, first: Any) -> Any:
+        """Itself."""
+        return self
+
+    def write_table(self, writer: Any, table: Any) -> None:
+        """Keep how many rows a group has."""
+        self.groups.append(table.num_rows)
+
+    def close(self) -> None:
+        """The end of the file."""
+        self.closed = True
+
+
 def test_batches_are_gathered_by_size() -> None:
-    """A row group ends with the batch that fills it; nothing is lost or turned around."""
-    small = pyarrow.RecordBatch.from_pydict({"x": [b"small"]})
-    large = pyarrow.RecordBatch.from_pydict({"x": [bytes(frame.ROW_GROUP_BYTES // 2)]})
-    groups = list(frame.row_groups([large, large, small, large, large, small]))
-    assert groups == [[large, large], [small, large, large], [small]]
-    assert list(frame.row_groups([])) == []
+    """A row group ends with the batch that fills it; nothing is lost; the file is ended."""
+    small = pyarrow.RecordBatch.from_pydict({"y": [b"small"]})
+    large = pyarrow.RecordBatch.from_pydict({"y": [bytes(ROW_GROUP_BYTES // 2)]})
+    recorder = Recorder()
+    body = GroupedBody(recorder, BytesIO())
+    for batch in (large, large, small, large, large, small):
+        body.add(batch)
+    body.end()
+    assert (recorder.groups, recorder.closed) == ([2, 3, 1], True)
 
 
 def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
     """The size of a row group is its bytes: pyarrow's own limit of 1,048,576 rows does not split
     it."""
     batch = pyarrow.RecordBatch.from_pydict({"x": pyarrow.array(bytes(1_200_000), "int8")})
-    written = written_by(frame.ParquetFiles(batch.schema, {}), [batch])
+    written = written_by(parquet.ParquetFiles(batch.schema, {}), [batch])
     assert [written.row_group(0).num_rows, written.num_row_groups] == [1_200_000, 1]
 
 
-def written_by(files: frame.ParquetFiles, batches: Iterable[Any]) -> Any:
+def write(files: parquet.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
+    """Write a whole file."""
+    body = files.begin(file)
+    for batch in batches:
+        body.add(batch)
+    body.end()
+
+
+def written_by(files: parquet.ParquetFiles, batches: Iterable[Any]) -> Any:
     """The metadata of the file that the batches become."""
     file = BytesIO()
-    files.write(file, batches)
+    write(files, file, batches)
     return pyarrow.parquet.ParquetFile(file).metadata
 
 
@@ -181,6 +216,8 @@ def many_kinds() -> pyarrow.Table:
     rows = range(MANY_ROWS)
     keys = pyarrow.array(rows, "int64")
     few = pyarrow.array([row % 1000 for row in rows], "int32")
+    each = pyarrow.array(range(MANY_ROWS + 1), "int32")
+    inner = pyarrow.StructArray.from_arrays([keys, few], ["key", "few"])
     return pyarrow.table(
         {
             "key": keys,
@@ -193,24 +230,35 @@ def many_kinds() -> pyarrow.Table:
             "nothing": pyarrow.nulls(MANY_ROWS, "int64"),
             "flag": pyarrow.array([row % 2 == 0 for row in rows]),
             "nested.key": pyarrow.StructArray.from_arrays([keys], ["key"]),
+            "deep": pyarrow.MapArray.from_arrays(
+                each, keys, pyarrow.ListArray.from_arrays(each, inner)
+            ),
         }
     )
 
 
+NESTED_FEW = ["deep.key_value.value.list.element.few"]
+"""Columns inside of `many_kinds` that have few values."""
+
+
 def test_only_columns_of_few_values_get_a_dictionary() -> None:
     """A column whose dictionary would be given up is written without one; few values get one, also
-    where they come again after a period, and so do nested columns, which are not looked at."""
+    where they come again after a period; the same inside of nested columns."""
     table = many_kinds()
-    metadata = written_by(frame.ParquetFiles(table.schema, {}), table.to_batches(10_000))
-    assert with_dictionary(metadata) == ["few", "day", "periodic", "nothing", "nested.key.key"]
-    assert frame.columns_of_many_values(table, 2**20) == {"key", "price", "name", "sparse"}
+    metadata = written_by(parquet.ParquetFiles(table.schema, {}), table.to_batches(10_000))
+    assert with_dictionary(metadata) == ["few", "day", "periodic", "nothing", *NESTED_FEW]
+    many = parquet.columns_of_many_values(table, 2**20)
+    assert [metadata.schema.column(number).path for number in sorted(many)] == [
+        *("key", "price", "name", "sparse", "nested.key.key"),
+        *("deep.key_value.key", "deep.key_value.value.list.element.key"),
+    ]
 
 
 def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
     """Rows, their order and the schema are those that were given, over the end of a row group."""
     table = many_kinds()
     file = BytesIO()
-    frame.ParquetFiles(table.schema, {}).write(file, table.to_batches(10_000))
+    write(parquet.ParquetFiles(table.schema, {}), file, table.to_batches(10_000))
     assert pyarrow.parquet.ParquetFile(file).metadata.num_row_groups > 1
     assert pyarrow.parquet.read_table(file).equals(table)
 
@@ -219,70 +267,63 @@ def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
 def test_a_users_choice_of_dictionaries_holds(chosen: Any, held: list[str]) -> None:
     """Where the user says which columns get a dictionary, nothing is chosen."""
     table = many_kinds().select(["key", "name"])
-    files = frame.ParquetFiles(table.schema, {"use_dictionary": chosen})
+    files = parquet.ParquetFiles(table.schema, {"use_dictionary": chosen})
     assert with_dictionary(written_by(files, table.to_batches(10_000))) == held
 
 
 def test_a_small_file_gets_dictionaries_as_ever() -> None:
     """Of a file with fewer rows than a sample nothing is chosen."""
-    table = many_kinds().slice(0, frame.SAMPLE_ROWS - 1)
-    assert frame.columns_of_many_values(table, 2**20) == set()
+    table = many_kinds().slice(0, parquet.SAMPLE_ROWS - 1)
+    assert parquet.columns_of_many_values(table, 2**20) == set()
 
 
 def test_the_next_item_is_taken_while_one_is_in_use() -> None:
     """Each item is used while the next one is being taken, one at a time and in order."""
-    taken, used, met = Event(), [], []
-
-    def items() -> Iterator[int]:
-        yield 1
-        met.append(taken.wait(10))  # the use of 1 goes on while 2 is taken
-        yield 2
-        yield 3
+    taken, used = Event(), []
 
     def use(item: int) -> None:
-        taken.set()
+        assert item != 1 or taken.wait(10)  # the use of 1 goes on while 2 is taken
         used.append(item)
 
-    frame.one_ahead(items(), use)
-    assert (used, met) == ([1, 2, 3], [True])
+    ahead = OneAhead(use)
+    ahead.put(1)
+    taken.set()
+    ahead.put(2)
+    ahead.put(3)
+    ahead.wait()
+    assert used == [1, 2, 3]
 
 
 def test_nothing_is_in_use_after_an_error_of_the_input() -> None:
-    """An error of the input is raised when the item before is done with, and tells its error."""
-    begun, ended = Event(), []
-
-    def items() -> Iterator[int]:
-        yield 1
-        assert begun.wait(10)
-        raise LookupError("the input")
+    """After an error of the input the item before is done with, and its own error is a note."""
+    ended = []
 
     def use(item: int) -> None:
-        begun.set()
         sleep(0.05)
         ended.append(item)
         raise ValueError("the use")
 
-    with pytest.raises(LookupError, match="the input") as raised:
-        frame.one_ahead(items(), use)
+    ahead, error = OneAhead(use), LookupError("the input")
+    ahead.put(1)
+    ahead.leave(error)
     assert ended == [1]
-    assert raised.value.__notes__ == ["what was under way failed too: the use"]
+    assert error.__notes__ == ["what was under way failed too: the use"]
 
 
 def test_an_error_of_the_use_ends_the_input() -> None:
-    """An error in the use of an item is raised; of the input only the next item was taken."""
-    taken = []
-
-    def items() -> Iterator[int]:
-        for number in range(10):
-            taken.append(number)
-            yield number
+    """An error in the use of an item is raised for the next one, once; that one is not used."""
+    used = []
 
     def use(item: int) -> None:
+        used.append(item)
         raise ValueError(f"the use of {item}")
 
+    ahead = OneAhead(use)
+    ahead.put(0)
     with pytest.raises(ValueError, match="the use of 0"):
-        frame.one_ahead(items(), use)
-    assert taken == [0, 1]
+        ahead.put(1)
+    ahead.wait()
+    assert used == [0]
 
 
 def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> None:
@@ -307,9 +348,9 @@ def test_what_cannot_be_written_is_refused_before_anything_starts(
     ):
         with pytest.raises(mc.OptionError, match=told):
             write_dataframe(df, lake.dest)
-    with pytest.raises(ValueError, match="there is parquet"):
-        write_dataframe(numbers, lake.dest, "csv")
-    with pytest.raises(PySparkException, match="UNSUPPORTED_DATA_TYPE"):
+    with pytest.raises(mc.OptionError, match="there is parquet, csv, json, text, arrow"):
+        write_dataframe(numbers, lake.dest, "xlsx")
+    with pytest.raises(mc.OptionError, match="column lasts: the type interval cannot be kept"):
         write_dataframe(spark.sql("SELECT make_interval(1) AS lasts"), lake.dest)
     with pytest.raises(TypeError, match="no_such_option"):
         write_dataframe(numbers, lake.dest, writer_options={"no_such_option": 1})

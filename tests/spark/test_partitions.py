@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import pickle
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,9 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import write_dataframe, write_partitions
+from magic_committer.spark import PartitionsReport, write_dataframe, write_partitions
 from magic_committer.spark.partitions import PartitionWriter
-from tests.spark.lake import BUCKET, Lake
+from tests.spark.lake import BUCKET, Gate, Lake
 
 
 def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -142,8 +145,8 @@ def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None
 
 
 def test_a_returned_iterator_fails_the_task(spark: SparkSession, lake: Lake) -> None:
-    """A function that returns an iterator, of which nobody would notice that it never ran, fails;
-    what else it returns is ignored."""
+    """A function that returns an iterator, of which nobody would notice that it never ran,
+    fails."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> Any:
         with task.open("half.csv", "w") as file:
@@ -153,6 +156,97 @@ def test_a_returned_iterator_fails_the_task(spark: SparkSession, lake: Lake) -> 
     with pytest.raises(Exception, match="returns a map, whose body nobody runs"):
         write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
     assert lake.is_untouched()
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """What a task may say of its file."""
+
+    name: str
+    rows: int
+
+
+def test_what_the_function_returned_is_in_the_report(spark: SparkSession, lake: Lake) -> None:
+    """The report holds what the function returned, in the order of the partitions, None too; its
+    JSON does not."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> Shard | None:
+        with task.open(f"part-{task.task_id}.csv", "w") as file:
+            count = sum(1 for row in rows if file.write(f"{row}\n"))
+        return Shard(f"part-{task.task_id}.csv", count) if count else None
+
+    rows = spark.sparkContext.parallelize(range(5), 2).union(spark.sparkContext.parallelize([], 1))
+    report = write_partitions(rows, lake.dest, write)
+    assert report.returned == (Shard("part-0.csv", 2), Shard("part-1.csv", 3), None)
+    assert (report.outcome, report.files) == ("committed", 3)
+    assert "returned" not in report.to_dict()
+    json.dumps(report.to_dict())
+    again = write_partitions(rows, lake.dest, write, mode="ignore")
+    assert (again.skipped, again.returned) == (True, ())
+
+
+def test_only_what_accepted_attempts_returned_counts(
+    spark: SparkSession, lake: Lake, gate: Gate
+) -> None:
+    """Of a task that Spark runs again, the report holds what the attempt returned that counts."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> str:
+        gate.note("attempt")
+        if task.task_id == "0" and len(gate.notes("zero")) == 0:
+            gate.note("zero")
+            raise ValueError("the first attempt fails")
+        return task.attempt_id
+
+    report = write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
+    assert len(gate.notes("attempt")) == 3
+    assert len(set(report.returned)) == 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (
+            lambda: bytes(3000),
+            r"returned a bytes of 30\d\d bytes; each partition .* may return 1000",
+        ),
+        (threading.Lock, "returned a lock that cannot be pickled"),
+    ],
+)
+def test_what_cannot_travel_fails_the_task(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, returned: Any, told: str
+) -> None:
+    """A value that is too large or cannot be pickled is an error that says so; nothing is
+    written."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> object:
+        with task.open(f"{task.task_id}.csv", "w") as file:
+            file.write("written")
+        return returned() if task.task_id == "1" else bytes(900)
+
+    monkeypatch.setattr("magic_committer.spark.partitions.RETURNED_BYTES_MAX", 2000)
+    with pytest.raises(Exception, match=told):
+        write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
+    assert lake.is_untouched()
+
+
+def test_what_was_returned_is_not_lost_with_an_incomplete_commit(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the job is decided and not finished, the error's report holds what was returned."""
+    failure = mc.CommitIncomplete("not yet", job_id="j")
+
+    def interrupted(job: mc.Job, *_: Any, **__: Any) -> None:
+        job.abort()  # so that nothing stays
+        raise failure
+
+    monkeypatch.setattr(mc.Job, "_commit", interrupted)
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        write_partitions(
+            spark.sparkContext.parallelize(range(4), 2), lake.dest, lambda task, rows: sum(rows)
+        )
+    report = raised.value.report
+    assert isinstance(report, PartitionsReport)
+    assert report.returned == (1, 5)
 
 
 def test_two_partitions_of_one_name_are_refused(spark: SparkSession, lake: Lake) -> None:

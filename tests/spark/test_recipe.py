@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
-from examples.recipes import with_spark
+from examples.recipes import ml_shards, with_spark
 from tests.spark.lake import Lake
 
 
@@ -26,3 +31,51 @@ def test_the_recipe_adds_lines(spark: SparkSession, lake: Lake) -> None:
     lines = [line for body in lake.data().values() for line in body.splitlines()]
     assert report.files == len(lake.data()) == 2
     assert sorted(json.loads(line)["n"] for line in lines) == list(range(6))
+
+
+def picture(number: int) -> ml_shards.Sample:
+    """A sample of two files."""
+    return f"{number:06d}", {"bin": bytes([number]) * 700, "cls": str(number % 3).encode()}
+
+
+def shards_in(lake: Lake, spark: SparkSession) -> tuple[dict[str, Any], list[ml_shards.Sample]]:
+    """The example, run twice, the second time with 10 samples: its index, and all its samples."""
+    for count in (30, 10):
+        rows = spark.sparkContext.parallelize(range(count), 3).map(picture)
+        index = ml_shards.export_shards(rows, lake.dest)
+    return index, [picture(number) for number in range(10)]
+
+
+def test_shards_are_read_back_by_their_index(spark: SparkSession, lake: Lake) -> None:
+    """The index names exactly the shards that are there, with the samples of each; a reader of the
+    format finds every sample, once."""
+    told, wanted = shards_in(lake, spark)
+    data = lake.data()
+    index = json.loads(data.pop(ml_shards.INDEX))
+    assert index == told
+    assert sorted(data) == sorted(shard["url"] for shard in index["shards"])
+    found = []
+    for shard in index["shards"]:
+        samples = list(ml_shards.samples(BytesIO(data[shard["url"]])))
+        assert len(samples) == shard["samples"]
+        found += samples
+    assert found == wanted
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # webdataset leaves the last shard open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_shards_are_read_back_by_webdataset(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """The library webdataset reads the same samples from the shards."""
+    webdataset = pytest.importorskip("webdataset")
+    index, wanted = shards_in(lake, spark)
+    for name, body in lake.data().items():
+        (tmp_path / name).write_bytes(body)
+    urls = [str(tmp_path / shard["url"]) for shard in index["shards"]]
+    read = webdataset.WebDataset(urls, shardshuffle=False)
+    assert [(one["__key__"], one["bin"], one["cls"]) for one in read] == [
+        (name, parts["bin"], parts["cls"]) for name, parts in wanted
+    ]
+    del read
+    gc.collect()  # what it leaves open is closed here, and not in another test

@@ -22,7 +22,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "pycurl": ("_libcurl.py",),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own;
     # libcurl is driven in threads that callers of the adapter only wait for.
-    "threading.Thread": ("_pool.py", "spark/driver.py", "stores/s3/curl_threads.py"),
+    "threading.Thread": ("_pool.py", "spark/action.py", "stores/s3/curl_threads.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
@@ -36,6 +36,7 @@ BANS: dict[str, tuple[str, ...]] = {
         "stores/s3/sockets.py",
         "stores/s3/curl.py",
         "stores/s3/curl_threads.py",
+        "spark/action.py",
     ),
     "datetime.datetime.now": (),
     "uuid": ("_runtime.py",),

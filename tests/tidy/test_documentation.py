@@ -256,7 +256,14 @@ def test_the_reference_has_all_that_is_public() -> None:
         for name, value in vars(magic_committer.errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    public = {*magic_committer.__all__, *errors, "write_dataframe", "write_partitions"}
+    public = {
+        *magic_committer.__all__,
+        *errors,
+        "write_dataframe",
+        "write_partitions",
+        "register",
+        "session",
+    }
     public |= {"MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"}
     assert sorted(public - shown - {"__version__"}) == []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import signal
 import socket
 import threading
 import time
@@ -15,9 +17,10 @@ import pytest
 pytest.importorskip("pycurl")
 
 from magic_committer._libcurl import available
-from magic_committer.stores.base import FileSlice
+from magic_committer.stores.base import FileSlice, Pieces
 from magic_committer.stores.s3.curl_threads import Curl
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer, Sent
+from tests.network.test_deadlines import certificate
 from tests.transport.raw_server import (
     OK,
     Raw,
@@ -340,11 +343,101 @@ def test_a_body_arrives_as_it_is(raw: Raw, curl: Curl, tmp_path: Path, size: int
         memoryview(content),
         memoryview(b"before" + content)[6:],
         memoryview(bytearray(content)),
+        Pieces(memoryview(content[at : at + 70_001]) for at in range(0, size, 70_001)),
+        Pieces(memoryview(content[at : at + 300]) for at in range(0, size, 300)),  # > PIECES_MAX
         FileSlice(str(path), 6, size),
     )
     for body in bodies:
         answered(curl, request(raw.url, "PUT", body))
         assert raw.asked[-1].body == content
+
+
+REFUSED = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\n\r\nno"
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_nothing_holds_a_body_that_was_sent(tmp_path: Path, tls: bool) -> None:
+    """The caller may use its memory again as soon as it has the answer: no thread that waits for
+    the next request still knows the last one."""
+    context, pem = certificate(tmp_path) if tls else (None, None)
+    pages = mmap.mmap(-1, 1024**2)
+    with raw_server(answering(), context) as raw, curl_with(ca_file=pem) as curl:
+        for _ in range(3):
+            answered(curl, request(raw.url, "PUT", memoryview(pages)))
+            pages.resize(len(pages))  # BufferError while there is a view
+
+
+def test_a_connection_whose_body_was_sent_is_used_again(raw: Raw, curl: Curl) -> None:
+    """A large body costs no connection, whoever has sent it."""
+    bodies = (memoryview(bytes(3_000_000)), Pieces([memoryview(bytes(400_000))] * 2), b"x")
+    for body in bodies:
+        answered(curl, request(raw.url, "PUT", body))
+    assert [answered(curl, request(raw.url, "PUT", body)).reused for body in bodies] == [True] * 3
+
+
+def test_a_connection_with_half_a_body_is_not_used_again(curl: Curl) -> None:
+    """A server that answers, in order, before it has the body, and keeps the connection, gets
+    nothing more on it: the rest of the body would be read as the next request."""
+    connections: list[list[str | None]] = []
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        heads = [wire.head()]
+        connections.append(heads)
+        wire.say(REFUSED)
+        while heads[-1] is not None:
+            heads.append(wire.head())  # of the body, which has empty lines
+
+    body = memoryview(b"GET /smuggled HTTP/1.1\r\n\r\n" * 1_000_000)
+    with raw_server(serve) as early:
+        for _ in range(3):
+            assert answered(curl, request(early.url, "PUT", body)).status == 400
+    assert [heads[0] and heads[0].split()[0] for heads in connections] == ["PUT"] * 3
+    assert all("PUT" not in (head or "") for heads in connections for head in heads[1:])
+
+
+def test_a_server_that_closes_does_not_end_the_program(curl: Curl) -> None:
+    """Programs that are used in pipes take SIGPIPE as it comes. A body that nobody reads any more
+    must not send it."""
+    signals: list[int] = []
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.head()
+        time.sleep(0.05)  # the body fills the socket's buffer
+        wire.say(REFUSED)
+        wire.socket.shutdown(socket.SHUT_WR)
+        wire.reset()
+
+    before = signal.signal(signal.SIGPIPE, lambda number, _: signals.append(number))
+    try:
+        with raw_server(serve) as early:
+            for _ in range(10):
+                outcome(curl, request(early.url, "PUT", memoryview(bytes(30_000_000))))
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+    assert signals == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_yes_before_the_end_of_the_body_is_no_answer(
+    curl: Curl, tmp_path: Path, kind: str
+) -> None:
+    """A server cannot have what was not sent. What it says of it is not believed."""
+    (tmp_path / "part").write_bytes(bytes(30_000_000))
+    of_memory = memoryview(bytes(30_000_000))
+    body = of_memory if kind == "memory" else FileSlice(str(tmp_path / "part"), 0, 30_000_000)
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        wire.head()
+        wire.say(OK)
+        time.sleep(0.3)
+        wire.socket.close()
+
+    with raw_server(serve) as early:
+        got = outcome(curl, request(early.url, "PUT", body))
+    assert isinstance(got, NoAnswer), got
+    assert got.sent is Sent.ANSWERED
 
 
 def test_a_view_of_larger_items_is_bytes(raw: Raw, curl: Curl) -> None:

@@ -14,7 +14,7 @@ import pytest
 from magic_committer import checksum as checksums
 from magic_committer.errors import InvalidRequest, NotSupported, OptionError
 from magic_committer.options import S3Options
-from magic_committer.stores.base import Attributes, Part, UploadInfo
+from magic_committer.stores.base import Attributes, Part, Pieces, UploadInfo
 from magic_committer.stores.s3 import S3Store, connect
 from magic_committer.stores.s3.bodies import MemoryReader
 from tests.servers import (
@@ -239,7 +239,16 @@ def test_bodies_do_not_wait_for_a_continue(server: ScriptedServer) -> None:
 def test_a_memory_reader_is_a_file_without_copies() -> None:
     """Reading gives views of the caller's memory, from where it was sought to."""
     body = bytes(range(256)) * 16_384
-    reader = MemoryReader(memoryview(body))
+    third = len(body) // 3
+    cut = (body[:third], body[third : 2 * third], body[2 * third :])
+    several = MemoryReader(Pieces(map(memoryview, cut)))
+    assert b"".join(iter(lambda: several.read(10), b"")) == body
+    several.seek(0)
+    assert several.read() == body
+    several.seek(third - 1)
+    assert several.readinto(bytearray(4)) == 1  # a piece ends here
+    assert several.tell() == third
+    reader = MemoryReader(Pieces([memoryview(body)]))
     pieces = iter(lambda: reader.read(10), b"")
     assert b"".join(pieces) == body
     assert reader.tell() == len(reader) == len(body)

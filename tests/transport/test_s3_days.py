@@ -148,14 +148,17 @@ def test_midnight_in_a_batch(
 
     def script(asked: Asked) -> Reply:
         answer = checking(asked)
-        clock.moment = checking.now = clock.moment + timedelta(seconds=30)
+        # A request that waits for 75 others is not too old yet.
+        clock.moment = checking.now = clock.moment + timedelta(
+            seconds=12
+        )  # one that waits for 75 others is not too old yet
         done = asked.method == "POST" and answer.status == 200
         return completed if done else answer
 
     server.script = script
     batch = batch_of(make(server, clock))
     assert batch is not None
-    asks = [(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(300)]
+    asks = [(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(750)]
     told = dict(batch.ask_each(asks, in_flight=lambda: 4))
     assert set(told.values()) == {Written('"e-1"')}
     assert len(checking.issued) >= 3

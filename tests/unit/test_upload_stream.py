@@ -28,7 +28,8 @@ from magic_committer.errors import (
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import FileState, UploadStream, blocks, sender
+from magic_committer.upload import Block, FileState, UploadStream, blocks, sender
+from magic_committer.upload import stream as stream_module
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
 
@@ -143,6 +144,48 @@ def test_a_buffer_may_be_used_again_at_once(world: World) -> None:
             stream.write(buffer)
         buffer[:] = b"!" * len(buffer)
     assert world.published() == b"".join(bytes([v]) * len(buffer) for v in range(5))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_held_and_copied_bytes_are_one_file(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Large and small writes, of bytes that never change and of a buffer that is used again, in any
+    order: the file has them in this order, and no memory is left."""
+    monkeypatch.setattr(stream_module, "HELD_BYTES_MIN", 100)
+    holds = Block._holds
+    held: set[bool] = set()
+
+    def noted(block: Block, data: memoryview) -> bool:
+        holding = holds(block, data)
+        held.add(holding)
+        return holding
+
+    monkeypatch.setattr(Block, "_holds", noted)
+    draw = random.Random(seed)
+    world, written = World(), []
+    with world.open() as stream:
+        for _ in range(60):
+            data = draw.randbytes(draw.choice((1, 99, 100, 400, BLOCK, BLOCK + 1, 3 * BLOCK)))
+            if draw.random() < 0.8:
+                stream.write(data)
+            else:
+                buffer = bytearray(data)
+                stream.write(buffer)
+                buffer[:] = b"!" * len(buffer)
+            written.append(data)
+    assert world.published() == b"".join(written)
+    assert world.blocks.bytes_in_use == 0
+    assert held == {True, False}
+
+
+def test_a_buffer_of_any_size_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only bytes are held: everything else may change."""
+    monkeypatch.setattr(stream_module, "HELD_BYTES_MIN", 100)
+    world, buffer = World(), bytearray(BLOCK // 2)
+    with world.open() as stream:
+        stream.write(buffer)
+        stream.write(memoryview(buffer).toreadonly())
+        buffer[:] = b"!" * len(buffer)
+    assert world.published() == bytes(BLOCK)
 
 
 # Small writes -------------------------------------------------------------------------------------
@@ -618,6 +661,53 @@ def test_memory_is_bounded_by_the_formula(piece: int, monkeypatch: pytest.Monkey
     finally:
         tracemalloc.stop()
     assert 4 * block <= peak <= block * (in_flight + 2)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [(1 << 20,), (600_000,), (600_000, 15), ((1 << 20) - 10, (1 << 20) - 20, 15), (300_000,) * 3],
+    ids=str,
+)
+def test_memory_is_bounded_by_the_formula_also_where_bytes_are_held(
+    pieces: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside what the caller holds itself, the objects and copies of a stream keep to the same
+    bound, wherever the parts begin and end."""
+    monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
+    monkeypatch.setattr(sender, "SendWindow", Wide)
+    block, in_flight = 1 << 20, 3
+    world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
+    tracemalloc.start()
+    try:
+        with world.open() as stream:
+            stream.write(b"x")
+            while stream.tell() < 30 * block:
+                for count in pieces:
+                    stream.write(bytes(count))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 4 * block <= peak <= block * (in_flight + 2.1) + max(pieces)
+
+
+def test_what_open_files_hold_is_what_they_count(tmp_path: Path) -> None:
+    """A block that begins with the end of a large object does not keep all of it: with many open
+    files it would be much more than the budget."""
+    block = 1 << 20
+    limits = options(block, buffer_bytes_max=4 * block, buffer_dir=str(tmp_path))
+    world = World(options=limits, store=Discarding())
+    tracemalloc.start()
+    try:
+        streams = [world.open(str(number)) for number in range(20)]
+        for stream in streams:
+            stream.write(b"x")
+            stream.write(bytes(block))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        for stream in streams:
+            stream.abort()
+    assert held <= 5 * block
 
 
 def test_one_thread_with_many_open_files_never_waits_for_itself(tmp_path: Path) -> None:

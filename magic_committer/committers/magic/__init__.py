@@ -12,14 +12,17 @@ from dataclasses import replace
 from magic_committer._runtime import Runtime
 from magic_committer.commit.completing import refuse_threads
 from magic_committer.commit.job_commit import JobCommit
+from magic_committer.commit.pieces import Distribute, Helpers, Piece, complete_piece
 from magic_committer.commit.prepare import Prospect
+from magic_committer.commit.runs import settle_runs
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.by_path import open_plain
-from magic_committer.errors import JobExists, OptionError
+from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.unconditional import Unconditional
 from magic_committer.upload import BlockSource
 
@@ -56,6 +59,7 @@ class MagicCommitter:
         *,
         said_mode: str = "",
         join: bool = False,
+        checkpoint: str = "",
     ) -> MagicCommitter:
         """Start a job: see `setup.setup_job`.
 
@@ -66,15 +70,25 @@ class MagicCommitter:
             job_id: a given id; None: draw one.
             said_mode: the mode in the caller's words: see `StartedJob`.
             join: take the job of that id if there is one: see `setup.join_job`.
+            checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
         """
         refuse_threads(runtime.store, options.commit_threads)
         agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
         try:
-            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode)
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        except ConflictingJob as conflict:
+            if not checkpoint or job_id is not None:
+                raise
+            # A crashed run of the same query may be all that is in the way.
+            try:
+                settle_runs(agreed, dest, checkpoint, in_flight)
+            except MagicError as error:
+                raise conflict from error
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
         except JobExists:
             if not join or job_id is None:
                 raise
-            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode)
+            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
         return cls(runtime, job, options, blocks)
 
     def attempt(
@@ -124,9 +138,32 @@ class MagicCommitter:
         expect: int | Iterable[str] | None = None,
         accept: Collection[str] = (),
         role: str = "driver",
+        batch: StreamBatch | None = None,
+        distribute: Distribute | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
-        return self._job_commit(role, accept).commit(results, expect)
+        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable.
+
+        ``distribute``: gives the files of a large job to helpers; None: this process completes them
+        all.
+        """
+        files_min = self._options.distribute_files_min
+        helpers = None
+        if distribute is not None and files_min is not None:
+            helpers = Helpers(files_min, distribute)
+        return self._job_commit(role, accept, helpers).commit(results, expect, batch)
+
+    def complete_piece(self, piece: Piece) -> int:
+        """Help the process that has decided the job: see `pieces.complete_piece`. Repeatable."""
+        threads = self._options.commit_threads
+        refuse_threads(self.runtime.store, threads)
+        return complete_piece(self.runtime, self.job, piece, in_flight=threads)
+
+    def settle_job(
+        self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
+    ) -> JobReport:
+        """Finish or abort the job instead of its driver: see `JobCommit.settle`. Repeatable."""
+        committing = self._job_commit("recovery", accept)
+        return committing.settle(state, leave_visible=leave_visible)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
@@ -140,10 +177,12 @@ class MagicCommitter:
         """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
         return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
+    def _job_commit(
+        self, role: str, accept: Collection[str] = (), helpers: Helpers | None = None
+    ) -> JobCommit:
         threads = self._options.commit_threads
         refuse_threads(self.runtime.store, threads)
-        return JobCommit(self.runtime, self.job, threads, role, accept)
+        return JobCommit(self.runtime, self.job, threads, role, accept, helpers)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

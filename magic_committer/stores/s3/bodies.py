@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 from s3transfer.utils import ReadFileChunk
 
-from magic_committer.stores.base import FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody, Pieces
 
 COPY_BYTES_MAX = 64 * 1024
 """Smaller bodies are copied: as bytes they are sent in one packet with their headers."""
@@ -27,34 +27,41 @@ def open_body(body: PartBody) -> bytes | BinaryIO:
         if held < body.length:
             raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
         return cast(BinaryIO, ReadFileChunk.from_filename(body.path, body.offset, body.length))
-    if body.nbytes <= COPY_BYTES_MAX:
-        return bytes(body)
-    return cast(BinaryIO, MemoryReader(body))
+    pieces = Pieces.of(body)
+    if pieces.nbytes <= COPY_BYTES_MAX:
+        return b"".join(pieces.since(0))
+    return cast(BinaryIO, MemoryReader(pieces))
 
 
 class MemoryReader:
-    """Reads a memoryview as a file. It gives views of it and never copies.
+    """Reads pieces of memory as a file. It gives views of them and never copies.
 
     ``read`` may give more than it was asked for; the HTTP library sends that on as it is.
     """
 
-    def __init__(self, view: memoryview) -> None:
-        self._view = view.cast("B")
+    def __init__(self, pieces: Pieces) -> None:
+        self._pieces = pieces
         self._at = 0
 
     def __len__(self) -> int:
-        return self._view.nbytes
+        return self._pieces.nbytes
 
     def read(self, size: int = -1) -> memoryview:
-        end = len(self) if size < 0 else min(len(self), self._at + max(size, READ_BYTES_MIN))
-        piece = self._view[self._at : end]
-        self._at = end
+        views = self._pieces.since(self._at)
+        if not views:
+            return memoryview(b"")
+        if size < 0:
+            piece = views[0] if len(views) == 1 else memoryview(b"".join(views))
+        else:
+            piece = views[0][: max(size, READ_BYTES_MIN)]
+        self._at += piece.nbytes
         return piece
 
     def readinto(self, buffer: bytearray | memoryview) -> int:
         """Fill ``buffer`` with as many bytes as there are. awscrt reads what it signs in this
         way."""
-        piece = self._view[self._at : self._at + len(buffer)]
+        views = self._pieces.since(self._at)
+        piece = views[0][: len(buffer)] if views else memoryview(b"")
         memoryview(buffer).cast("B")[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)

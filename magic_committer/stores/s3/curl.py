@@ -10,6 +10,10 @@ What libcurl must be told, so that it is safe here (each was found by running it
 * It reads proxies from the environment, and adds headers of its own. It is told otherwise.
 * It keeps a connection that the server has spoilt. An answer that is not in order ends its
   connection (`_ended_head`).
+* It copies a body once more, in a callback, while no other thread of Python may run. A large one in
+  memory goes past it (`_goes_direct`): libcurl sends a request that has no body for it, waits for
+  the answer and reads it; the loop writes the body to the socket meanwhile. Until all of it is
+  written the connection is not to be used again.
 * It uses a connection again, within a second, that the server has closed meanwhile, or on which it
   has said what nobody asked for. `_prereq` looks before anything is sent; the loop then sends on
   another connection.
@@ -25,11 +29,15 @@ Invariants:
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import select
 import selectors
 import socket
+import struct
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
@@ -38,7 +46,7 @@ from typing import Any
 
 from magic_committer._libcurl import pycurl
 from magic_committer._patience import SLICE_SECONDS
-from magic_committer.stores.base import FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody, Pieces
 from magic_committer.stores.s3.http import Cause, HTTPAnswer, HTTPRequest, NoAnswer, Sent
 from magic_committer.stores.s3.sockets import Deadline
 
@@ -61,10 +69,15 @@ _SUPPRESS_CONNECT_HEADERS = 265
 _DISALLOW_USERNAME_IN_URL = 278
 _NO_PARTIALCHAIN = 1 << 2
 
+LARGE_BODY_BYTES = 256 * 1024
+"""From this size on a body is sent by a thread of its own, and past libcurl if that can be."""
 BODILESS = (204, 304)
 """Statuses of answers that have neither a body nor a length (RFC 9110)."""
 REFUSE = -1
 """What a callback returns to end the request and its connection."""
+_NOTHING = Pieces(())
+PIECES_MAX = 512
+"""Pieces of a body that are sent by one call of the system, which takes 1,024 (POSIX: 16)."""
 _EMPTY = (b"\r\n", b"\n")
 _NOT_SENT = ["Expect:", "Accept:"]
 """Headers that libcurl would add."""
@@ -140,6 +153,9 @@ class Transfer:
     Attributes:
         easy: the handle.
         key: what the caller of the loop knows the request by.
+        direct: the loop sends the body, by `send_to`, as soon as the head is sent.
+        port: the local port of its connection; 0 before there is one.
+        socket: on which the loop sends the body. None before, and once libcurl has closed it.
 
     Args:
         settings: how it connects.
@@ -169,7 +185,7 @@ class Transfer:
         """Hold nothing of a request."""
         self.key: Any = None
         self._deadline: Deadline | None = None
-        self._memory: bytes | memoryview = b""
+        self._memory = _NOTHING
         self._file: int | None = None
         self._offset = self._length = self._read_bytes = 0
         self._sent_bytes = self._got_bytes = 0
@@ -179,6 +195,9 @@ class Transfer:
         self._headers = {}
         self._refused: tuple[Cause, str] | None = None
         self._again = False
+        self.direct = False
+        self.port = 0
+        self.socket: int | None = None
 
     def begin(self, key: Any, request: HTTPRequest, deadline: Deadline) -> None:
         """Prepare the handle for a request.
@@ -199,11 +218,16 @@ class Transfer:
         self._deadline = deadline
         self._answer_bytes_max = request.answer_bytes_max
         self._bodiless = request.method == "HEAD"
+        self.direct = self._goes_direct(request)
+        if self.direct:  # libcurl sends the head, and believes that this is all
+            uploads = False
+            lines.append(f"Content-Length: {self._length}")
         if uploads != self._set.get(pycurl.UPLOAD) or self._bodiless != self._set.get(
             pycurl.NOBODY
         ):
             self._set_kind(uploads)
         self._put(pycurl.CUSTOMREQUEST, request.method)
+        self._put(pycurl.FORBID_REUSE, int(self.direct))
         if uploads:
             self._put(pycurl.INFILESIZE_LARGE, self._length)
             small = self._length <= SMALL_BUFFER_BYTES
@@ -212,6 +236,33 @@ class Transfer:
             )
         self.easy.setopt(pycurl.URL, request.url)
         self.easy.setopt(pycurl.HTTPHEADER, lines + _NOT_SENT)
+
+    def _goes_direct(self, request: HTTPRequest) -> bool:
+        """Whether the loop sends the body itself: it is large and in memory, and nothing stands
+        between it and the socket, neither TLS nor a proxy. libcurl would copy all of it once more,
+        while no other thread may run."""
+        return (
+            self._length >= LARGE_BODY_BYTES
+            and self._file is None
+            and not self._through_proxy
+            and request.url.startswith("http://")
+        )
+
+    def send_to(self, fd: int) -> bool:
+        """Send as much of the body as the socket takes. Gives whether there is more to send.
+
+        A server that answers early, and closes, ends the sending. libcurl reads what it said.
+        """
+        try:
+            self._read_bytes += _send(fd, self._memory.since(self._read_bytes)[:PIECES_MAX])
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if self._read_bytes < self._length:
+            return True
+        self._put(pycurl.FORBID_REUSE, 0)
+        return False
 
     def _set_kind(self, uploads: bool) -> None:
         self.easy.setopt(pycurl.NOBODY, 0)
@@ -230,8 +281,8 @@ class Transfer:
 
     def _open(self, body: bytes | PartBody) -> None:
         if not isinstance(body, FileSlice):
-            self._memory = body if isinstance(body, bytes) else body.cast("B")
-            self._length = len(self._memory)
+            self._memory = Pieces.of(body)
+            self._length = self._memory.nbytes
             return
         file = os.open(body.path, os.O_RDONLY | os.O_CLOEXEC)
         held = os.fstat(file).st_size - body.offset
@@ -260,6 +311,7 @@ class Transfer:
             self._again = True
             return int(pycurl.PREREQFUNC_ABORT)
         self._starts += 1
+        self.port = port
         if self._starts > 1:
             return int(pycurl.PREREQFUNC_ABORT)
         return int(pycurl.PREREQFUNC_OK)
@@ -273,21 +325,22 @@ class Transfer:
     def _read(self, size: int) -> bytes | memoryview | int:
         """The next piece of the body. libcurl copies it."""
         begin = self._read_bytes
-        end = self._read_bytes = min(begin + size, self._length)
         if self._file is None:
-            if end - begin == len(self._memory):
-                return self._memory
-            return memoryview(self._memory)[begin:end]
+            views = self._memory.since(begin)
+            piece = views[0][:size] if views else b""
+            self._read_bytes = begin + len(piece)
+            return piece
+        end = min(begin + size, self._length)
         try:
-            piece = os.pread(self._file, end - begin, self._offset + begin)
+            held = os.pread(self._file, end - begin, self._offset + begin)
         except OSError as error:
             self._refused = Cause.BROKEN, f"the body cannot be read: {error.strerror}"
             return int(pycurl.READFUNC_ABORT)
-        if begin < end and not piece:
+        if begin < end and not held:
             self._refused = Cause.BROKEN, "the body's file has become shorter"
             return int(pycurl.READFUNC_ABORT)
-        self._read_bytes = begin + len(piece)
-        return piece
+        self._read_bytes = begin + len(held)
+        return held
 
     def _head(self, line: bytes) -> int | None:
         """A line of the answer's head, of one before it (1xx), or a trailer."""
@@ -334,7 +387,10 @@ class Transfer:
             TimeoutError: the time is over.
         """
         assert self._deadline is not None, "no request"
-        sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
+        if self.direct:
+            sent = self._read_bytes - (_unsent(self.socket) if self.socket is not None else 0)
+        else:
+            sent = int(self.easy.getinfo(pycurl.SIZE_UPLOAD_T))
         if sent > self._sent_bytes:
             self._deadline.moved(sent - self._sent_bytes)
             self._sent_bytes = sent
@@ -358,6 +414,9 @@ class Transfer:
         """What libcurl takes for a success."""
         if not self._status:
             return NoAnswer(Cause.BROKEN, self.sent(), "the connection ended in the answer's head")
+        if self.direct and self._read_bytes < self._length and self._status < 300:
+            why = "the answer says yes, and came before the whole body was sent"
+            return NoAnswer(Cause.BROKEN, Sent.ANSWERED, why)
         length = self._headers.get("content-length")
         has_body = not self._bodiless and self._status not in BODILESS
         if has_body and length is not None and self._body_bytes != int(length):
@@ -388,6 +447,26 @@ class Transfer:
             system = os.strerror(number)
             words = system[0].lower() + system[1:]
         return NoAnswer(cause, sent, words)
+
+
+def _send(fd: int, views: list[memoryview]) -> int:
+    """Send as many bytes as the socket takes now. ``os.writev`` would end a program that takes
+    SIGPIPE as it comes, when the server has closed."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
+    try:
+        sock.settimeout(0)  # the program may have set another default
+        return sock.sendmsg(views, (), socket.MSG_NOSIGNAL)
+    finally:
+        sock.detach()
+
+
+def _unsent(fd: int) -> int:
+    """Bytes that the system has taken, and the other end has not: megabytes, which a slow server
+    reads for longer than it may take to answer. 0 where the system does not tell (not Linux)."""
+    if sys.platform != "linux":
+        return 0
+    (count,) = struct.unpack("i", fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)))
+    return int(count)
 
 
 def _pair(cert: str | tuple[str, str]) -> tuple[str, str]:
@@ -491,6 +570,8 @@ class CurlLoop:
         self._awake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._awake, selectors.EVENT_READ)
         self._watched: set[int] = set()
+        self._unsent: list[Transfer] = []  # whose body the loop sends, once the head is sent
+        self._bodies: dict[int, Transfer] = {}  # by sockets: those that it sends, to their end
         self._sockets: dict[int, int] = {}  # by local ports
         self._served: set[int] = set()  # local ports of connections that had a request
         self._asleep = False
@@ -528,6 +609,8 @@ class CurlLoop:
         if not self._active:
             self._look_at = monotonic() + SLICE_SECONDS
         self._active[key] = transfer
+        if transfer.direct:
+            self._unsent.append(transfer)
         self._multi.add_handle(transfer.easy)
         self._running += 1
 
@@ -556,7 +639,12 @@ class CurlLoop:
             if ready.fd == self._awake:
                 self._rest()
                 continue
-            self._act(ready.fd, mask)
+            if mask & selectors.EVENT_WRITE and (body := self._bodies.get(ready.fd)) is not None:
+                if not body.send_to(ready.fd):
+                    self._selector.modify(ready.fd, selectors.EVENT_READ)
+                mask &= ~selectors.EVENT_WRITE
+            if mask:
+                self._act(ready.fd, mask)
         now = monotonic()
         if self._timer_at is not None and now >= self._timer_at:
             self._timer_at = None
@@ -605,18 +693,37 @@ class CurlLoop:
         """libcurl wants to know when a socket is ready, or no more."""
         try:
             if what == pycurl.POLL_REMOVE:
+                if (body := self._bodies.pop(fd, None)) is not None:
+                    body.socket = None
                 if fd in self._watched:
                     self._watched.discard(fd)
                     self._selector.unregister(fd)
-            elif fd in self._watched:
-                self._selector.modify(fd, _MASKS[what])
+                return
+            mask = _MASKS[what]
+            if what == pycurl.POLL_IN and self._direct_on(fd):  # the head is sent
+                mask |= selectors.EVENT_WRITE
+            if fd in self._watched:
+                self._selector.modify(fd, mask)
             else:
                 if what != pycurl.POLL_IN:  # it may be new
                     self._meet(fd)
-                self._selector.register(fd, _MASKS[what])
+                self._selector.register(fd, mask)
                 self._watched.add(fd)
         except Exception as error:
             self._failed = error
+
+    def _direct_on(self, fd: int) -> bool:
+        """Whether a body is to be sent on this socket, on which libcurl now waits for an answer."""
+        for transfer in self._unsent:
+            if not transfer.port:  # it has no connection yet: this is libcurl's own
+                continue
+            self._meet(fd)
+            if self._sockets.get(transfer.port) == fd:
+                self._bodies[fd] = transfer
+                transfer.socket = fd
+                self._unsent.remove(transfer)
+                break
+        return fd in self._bodies
 
     def _meet(self, fd: int) -> None:
         """Note the local port of a socket."""
@@ -687,6 +794,9 @@ class CurlLoop:
                 return
 
     def _end(self, transfer: Transfer, outcome: HTTPAnswer | NoAnswer) -> None:
+        if transfer.direct:
+            self._unsent = [one for one in self._unsent if one is not transfer]
+            self._bodies = {fd: one for fd, one in self._bodies.items() if one is not transfer}
         self._multi.remove_handle(transfer.easy)
         key = transfer.key
         del self._active[key]

@@ -34,14 +34,12 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from magic_committer.stores.base import FileSlice, PartBody
-from magic_committer.stores.s3.curl import CurlLoop, CurlSettings
+from magic_committer.stores.s3.curl import LARGE_BODY_BYTES, CurlLoop, CurlSettings
 from magic_committer.stores.s3.http import Cause, HTTPAnswer, HTTPRequest, NoAnswer, Sent
 from magic_committer.stores.s3.sockets import Deadline
 
 T = TypeVar("T")
 
-LARGE_BODY_BYTES = 256 * 1024
-"""From this size on a body is sent by a thread of its own."""
 IDLE_SECONDS = 30.0
 """After this time without work a thread ends. Its connections are too old then to be used again."""
 EACH_CONNECTIONS_MAX = 1024
@@ -52,12 +50,13 @@ CLOSE_SECONDS_MAX = 2.0
 """How long `Curl.close` waits for the threads."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Call:
     """A request on its way to a loop, and where its outcome goes.
 
     ``cancelled`` is set by the caller. ``ended`` is set by the loop's thread, which has no more to
-    do with the request then.
+    do with the request then, and lets go of it: the body's memory is to be used again, and a thread
+    that waits for its next request still knows its last call.
     """
 
     request: HTTPRequest
@@ -71,6 +70,7 @@ class _Call:
     def end(self, outcome: HTTPAnswer | Exception) -> None:
         """Give the outcome to the caller."""
         self.ended = True
+        del self.request
         self.outcomes.put((self, outcome))
 
 
@@ -326,7 +326,7 @@ class Curl:
 def _length(body: bytes | PartBody) -> int:
     if isinstance(body, FileSlice):
         return body.length
-    return body.nbytes if isinstance(body, memoryview) else len(body)
+    return len(body) if isinstance(body, bytes) else body.nbytes
 
 
 def _next_outcome(calls: Iterable[_Call]) -> tuple[_Call, HTTPAnswer | Exception]:

@@ -28,7 +28,7 @@ from xml.sax.saxutils import escape
 from botocore import xform_name
 from botocore.awsrequest import AWSResponse
 
-from magic_committer.stores.base import FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody, Pieces
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest
 from magic_committer.stores.s3.signing import (
     ALGORITHM,
@@ -214,7 +214,13 @@ def sha256_of(body: bytes | PartBody) -> str:
                 digest.update(piece)
                 left -= len(piece)
         return digest.hexdigest()
-    return hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256
+    views = Pieces.of(body).since(0)
+    if not views:
+        return EMPTY_SHA256
+    digest = hashlib.sha256()
+    for view in views:
+        digest.update(view)
+    return digest.hexdigest()
 
 
 def _text(value: object) -> str:

@@ -97,11 +97,11 @@ def execute(
             return now.outcome if now.state == "closed" else now.state
         seen = now
         del now, done
-    if job.batch and job.keeps("the ledger before finish"):
-        yield from _batch_done(job)
     yield from _delete_old(job, plan)
     if job.marks:
         yield from _mark(job, me, seen.state)
+    if job.batch and job.keeps("the ledger before finish"):
+        yield from _batch_done(job)
     accepted = tuple(key for key, _ in plan.sets)
     yield from sweep(job, files, accepted, looks_first=not knows_all or job.adopted)
     yield from finish(job, me, seen, "committed", may_remove=may_remove)

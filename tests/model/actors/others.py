@@ -84,17 +84,19 @@ def uploader(key: str) -> Steps:
 
 def batch(job: Job, me: str, others: tuple[Job, ...], accepted: Accepted) -> Steps:
     """One run of a micro-batch: setup, then "Streams" 1 to 4. ``others``: the runs it may find."""
+    started = ""
     if job.keeps("the record before the claim"):
-        yield from create(job)
+        started = yield from create(job)
     claimed = yield from _claim(job, me, others)
     if not job.keeps("the record before the claim"):
         yield from create(job)
+    undisturbed = started == "started"
     if claimed is None:
         return "unsettled"
     if not claimed:
-        yield from abort(job, me, may_remove=False)
+        yield from abort(job, me, may_remove=undisturbed)
         return "done before"
-    return (yield from commit(job, me, accepted, may_remove=False))
+    return (yield from commit(job, me, accepted, may_remove=undisturbed))
 
 
 def _claim(job: Job, me: str, others: tuple[Job, ...]) -> Steps:

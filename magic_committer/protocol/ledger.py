@@ -1,0 +1,255 @@
+"""The ledger of a streaming query: which micro-batch is published, and who may publish the next.
+
+A query is run again after a crash, and may run twice at once. Each run of a micro-batch is a job of
+its own. One object for each query, ``D/__magic_stream/<query>.json``, makes sure that only one of
+these jobs publishes the batch::
+
+    {done: 6} --claim(job J, batch 7)--> {done: 6, claim: J} --publish(7)--> {done: 7}
+                                             |
+                                             \\--claim(job K, batch 7): J is settled first
+
+Invariants:
+
+* Every arrow is one conditional PUT, and every version holds a fresh nonce, as in the job record.
+* **The job's record exists before the job claims; the job is decided after it has claimed.** To
+  look at the ledger and then to decide is not enough: a driver that is paused in between would
+  publish the batch a second time (counterexamples.md, #2).
+* **Nobody takes a claim from a job that may still publish** (`rules.may_take_claim`). Such a job is
+  settled first, as a recovery does it: finished if it is decided, otherwise aborted. If it cannot
+  be settled, the next run stops.
+* **A committed job writes ``done`` before its record is finished**, whoever completes it: driver,
+  recovery, cleanup, the next run. So the record names query and batch from its decision on. A claim
+  of a job whose record is closed or gone was not published, or ``done`` says so.
+
+Pure: requests are in `magic_committer.commit.ledgers`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import Enum
+from hashlib import sha256
+
+import orjson
+
+from magic_committer._hints import UPGRADE
+from magic_committer.errors import FormatError, OptionError, PathError, WrongType
+from magic_committer.hadoop.json import INT64_MAX
+from magic_committer.hadoop.paths import check_id
+from magic_committer.protocol.strict import Reader, read_document
+
+LEDGER_VERSION = 1
+LEDGER_BYTES_MAX = 16 * 1024
+"""A ledger has some 400 bytes. A larger object is not a ledger."""
+BATCH_MAX = INT64_MAX
+"""The greatest number of a batch: Spark counts in 64 bits."""
+
+
+_UUID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """One micro-batch of a streaming query::
+
+        >>> mc.StreamBatch("7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10", 7).number
+        7
+
+    Attributes:
+        query: the query's id, the same in every run of the query: ``[A-Za-z0-9._=-]{1,128}``.
+            Spark's query ids fit.
+        number: the batch's number, from 0 on. Later batches have greater numbers; numbers may be
+            left out.
+
+    Raises:
+        WrongType: the query is not text, or the number is not a whole number.
+        PathError: the query's id cannot be used.
+        OptionError: the number is below 0, or has more than 64 bits.
+    """
+
+    query: str
+    number: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.query, str):
+            raise WrongType(
+                f"a query's id is text, not {self.query!r:.80}",
+                hint=f"Pass StreamBatch({str(self.query)!r:.130}, ...)",
+            )
+        if isinstance(self.number, bool) or not isinstance(self.number, int):
+            raise WrongType(
+                f"a batch's number is a whole number, not {self.number!r:.80}",
+                hint="Pass StreamBatch(query, 7)",
+            )
+        check_id("query id", self.query)
+        if not 0 <= self.number <= BATCH_MAX:
+            raise OptionError(f"a batch's number is from 0 to {BATCH_MAX}, not {self.number}")
+
+    def __str__(self) -> str:
+        return f"batch {self.number} of query {self.query}"
+
+
+def hash_of(checkpoint: str) -> str:
+    """What a record holds of a checkpoint's location: 64 hexadecimal digits. The location itself
+    may tell more than every reader of the destination should know. Pure."""
+    return sha256(checkpoint.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who may publish the next batch.
+
+    Attributes:
+        job_id, uuid: the job.
+        number: the batch's number.
+    """
+
+    job_id: str
+    uuid: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The content of a ledger.
+
+    Attributes:
+        query: the query's id.
+        nonce: fresh in every version.
+        done: the last published batch; None: none is published.
+        done_by: the UUID of the job that published it; "" if none is.
+        claim: who may publish the next one; None: nobody has asked.
+    """
+
+    query: str
+    nonce: str
+    done: int | None = None
+    done_by: str = ""
+    claim: Claim | None = None
+
+    def covers(self, number: int) -> bool:
+        """Whether a batch, or a later one, is published."""
+        return self.done is not None and self.done >= number
+
+    def claimed(self, claim: Claim, nonce: str) -> Ledger:
+        """The ledger after an arrow ``claim``."""
+        return replace(self, claim=claim, nonce=nonce)
+
+    def published(self, number: int, nonce: str) -> Ledger:
+        """The ledger after an arrow ``publish``: the claimant has published a batch.
+
+        Raises:
+            ValueError: nobody has claimed a batch.
+        """
+        if self.claim is None:
+            raise ValueError("a batch that nobody has claimed is not published")
+        return replace(self, nonce=nonce, done=number, done_by=self.claim.uuid, claim=None)
+
+    def encode(self) -> bytes:
+        """Give the bytes of the ledger's object: JSON, for people too."""
+        claim = self.claim
+        document = {
+            "version": LEDGER_VERSION,
+            "query": self.query,
+            "nonce": self.nonce,
+            "done": self.done,
+            "done_by": self.done_by,
+            "claim": claim and {"job": claim.job_id, "uuid": claim.uuid, "batch": claim.number},
+        }
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> Ledger:
+        """Read a ledger.
+
+        Args:
+            data: the object's bytes.
+            source: the object's key, for errors.
+
+        Raises:
+            FormatError: the object is not a ledger, or a newer version of the library wrote it.
+        """
+        read = Reader(read_document(data, source, LEDGER_BYTES_MAX), source)
+        version = read.take("version", int)
+        if version != LEDGER_VERSION:
+            raise FormatError(
+                source, "version", f"is {version}, this library knows {LEDGER_VERSION}",
+                hint=UPGRADE,
+            )  # fmt: skip
+        ledger = cls(
+            query=read.take("query", str),
+            nonce=read.take("nonce", str),
+            done=read.take("done", (int, type(None))),
+            done_by=read.take("done_by", str),
+            claim=read.optional("claim", _claim),
+        )
+        read.nothing_left()
+        if ledger.done is not None:
+            check_number(ledger.done, source, "done")
+        if ledger.done_by and not _UUID.fullmatch(ledger.done_by):
+            raise FormatError(source, "done_by", f"is {ledger.done_by!r}: no UUID of a job")
+        if (ledger.done is None) != (not ledger.done_by):
+            raise FormatError(source, "done_by", f"is {ledger.done_by!r}, and done {ledger.done}")
+        if ledger.claim is not None:
+            _check_claim(ledger.claim, source)
+        return ledger
+
+
+def _claim(read: Reader) -> Claim:
+    claim = Claim(read.take("job", str), read.take("uuid", str), read.take("batch", int))
+    read.nothing_left()
+    return claim
+
+
+def _check_claim(claim: Claim, source: str) -> None:
+    """The claimant will be settled: its id must lead to a job's directory, and nowhere else."""
+    try:
+        check_id("job id", claim.job_id)
+    except PathError as error:
+        raise FormatError(source, "claim.job", error.message) from error
+    if not _UUID.fullmatch(claim.uuid):
+        raise FormatError(source, "claim.uuid", f"is {claim.uuid!r}: no UUID of a job")
+    check_number(claim.number, source, "claim.batch")
+
+
+def check_number(number: int, source: str, field: str) -> None:
+    """Check the number of a batch that was read.
+
+    Raises:
+        FormatError: it is not from 0 to `BATCH_MAX`.
+    """
+    if not 0 <= number <= BATCH_MAX:
+        raise FormatError(source, field, f"is {number}, not from 0 to {BATCH_MAX}")
+
+
+class Move(Enum):
+    """What a run of a batch does next, by the ledger."""
+
+    SKIP = "skip"
+    """The batch is published: abort this run."""
+    DECIDE = "decide"
+    """This run has claimed the batch: it may decide."""
+    CLAIM = "claim"
+    """Nobody is in the way: claim the batch."""
+    SETTLE = "settle"
+    """Another job has claimed a batch: settle it, then claim, if the ledger is still the same."""
+
+
+def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
+    """What a job does that wants to publish a batch. Pure.
+
+    Args:
+        ledger: as it is stored; None: there is none.
+        number: the batch.
+        uuid: the job's UUID.
+    """
+    if ledger is None:
+        return Move.CLAIM
+    if ledger.covers(number):
+        return Move.SKIP
+    if ledger.claim is None:
+        return Move.CLAIM
+    if ledger.claim.uuid != uuid:
+        return Move.SETTLE
+    return Move.DECIDE if ledger.claim.number == number else Move.CLAIM

@@ -1,0 +1,157 @@
+"""`foreach_batch`: micro-batches by `write_dataframe`, each exactly once.
+
+Spark runs a batch again when it is not sure that it was written. Invariants:
+
+* Whether a batch is published is decided by the ledger of its query, at the destination
+  (`magic_committer.StreamBatch`), and not by Spark's checkpoint. The look before the work only
+  spares the work.
+* A batch is named by its query's id, which stays the same as long as the checkpoint location does.
+* A killed driver aborts nothing. So the first batch of a query in a process aborts what earlier
+  runs of the query have left running (`end_earlier_runs`). Of one driver, no two batches of a query
+  run at once: it hits no live run but another driver's, which fails then, and is right to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.utils import is_remote
+
+from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.commit.ledgers import tell_passed_over
+from magic_committer.errors import OptionError
+from magic_committer.maintenance.api import abort_stream, read_stream
+from magic_committer.options import Options, S3Options
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.spark.driver import Order, checkpoint_of
+from magic_committer.spark.formats import format_name
+from magic_committer.spark.frame import write_dataframe
+
+logger = logging.getLogger("magic_committer")
+
+LOOKED_MAX = 1000
+"""Queries whose earlier runs a process remembers to have ended."""
+_LOOKED: set[tuple[str, str]] = set()
+"""Destination and checkpoint of queries whose earlier runs this process has ended."""
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""The local property in which Spark tells the driver's thread and the tasks of a stream the id of
+its query."""
+
+
+def foreach_batch(
+    dest: str,
+    format: str = "parquet",
+    *,
+    query: str | None = None,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    max_records_per_file: int | None = None,
+    writer_options: Mapping[str, Any] | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+    exclusive: bool = False,
+    mark_success: bool = True,
+) -> Callable[[DataFrame, int], None]:
+    """Give a function for ``foreachBatch`` that appends each micro-batch exactly once::
+
+        write = foreach_batch("s3://bucket/table", partition_by=["day"])
+        query = stream.writeStream.foreachBatch(write).option("checkpointLocation", where).start()
+
+    A batch that Spark runs again is not written again, also where Spark has lost its checkpoint's
+    last entry, or where two drivers run the same query. The rows of a batch must not depend on the
+    run: so it is with Spark's sources that can be replayed.
+
+    Call it inside a function of your own to do more with a batch::
+
+        def write(df, number):
+            append(df.dropDuplicates(["id"]), number)
+
+    Call it once for each batch: a second DataFrame of the same batch, for the same destination,
+    would be passed over as published already. Take ``df1.unionByName(df2)``, or a function with a
+    ``query`` name of its own.
+
+    Repeatable: each call gives another function, with the same promise.
+
+    Args:
+        dest: ``s3://bucket/prefix``.
+        format, partition_by, sort_by, max_records_per_file, writer_options: as for
+            `write_dataframe`.
+        query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
+            characters at most. None (default): the id that Spark gives to the query, the same as
+            long as the checkpoint location is the same. With Spark Connect a name is needed. A name
+            goes with one checkpoint location: of another one the batch numbers begin at 0 again,
+            and batches whose numbers are done are passed over.
+        s3, options, exclusive, mark_success, progress: as for `write_dataframe`.
+
+    Returns:
+        A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
+        and `BatchUnsettled` if an earlier run of the query cannot be ended now: the query then
+        fails, and goes on when it is started again.
+
+    Raises:
+        WrongType, PathError, OptionError: an argument cannot be used.
+    """
+    # A trial: what is wrong is told now, and not by a query that fails later.
+    Order(dest, "append", exclusive, mark_success, s3, options, progress)
+    StreamBatch(query if query is not None else "any", 0)
+    format_name(format)
+
+    def write(df: DataFrame, number: int) -> None:
+        batch = StreamBatch(query if query is not None else _query_of(df), number)
+        seen = read_stream(dest, batch.query, s3=s3)
+        if seen is not None and seen.done is not None and seen.done >= number:
+            tell_passed_over(batch, seen.done)
+            return
+        end_earlier_runs(dest, checkpoint_of(batch), s3, options)
+        report = write_dataframe(
+            df,
+            dest,
+            format,
+            "append",
+            partition_by=partition_by,
+            sort_by=sort_by,
+            max_records_per_file=max_records_per_file,
+            writer_options=writer_options,
+            batch=batch,
+            s3=s3,
+            options=options,
+            progress=progress,
+            exclusive=exclusive,
+            mark_success=mark_success,
+        )
+        logger.info("batch %s of query %s: %s", number, batch.query, report)
+
+    return write
+
+
+def end_earlier_runs(
+    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None
+) -> None:
+    """Abort the jobs that earlier runs of a query have left running, once in this process.
+
+    Raises:
+        StoreError: the jobs could not be listed, or not aborted.
+    """
+    query = (dest, checkpoint)
+    if query in _LOOKED:
+        return
+    abort_stream(dest, checkpoint, s3=s3, options=options)
+    if len(_LOOKED) >= LOOKED_MAX:
+        _LOOKED.clear()
+    _LOOKED.add(query)
+
+
+def _query_of(df: DataFrame) -> str:
+    """The id of the query that calls a function of foreachBatch in this thread."""
+    told = None if is_remote() else df.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
+    if told:
+        return told
+    raise OptionError(
+        "Spark does not say here which query runs this batch",
+        hint="Name it: foreach_batch(dest, query='clicks'); one name for each checkpoint location",
+    )

@@ -1,0 +1,109 @@
+"""A Spark cluster of this machine: a standalone Master and two Workers, on two addresses.
+
+Two addresses, because Spark runs a speculative copy of a task on another host only; and
+``local-cluster`` has one host. Nothing outlives its parent (`tools.lifeline`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+MASTER_HOST = "127.0.0.1"
+WORKER_HOSTS = ("127.0.0.1", "127.0.0.2")
+START_SECONDS_MAX = 90.0
+CORES_OF_A_WORKER = 2
+"""One for the tests' own application, one for that of a driver that is killed."""
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+EXECUTOR = "CoarseGrainedExecutorBackend"
+_MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = "Successfully registered with master"
+
+
+class ClusterFailed(RuntimeError):
+    """A Master or Worker did not start; its log is in the message."""
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Run a cluster with its logs in a folder; gives the Master's URL.
+
+    Raises:
+        ClusterFailed: it did not start.
+    """
+    package = "org.apache.spark.deploy"
+    with ExitStack() as stack:
+        log = folder / "master.log"
+        args = ("--host", MASTER_HOST, "--port", "0", "--webui-port", "0")
+        stack.enter_context(daemon(log, f"{package}.master.Master", *args))
+        url = awaited(log, _MASTER_URL)
+        for host in WORKER_HOSTS:
+            log = folder / f"worker-{host}.log"
+            size = ("--cores", str(CORES_OF_A_WORKER), "--memory", "3g")
+            place = ("--host", host, "--webui-port", "0", "--work-dir", str(folder / host))
+            stack.enter_context(daemon(log, f"{package}.worker.Worker", *place, *size, url))
+            awaited(log, re.compile(f"({_REGISTERED})"))
+        yield url
+
+
+@contextmanager
+def daemon(log: Path, *command: str) -> Iterator[None]:
+    """Run a class of Spark's until the block ends, or this process."""
+    environment = {**os.environ, "SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tools.lifeline", str(SPARK_CLASS), *command],
+            cwd=Path(__file__).resolve().parents[2],
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+def awaited(log: Path, wanted: re.Pattern[str]) -> str:
+    """What a log says of something, as soon as it does."""
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not (found := wanted.search(log.read_text(errors="replace"))):
+        if time.monotonic() > deadline:
+            raise ClusterFailed(f"{log.name}: no {wanted.pattern!r}:\n{log.read_text()[-4000:]}")
+        time.sleep(0.1)
+    return found[1]
+
+
+def executors(application: str) -> dict[int, str]:
+    """The processes of an application's executors, and the host of each."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_text().split("\0")
+        except OSError:  # it has just ended
+            continue
+        if any(word.endswith(EXECUTOR) for word in command) and application in command:
+            found[int(entry.name)] = command[command.index("--hostname") + 1]
+    return found
+
+
+def executor_of_this_task() -> int:
+    """The process of the executor that runs the Python worker that asks: the parent of Spark's
+    daemon, which is the worker's."""
+    daemon = os.getppid()
+    return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def kill(pid: int) -> None:
+    """Kill a process of this cluster at once."""
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,345 @@
+"""A real cluster: twins of tasks, executors killed with -9, stages that run again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr, udf
+
+import magic_committer as mc
+from magic_committer.protocol.record import JobReport
+from magic_committer.spark import staged, write_dataframe, write_partitions
+from magic_committer.spark.scratch import StagedFile, Staging
+from magic_committer.spark.staged import StagedUpload
+from tests.cluster.machines import executor_of_this_task, executors, kill
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
+
+ROWS, PARTITIONS = 40, 4
+STRAGGLER = "3"
+"""The task that is slow when it runs first."""
+FACES = ["dataframe", "staged", "partitions"]
+
+
+def attempt_number() -> int:
+    """Spark's number of the attempt that runs here: 0 for the first of a run of the stage."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber()
+
+
+def write_rows(task: mc.Task, rows: Iterable[Any]) -> None:
+    """What a task of `write_partitions` does that nothing happens to."""
+    with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
+        file.writelines(f"{row[0]}\n" for row in rows)
+
+
+def save(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
+    """Write rows whose first column is ``id``, by one of the faces."""
+    if face == "partitions":
+        return write_partitions(df.rdd, lake.dest, write_rows)
+    return write_dataframe(df, lake.dest, via=via if face == "staged" else None)
+
+
+def ids(lake: Lake) -> list[int]:
+    """The rows that a reader finds, of CSV and of Parquet files."""
+    found: list[int] = []
+    for name, body in lake.data().items():
+        if name.endswith(".csv"):
+            found += map(int, body.split())
+        else:
+            table = pyarrow.parquet.read_table(pyarrow.BufferReader(body))
+            found += table["id"].to_pylist()
+    return sorted(found)
+
+
+def exact(lake: Lake, report: JobReport, files: int = PARTITIONS, rows: int = ROWS) -> None:
+    """Every row is there once, in as many files as there are partitions; nothing else is left: no
+    upload, no control object. (Attempts that outlive the job may be cleaning up after themselves.)
+    """
+    until(lambda: lake.open_uploads() == [] and len(lake.keys()) == files + 1)
+    assert ids(lake) == list(range(rows))
+    assert len(lake.data()) == report.files == files
+    assert (report.outcome, report.unattributed, report.left_open) == ("committed", 0, ())
+    assert lake.open_uploads() == []
+    assert [key for key in lake.keys() if key not in lake.data()] == ["_SUCCESS"]
+
+
+def left_in(via: str) -> list[str]:
+    """What is in the directory of ``via=``."""
+    return os.listdir(via.removeprefix("file://"))
+
+
+# Twins --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["before a file", "in a file", "after its close", "at the end"])
+def test_of_two_twins_one_is_seen(spark: SparkSession, lake: Lake, gate: Gate, stage: str) -> None:
+    """Wherever the slow twin is when the other has won: its rows are not seen, it is told that it
+    is late when it goes on after the job, and nothing of it is left. Two that end together are one
+    as well."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        slow = task.task_id == STRAGGLER and attempt_number() == 0
+        twin = task.task_id == STRAGGLER and attempt_number() == 1
+
+        def reach(place: str) -> None:
+            if slow and place == stage:
+                gate.note("slow")
+                gate.wait("twin at the end" if place == "at the end" else "job is over")
+            if twin and place == "at the end":
+                gate.note("twin")
+                gate.open("twin at the end")
+
+        try:
+            reach("before a file")
+            with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
+                file.write(f"{HALF_A_BLOCK}\n" if slow else "")
+                reach("in a file")
+                file.writelines(f"{row}\n" for row in rows)
+            reach("after its close")
+            if stage == "before a file" and slow:
+                task.commit()
+            reach("at the end")
+        except mc.JobNotRunning as error:
+            gate.note("told", error.state)
+            raise
+
+    rows = spark.sparkContext.parallelize(range(ROWS), PARTITIONS)
+    report = write_partitions(rows, lake.dest, write)
+    assert len(gate.notes("slow")) == 1
+    assert len(gate.notes("twin")) == 1
+    assert ids(lake) == list(range(ROWS))
+    gate.open("job is over")
+    if stage == "before a file":
+        assert gate.notes("told", 1) == ["absent"]
+    exact(lake, report)
+
+
+@pytest.mark.parametrize("face", ["dataframe", "staged"])
+def test_a_slow_attempt_of_a_dataframe_is_overtaken(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str, face: str
+) -> None:
+    """A twin of a slow task of a DataFrame wins, whoever encodes; the slow one goes on after the
+    job, and changes nothing."""
+
+    @udf(returnType="long", useArrow=False)
+    def slow(row: int) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        if row == ROWS - 1 and context.attemptNumber() == 0:
+            gate.note("slow")
+            gate.wait("job is over")
+        return row
+
+    df = spark.range(0, ROWS, 1, PARTITIONS).select(slow("id").alias("id"))
+    report = save(face, df, lake, via)
+    assert len(gate.notes("slow")) == 1
+    exact(lake, report)
+    assert left_in(via) == []
+    gate.open("job is over")
+    exact(lake, report)
+
+
+@dataclass(frozen=True)
+class SlowUpload:
+    """The upload of staged files, of which the first attempt of a task waits."""
+
+    gate: Gate
+    job: mc.Job
+    scratch: Staging
+
+    def __call__(self, groups: Iterable[list[StagedFile]]) -> list[str]:
+        context = TaskContext.get()
+        assert context is not None
+        if context.partitionId() == 1 and context.attemptNumber() == 0:
+            self.gate.note("slow")
+            self.gate.wait("job is over")
+        return StagedUpload(self.job, self.scratch)(groups)
+
+
+def test_a_slow_upload_is_overtaken(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that uploads staged files and is slow is overtaken by its twin; it finds no directory
+    when it goes on after the job."""
+    monkeypatch.setattr(staged, "StagedUpload", partial(SlowUpload, gate))
+    report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
+    assert len(gate.notes("slow")) == 1
+    assert left_in(via) == []
+    gate.open("job is over")
+    exact(lake, report)
+
+
+# Executors that are killed ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_an_executor_that_is_killed_leaves_its_upload(
+    spark: SparkSession, lake: Lake, gate: Gate, unique: bool
+) -> None:
+    """An executor that dies by SIGKILL in the middle of a file leaves an upload. If its name
+    carries the job, the sweep aborts it; else it is counted, and nothing else is left."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        first = task.task_id == "1" and attempt_number() == 0
+        if task.task_id == "1" and not first:
+            gate.notes("killed", 1)  # a twin may not win before
+        name = f"killed-{attempt_number()}.csv" if task.task_id == "1" else f"{task.task_id}.csv"
+        with task.open(name, "w", unique=unique) as file:
+            if first:
+                file.write(HALF_A_BLOCK)
+                until(lambda: any("killed-0" in key for key in lake.open_uploads()))
+                gate.note("killed")
+                kill(executor_of_this_task())
+                kill(os.getpid())  # it would see the end of its rows, and clean up
+            file.writelines(f"{row}\n" for row in rows)
+
+    rows = spark.sparkContext.parallelize(range(ROWS), PARTITIONS)
+    report = write_partitions(rows, lake.dest, write)
+    assert gate.notes("killed") == [""]
+    if unique:
+        exact(lake, report)
+        return
+    assert ids(lake) == list(range(ROWS))
+    assert lake.open_uploads() == ["killed-0.csv"]
+    assert report.unattributed == 1
+    assert [key for key in lake.keys() if key not in lake.data()] == ["_SUCCESS"]
+
+
+WIDE_ROWS = 60_000
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_an_executor_that_is_killed_while_files_go_up(
+    spark: SparkSession, lake: Lake, via: str, face: str
+) -> None:
+    """An executor dies while files of the job are on their way, also after Spark's writer has
+    ended: other attempts write all rows once, and the sweep finds what was left."""
+    application = spark.sparkContext.applicationId
+    before = executors(application)
+    killed: list[int] = []
+
+    def killer() -> None:
+        lake.shows_uploads(1)
+        killed.append(min(before))
+        kill(killed[0])
+
+    df = spark.range(0, WIDE_ROWS, 1, PARTITIONS).select(
+        "id", expr("concat(id, repeat('x', 1000)) AS body")
+    )
+    watcher = Thread(target=killer)
+    watcher.start()
+    report = save_wide(face, df, lake, via)
+    watcher.join()
+    assert len(killed) == 1
+    exact(lake, report, rows=WIDE_ROWS)
+    assert left_in(via) == []
+
+
+def save_wide(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
+    """As `save`, with files of several parts."""
+    if face == "partitions":
+
+        def write(task: mc.Task, rows: Iterable[Any]) -> None:
+            with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
+                file.writelines(f"{row.id}{' ' * len(row.body)}\n" for row in rows)
+
+        return write_partitions(df.rdd, lake.dest, write)
+    options = {"compression": "uncompressed", "parquet.enable.dictionary": "false"}
+    return write_dataframe(
+        df, lake.dest, via=via if face == "staged" else None, writer_options=options
+    )
+
+
+def test_an_executor_that_is_killed_while_sparks_writer_encodes(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str
+) -> None:
+    """With ``via=``, an executor dies in the middle of Spark's own file: the file of its attempt is
+    never listed."""
+
+    @udf(returnType="long", useArrow=False)
+    def dies(row: int) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        if row == 15 and context.attemptNumber() == 0:
+            gate.note("killed")
+            kill(executor_of_this_task())
+        return row
+
+    df = spark.range(0, ROWS, 1, PARTITIONS).select(dies("id").alias("id"))
+    report = save("staged", df, lake, via)
+    assert gate.notes("killed") == [""]
+    exact(lake, report)
+    assert left_in(via) == []
+
+
+# A stage that runs again --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_stage_that_runs_again_is_seen_once(
+    spark: SparkSession, lake: Lake, gate: Gate, via: str, face: str
+) -> None:
+    """An executor dies with shuffle blocks that tasks of the writing stage need: Spark fails to
+    fetch them, and runs both stages again. Its numbers of attempts begin anew; every row is there
+    once all the same."""
+
+    def note(name: str, text: str = "") -> int:
+        """Note this task's executor, and wait until a task of the other one has."""
+        own = executor_of_this_task()
+        gate.note(name, f"{text}:{own}")
+        until(lambda: len({line.rpartition(":")[2] for line in gate.notes(name)}) > 1)
+        return own
+
+    @udf(returnType="long", useArrow=False)
+    def meets(row: int) -> int:
+        note("shuffled")
+        return row
+
+    @udf(returnType="long", useArrow=False)
+    def kills_the_other(row: int) -> int:
+        context = TaskContext.get()
+        assert context is not None
+        place = (context.stageId(), context.partitionId(), context.attemptNumber())
+        own = note("ran", f"{' '.join(map(str, place))}:{context.taskAttemptId()}")
+        if not Path(gate.directory, "killed.open").exists():
+            (other,) = set(before) - {own}
+            if own > other:
+                gate.wait("killed")
+            kill(other)
+            gate.open("killed")
+        return row
+
+    before = executors(spark.sparkContext.applicationId)
+    shuffled = spark.range(0, ROWS, 1, PARTITIONS).select(meets("id").alias("id"))
+    df = shuffled.repartition(PARTITIONS, "id").select(kills_the_other("id").alias("id"))
+    report = save(face, df, lake, via)
+    attempts = {line.rpartition(":")[0] for line in gate.notes("ran")}
+    places = [attempt.partition(":")[0] for attempt in attempts]
+    assert len(places) > len(set(places)), "no stage ran again"
+    exact(lake, report)
+    assert left_in(via) == []
+
+
+# Queries that fail --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_cut_input_publishes_nothing(spark: SparkSession, lake: Lake, via: str, face: str) -> None:
+    """A division by zero above the tasks ends their input as if it were whole: nothing becomes
+    visible, by any face."""
+    df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        save(face, df, lake, via)
+    assert lake.becomes_untouched()
+    assert left_in(via) == []

@@ -1,0 +1,613 @@
+"""Micro-batches of a streaming query are published exactly once: whoever dies, whoever is paused,
+however often a batch is run."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.commit.closed import BATCHES_PER_LOOK, DELETED_MAX
+from magic_committer.errors import BatchUnsettled, PermissionDenied, Unanswered
+from magic_committer.options import Mode
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
+from tests.promises.hands import (
+    DEST,
+    At,
+    StillClock,
+    committed_task,
+    control,
+    failing,
+    record_put,
+    visible,
+)
+from tests.promises.machine import DAY, Crash, Machine, crash
+
+CHECKPOINT = "s3://bucket/checkpoint"
+QUERY = "7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10"
+LEDGER = f"t/__magic_stream/{QUERY}.json"
+
+
+def run_of(number: int, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
+    """A run of a batch whose tasks have ended: a job with two files of their own names."""
+    job = mc.start(
+        DEST, mode=mode, accept="results", track="memory", checkpoint=CHECKPOINT, mark_success=False
+    )
+    body = str(number).encode()
+    results = [
+        committed_task(job, task, {f"{number}-{task}-{job.id}.csv": body}) for task in ("0", "1")
+    ]
+    return job, results
+
+
+def commit(job: mc.Job, results: list[mc.TaskCommit], number: int) -> mc.JobReport:
+    """What the driver calls, in a process of its own."""
+    handle: mc.Job = pickle.loads(pickle.dumps(job))
+    return handle.commit(results, batch=mc.StreamBatch(QUERY, number))
+
+
+def publish(number: int, mode: Mode = "append") -> mc.JobReport:
+    """A whole run of a batch."""
+    job, results = run_of(number, mode)
+    return commit(job, results, number)
+
+
+def rows(s3: MemoryStore) -> list[str]:
+    """What readers see, in order: each batch twice, if it is published once, by two tasks."""
+    return sorted(body.decode() for body in visible(s3).values())
+
+
+def ledger(s3: MemoryStore) -> dict[str, Any]:
+    """What the ledger says."""
+    told: dict[str, Any] = orjson.loads(s3.body(LEDGER))
+    return told
+
+
+def test_a_batch_that_is_run_again_is_published_once(s3: MemoryStore) -> None:
+    """The second run is told that the batch is published, is aborted, and leaves nothing."""
+    first, again = publish(7), publish(7)
+    assert (first.outcome, first.skipped, first.query, first.batch) == (
+        "committed",
+        False,
+        QUERY,
+        7,
+    )
+    assert (again.outcome, again.skipped, again.query, again.batch) == ("aborted", True, QUERY, 7)
+    assert str(again).endswith(f"batch 7 of query {QUERY} is published already")
+    assert rows(s3) == ["7", "7"]
+    assert not s3.open_uploads()
+
+
+def test_batches_follow_each_other(s3: MemoryStore) -> None:
+    """Each is published, numbers may be left out, and the ledger tells the last one for people."""
+    for number in (0, 1, 5):
+        report = publish(number)
+    assert rows(s3) == ["0", "0", "1", "1", "5", "5"]
+    assert (ledger(s3)["done"], ledger(s3)["done_by"], ledger(s3)["claim"]) == (
+        5,
+        report.uuid,
+        None,
+    )
+    assert mc.read_stream(DEST, QUERY) == mc.StreamState(QUERY, f"{DEST}/", 5, report.uuid)
+    assert mc.read_stream(DEST, "another") is None
+
+
+def test_an_older_batch_is_not_published_after_a_newer_one(s3: MemoryStore) -> None:
+    """A zombie of an old driver comes late."""
+    old, results = run_of(6)
+    publish(7)
+    assert commit(old, results, 6).skipped
+    assert rows(s3) == ["7", "7"]
+
+
+def test_queries_do_not_know_of_each_other(s3: MemoryStore) -> None:
+    """Two queries write the same batch number into one destination."""
+    publish(7)
+    job, results = run_of(7)
+    assert not job.commit(results, batch=mc.StreamBatch("other", 7)).skipped
+    assert rows(s3) == ["7"] * 4
+
+
+# Crashes ------------------------------------------------------------------------------------------
+
+
+def requests_of_a_commit() -> int:
+    """How many requests the commit of a second batch sends."""
+    with memory_store(clock=StillClock()) as store:
+        publish(6)
+        job, results = run_of(7)
+        sent: list[Request] = []
+        store.before = sent.append
+        commit(job, results, 7)
+        return len(sent)
+
+
+@pytest.fixture
+def still() -> Iterator[MemoryStore]:
+    """A store whose clock stands still but for sleeps."""
+    with memory_store(clock=StillClock()) as store:
+        yield store
+        store.before = store.after = None
+
+
+class Nth:
+    """The n-th request from now on."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, request: Request) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(after: bool) -> None:
+    """The commit of a batch is killed before, or after, each of its requests in turn. The query
+    starts again with the same batch, then goes on with the next."""
+    count = requests_of_a_commit()
+    assert count >= 12
+    for number in range(1, count + 1):
+        with memory_store(clock=StillClock()) as store:
+            publish(6)
+            job, results = run_of(7)
+            at = At(store, Nth(number), crash, after=after)
+            with pytest.raises(Crash):
+                commit(job, results, 7)
+            assert at.done
+            store.before = store.after = None
+            publish(7)
+            publish(8)
+            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+            mc.cleanup(DEST, dead_after=0, leftover_after=0)
+            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+            assert not store.open_uploads()
+
+
+@pytest.mark.parametrize("who", ["recover", "cleanup"])
+def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(who: str) -> None:
+    """As above; an operator comes before the query starts again. Without the ledger, the next run
+    would publish the batch once more."""
+    for number in range(1, requests_of_a_commit() + 1):
+        with memory_store(clock=StillClock()) as store:
+            publish(6)
+            job, results = run_of(7)
+            At(store, Nth(number), crash)
+            with pytest.raises(Crash):
+                commit(job, results, 7)
+            store.before = store.after = None
+            if who == "cleanup":
+                mc.cleanup(DEST, dead_after=0, leftover_after=0)
+            else:
+                mc.recover(DEST, job.id, dead_after=0)
+            publish(7)
+            assert rows(store) == ["6", "6", "7", "7"], number
+
+
+# Two drivers --------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice() -> None:
+    """An old driver stands still before each request of its commit in turn, while a new driver runs
+    the same batch and the next one. The old one is told the truth: its batch is published by it, or
+    by the other; or that it was aborted."""
+    told = set()
+    for number in range(1, requests_of_a_commit() + 1):
+        with memory_store(clock=StillClock()) as store:
+            publish(6)
+            job, results = run_of(7)
+
+            def new_driver(store: MemoryStore = store) -> None:
+                store.before = None
+                publish(7)
+                publish(8)
+
+            At(store, Nth(number), new_driver)
+            report = commit(job, results, 7)
+            told.add((report.outcome, report.skipped))
+            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+            by_it = any(job.id in key for key in visible(store))
+            assert by_it == (report.outcome == "committed") == (not report.skipped)
+    assert told == {("committed", False), ("aborted", True)}
+
+
+def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
+    still: MemoryStore,
+) -> None:
+    """A new driver has aborted its job, and has not published the batch: an error, no report."""
+    job, results = run_of(7)
+
+    def new_driver() -> None:
+        other, others = run_of(7)
+        decides = record_put("committing")
+        At(still, lambda r: decides(r) and other.id in r.key, crash)
+        with pytest.raises(Crash):
+            commit(other, others, 7)
+        still.before = None
+
+    At(still, lambda r: r.key.endswith(f"{job.id}/job.json") and r.if_match is not None, new_driver)
+    with pytest.raises(mc.JobNotRunning) as caught:
+        commit(job, results, 7)
+    assert caught.value.outcome == "aborted"
+    assert rows(still) == []
+    assert publish(7).outcome == "committed"
+    assert rows(still) == ["7", "7"]
+
+
+def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None:
+    """The job before is decided, and its files cannot be completed now: nothing is decided, the
+    remedy names that job, and later the batch is there once."""
+    first, results = run_of(7)
+    At(still, record_put("committing"), crash, after=True)
+    with pytest.raises(Crash):
+        commit(first, results, 7)
+    still.after = None
+    job, results = run_of(7)
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise PermissionDenied("no")
+
+    still.before = refuse
+    with pytest.raises(BatchUnsettled) as caught:
+        commit(job, results, 7)
+    (remedy,) = caught.value.remedies
+    assert (remedy.call, remedy.job_id) == ("recover", first.id)
+    assert mc.attach(DEST, job.id).state == "running"
+    assert rows(still) == []
+    still.before = None
+    assert commit(job, results, 7).skipped
+    assert rows(still) == ["7", "7"]
+
+
+def test_a_settled_run_stays_closed(still: MemoryStore) -> None:
+    """Its driver may still ask what became of it, and a late copy of its setup finds the place
+    taken."""
+    first, results = run_of(7)
+    At(still, record_put("committing"), crash)
+    with pytest.raises(Crash):
+        commit(first, results, 7)
+    still.before = None
+    publish(7)
+    assert mc.attach(DEST, first.id).state == "closed"
+
+
+# What is unclear ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_unanswered_write_of_the_ledger_counts_once(still: MemoryStore, number: int) -> None:
+    """The claim, or the word that the batch is published, takes effect, and its answer is lost."""
+    lost = []
+
+    def lose(request: Request, reply: object) -> None:
+        if (request.verb, request.key) == ("put", LEDGER):
+            lost.append(request)
+            if len(lost) == number:
+                raise Unanswered("no answer")
+
+    still.after = lose
+    for batch in (7, 8):
+        report = publish(batch)
+        assert report.outcome == "committed"
+    assert rows(still) == ["7", "7", "8", "8"]
+    assert ledger(still)["done"] == 8
+    assert len(lost) == 4
+
+
+def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
+    """All files are visible, and the call says what is missing; the next run of the batch, without
+    the fault, finishes the job and publishes nothing more."""
+    job, results = run_of(7)
+    writes = []
+
+    def refuse(request: Request) -> None:
+        if (request.verb, request.key) == ("put", LEDGER):
+            writes.append(request)
+            if len(writes) > 1:
+                raise PermissionDenied("no")
+
+    still.before = refuse
+    with pytest.raises(mc.CommitIncomplete) as caught:
+        commit(job, results, 7)
+    assert caught.value.outstanding == (LEDGER,)
+    assert caught.value.state == "completed"
+    assert rows(still) == ["7", "7"]
+    still.before = None
+    assert publish(7).skipped
+    assert rows(still) == ["7", "7"]
+    assert mc.attach(DEST, job.id).state == "closed"
+
+
+def test_an_operator_may_take_a_broken_ledger_as_it_is(still: MemoryStore) -> None:
+    """Somebody has overwritten the ledger: the job cannot be finished until an operator says so."""
+    job, results = run_of(7)
+    At(
+        still,
+        lambda r: r.verb == "complete_upload",
+        lambda: still.put_object(LEDGER, b"{}"),
+    )
+    with pytest.raises(mc.CommitIncomplete, match="does not say yet that batch 7"):
+        commit(job, results, 7)
+    recovery = mc.recover(DEST, job.id, accept=[LEDGER])
+    assert (recovery.state, recovery.outcome) == ("closed", "committed")
+
+
+def test_a_ledger_that_has_forgotten_the_claim_is_told(still: MemoryStore) -> None:
+    """Somebody has deleted it while the batch was published."""
+    job, results = run_of(7)
+    At(still, lambda r: r.verb == "complete_upload", lambda: still.delete_object(LEDGER))
+    report = commit(job, results, 7)
+    assert report.outcome == "committed"
+    assert [told for told in report.warnings if "somebody has changed it" in told]
+
+
+def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(still: MemoryStore) -> None:
+    """The driver died before it wrote the ledger; its visible files stay, so the batch is done."""
+    job, results = run_of(7)
+    puts = []
+
+    def die(request: Request) -> None:
+        if (request.verb, request.key) == ("put", LEDGER):
+            puts.append(request)
+            if len(puts) == 2:
+                crash()
+
+    still.before = die
+    with pytest.raises(Crash):
+        commit(job, results, 7)
+    still.before = None
+    mc.force_abort(DEST, job.id, dead_after=0)
+    assert publish(7).skipped
+    assert rows(still) == ["7", "7"]
+
+
+def test_a_commit_that_is_called_again_says_the_same(s3: MemoryStore) -> None:
+    """By the same handle, and by another process: also of a run that was skipped."""
+    job, results = run_of(7)
+    batch = mc.StreamBatch(QUERY, 7)
+    assert [job.commit(results, batch=batch).outcome for _ in range(2)] == ["committed"] * 2
+    assert commit(job, results, 7).outcome == "committed"
+    again, results = run_of(7)
+    assert [again.commit(results, batch=batch).skipped for _ in range(2)] == [True, True]
+    assert commit(again, results, 7).skipped
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_job_is_committed_as_one_batch(s3: MemoryStore) -> None:
+    """Another number for a job that is committed is a mistake of the caller."""
+    job, results = run_of(7)
+    commit(job, results, 7)
+    with pytest.raises(mc.OptionError, match="committed as batch 7 of"):
+        commit(job, results, 8)
+    assert ledger(s3)["done"] == 7
+
+
+# Starting and aborting ----------------------------------------------------------------------------
+
+
+def test_a_job_of_a_query_is_not_committed_without_its_batch(s3: MemoryStore) -> None:
+    """By nobody: it would be published beside the ledger."""
+    job, results = run_of(7)
+    with pytest.raises(mc.OptionError, match="committed as a batch"):
+        job.commit(results)
+    assert job.state == "running"
+    assert commit(job, results, 7).outcome == "committed"
+
+
+def test_a_job_without_checkpoint_may_be_a_batch(s3: MemoryStore) -> None:
+    """As a function for `foreachBatch` has it."""
+    for _ in range(2):
+        job = mc.start(DEST)
+        result = committed_task(job, "0", {f"{job.id}.csv": b"7"})
+        job.commit([result], batch=mc.StreamBatch(QUERY, 7))
+    assert rows(s3) == ["7"]
+
+
+def test_a_batch_may_be_empty(s3: MemoryStore) -> None:
+    """A batch without tasks is published like any other."""
+    job = mc.start(DEST, checkpoint=CHECKPOINT)
+    report = job.commit([], expect=0, batch=mc.StreamBatch(QUERY, 7))
+    assert report.outcome == "committed"
+    assert ledger(s3)["done"] == 7
+
+
+def test_a_batch_far_below_is_passed_over_with_a_warning(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An engine replays its last batch only: a number that goes back further may come of another
+    checkpoint, with other rows."""
+    publish(6)
+    publish(7)
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        assert publish(7).skipped
+        assert caplog.text == ""
+        assert publish(6).skipped
+    assert "batch 6" in caplog.text
+    assert "batch 7 is published already" in caplog.text
+    assert "checkpoint" in caplog.text
+
+
+def test_an_abort_without_messages_finds_the_query_s_running_jobs(s3: MemoryStore) -> None:
+    """By the checkpoint; jobs of other queries and decided jobs are left."""
+    running, _ = run_of(7)
+    plain = mc.start(DEST)
+    other = mc.start(DEST, checkpoint="s3://bucket/other")
+    decided, results = run_of(8)
+    At(s3, lambda r: r.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
+        commit(decided, results, 8)
+    s3.before = None
+    s3.put_object("t/__magic_job-forged/job.json", b"{}")
+    (report,) = mc.abort_stream(DEST, CHECKPOINT)
+    assert (report.job_id, report.outcome) == (running.id, "aborted")
+    assert mc.abort_stream(DEST, CHECKPOINT) == ()
+    states = {mc.attach(DEST, job.id).state for job in (plain, other)}
+    assert states == {"running"}
+    assert mc.attach(DEST, decided.id).state == "committing"
+
+
+def test_an_abort_passes_over_a_job_that_ends_at_this_moment(s3: MemoryStore) -> None:
+    """Between the look and the abort its driver commits, and deletes the record: that is no error,
+    and the other jobs are aborted."""
+    jobs = dict([run_of(7), run_of(8)])
+    reads: list[str] = []
+
+    def ends(request: Request) -> None:
+        if request.verb != "get" or not request.key.endswith("/job.json"):
+            return
+        reads.append(request.key)
+        if len(reads) == len(jobs) + 1:  # both are seen: the first abort begins
+            s3.before = None
+            (job,) = (job for job in jobs if job.id in request.key)
+            job.commit(jobs[job], batch=mc.StreamBatch(QUERY, 7))
+
+    s3.before = ends
+    (report,) = mc.abort_stream(DEST, CHECKPOINT)
+    assert report.outcome == "aborted"
+    (ended,) = (job for job in jobs if job.id != report.job_id)
+    assert ended.report is not None
+    assert (ended.report.outcome, ended.report.state) == ("committed", "absent")
+
+
+def test_an_abort_that_nobody_answered_is_not_told_as_done(s3: MemoryStore) -> None:
+    """The record says that the job runs: it may be committed yet."""
+    job, _ = run_of(7)
+    key = f"t/__magic_job-{job.id}/job.json"
+    failing(s3, "put", key, Unanswered("no answer"))
+    with pytest.raises(mc.OutcomeUnknown):
+        mc.abort_stream(DEST, CHECKPOINT)
+
+
+def test_the_checkpoint_is_not_in_the_record(s3: MemoryStore) -> None:
+    """A location may hold more than readers of the destination should see."""
+    job = mc.start(DEST, checkpoint="s3://secret-bucket/ck")
+    assert b"secret-bucket" not in s3.body(f"t/__magic_job-{job.id}/job.json")
+
+
+def test_a_store_without_conditions_takes_no_batch(s3: MemoryStore) -> None:
+    """Two runs could both publish: the error says so, and nothing is decided."""
+    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
+    result = committed_task(job, "0", {"a.csv": b"7"})
+    with pytest.raises(mc.ConditionsNotSupported, match="two runs of a batch"):
+        job.commit([result], batch=mc.StreamBatch(QUERY, 7))
+    assert rows(s3) == []
+    assert job.commit([result]).outcome == "committed"
+
+
+def test_whoever_takes_a_job_by_its_id_must_name_its_checkpoint(s3: MemoryStore) -> None:
+    """A retry of the call that starts it does."""
+    first = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
+    again = mc.start(DEST, job_id="j", exist_ok=True, checkpoint=CHECKPOINT)
+    assert first.uuid == again.uuid
+    for other in ("s3://bucket/other", None):
+        with pytest.raises(mc.JobExists, match="another streaming query"):
+            mc.start(DEST, job_id="j", exist_ok=True, checkpoint=other)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda job: job.commit([], batch=7), "batch=magic_committer.StreamBatch(query, 7)"),
+        (lambda job: job.commit([], batch=(QUERY, 7)), "with the id of the query"),
+        (lambda job: mc.start(DEST, checkpoint=7), "the same in every run of the query"),  # type: ignore[arg-type]
+        (lambda job: mc.start(DEST, checkpoint=""), "the same in every run of the query"),
+    ],
+)
+def test_a_plain_mistake_is_refused_at_once(
+    s3: MemoryStore, call: Callable[[Any], object], said: str
+) -> None:
+    """Nothing is sent, and the hint says what to pass."""
+    job = mc.start(DEST)
+    before = s3.keys()
+    with pytest.raises(mc.WrongType) as caught:
+        call(job)
+    assert said in caught.value.hint
+    assert s3.keys() == before
+
+
+def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
+    """It was copied, or forged: nothing is decided by it."""
+    publish(7)
+    s3.put_object("t/__magic_stream/copy.json", s3.body(LEDGER))
+    with pytest.raises(mc.FormatError, match="the ledger of another query"):
+        mc.read_stream(DEST, "copy")
+
+
+def test_a_claim_of_a_job_that_was_reverted_may_be_taken(machine: Machine) -> None:
+    """An operator has undone the run that had claimed the batch: the next run publishes it."""
+    s3 = machine.s3
+    first, results = run_of(7)
+    At(s3, lambda r: r.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
+        commit(first, results, 7)
+    s3.before = None
+    mc.abort(DEST, first.id, revert=True)
+    assert publish(7).outcome == "committed"
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_batch_in_complete_mode_replaces_the_one_before(s3: MemoryStore) -> None:
+    """Each batch holds the whole result."""
+    for number in (0, 1):
+        publish(number, "replace")
+    assert rows(s3) == ["1", "1"]
+    assert publish(1, "replace").skipped
+    assert rows(s3) == ["1", "1"]
+
+
+def test_a_query_in_complete_mode_goes_on_after_a_crash() -> None:
+    """Its job of mode `replace` excludes others, and the crashed run is still there: the next run
+    settles it when it starts."""
+    for number in range(1, requests_of_a_commit() + 1, 3):
+        with memory_store(clock=StillClock()) as store:
+            publish(6, "replace")
+            job, results = run_of(7, "replace")
+            At(store, Nth(number), crash)
+            with pytest.raises(Crash):
+                commit(job, results, 7)
+            store.before = None
+            publish(7, "replace")
+            assert rows(store) == ["7", "7"], number
+            publish(8, "replace")
+            assert rows(store) == ["8", "8"], number
+
+
+def test_a_run_of_another_query_is_not_settled_by_a_start(s3: MemoryStore) -> None:
+    """It excludes the job like any other."""
+    other = mc.start(DEST, mode="replace", checkpoint="s3://bucket/other")
+    with pytest.raises(mc.ConflictingJob):
+        mc.start(DEST, mode="replace", checkpoint=CHECKPOINT)
+    assert mc.attach(DEST, other.id).state == "running"
+
+
+def test_a_report_of_a_batch_travels_as_json(s3: MemoryStore) -> None:
+    """Query and number are plain values."""
+    values = publish(7).to_dict()
+    assert (values["query"], values["batch"]) == (QUERY, 7)
+    assert replace(publish(8), skipped=False).batch == 8
+
+
+def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
+    """A batch a second does not read a hundred records a second; and what the batches leave is
+    deleted in the end, with room to spare."""
+    assert DELETED_MAX >= 2 * BATCHES_PER_LOOK
+    for number in range(BATCHES_PER_LOOK + 1):
+        publish(number)
+    old = {key for key in control(machine.s3) if key.endswith("job.json")}
+    assert len(old) == BATCHES_PER_LOOK + 1
+    machine.later(DAY + 60)
+    seen: list[str] = []
+    machine.s3.before = lambda request: seen.append(request.key)
+    for number in range(BATCHES_PER_LOOK + 1, 2 * BATCHES_PER_LOOK):
+        publish(number)
+    assert not old & set(seen)
+    publish(2 * BATCHES_PER_LOOK)
+    assert not old & set(control(machine.s3))

@@ -1,0 +1,62 @@
+"""A data source whose commit is killed after the decision, as by the end of its machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from magic_committer.commit.publish import Publication
+from magic_committer.spark.source import MagicSource, MagicWriter
+from magic_committer.spark.stream import MagicStreamWriter
+
+
+class HalfCommitted(MagicSource):
+    """``format("half_committed")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "half_committed"
+
+    def writer(self, schema: StructType, overwrite: bool) -> MagicWriter:
+        """The writer of ``magic``, with another commit."""
+        made = super().writer(schema, overwrite)
+        assert isinstance(made, MagicWriter)
+        return Killed(made.hand, made.files, made.ignores)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MagicStreamWriter:
+        """The stream writer of ``magic``, with another commit."""
+        made = super().streamWriter(schema, overwrite)
+        assert isinstance(made, MagicStreamWriter)
+        return KilledInBatch(made.said, made.files, made.hand)
+
+
+class Killed(MagicWriter):
+    """Dies once the job is decided, before the first file is completed."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Die."""
+        die_when_decided()
+        super().commit(messages)
+
+
+class KilledInBatch(MagicStreamWriter):
+    """The same, for a micro-batch."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Die."""
+        die_when_decided()
+        super().commit(messages, batchId)
+
+
+def die_when_decided() -> None:
+    """Kill this process at its first look at the files that are to be completed."""
+
+    def die(*_: Any) -> Any:
+        os._exit(9)
+
+    Publication.complete_all = die  # type: ignore[method-assign,assignment]

@@ -1,0 +1,361 @@
+"""`write_dataframe(partition_by=…)`: the directories of Spark's own writer, and what is in them."""
+
+from __future__ import annotations
+
+import pickle
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    YearMonthIntervalType,
+)
+
+import magic_committer as mc
+from magic_committer.spark import formats, write_dataframe
+from magic_committer.spark.formats import FrameFiles
+from magic_committer.spark.partitioning import DEFAULT_PARTITION, Partitioning, value_text
+from tests.spark.lake import Lake
+
+KEYS = {
+    "text": "id % 3 AS p",
+    "odd characters": "concat('a', chr(cast(id AS int) + 32), 'ü=/%') AS p",
+    "null and empty": "CASE id % 3 WHEN 0 THEN null WHEN 1 THEN '' ELSE 'x' END AS p",
+    "boolean": "id % 2 = 0 AS p",
+    "date": "date_add(date'1582-10-01', cast(id % 20 AS int)) AS p",
+    "instant": "timestamp'2026-10-25 01:00:00 UTC' + make_dt_interval(0, 0, id % 7 * 30, 0.5) AS p",
+    "wall clock": "timestamp_ntz'2026-03-29 02:30:00' + make_dt_interval(0, 0, id, 0.123) AS p",
+    "decimal": "cast(id % 4 / 1000000 AS decimal(20,10)) AS p",
+    "double": "id % 5 / 3D * power(10, id % 5 * 4) AS p",
+    "interval": "make_ym_interval(1, cast(id % 3 AS int)) AS p",
+    "binary": "cast(concat('b', id % 2) AS binary) AS p",
+    "an odd name": "id % 2 AS `P.2 = ü`",
+}
+"""Expressions that make partition columns of a number below 90."""
+
+
+def of_ours(lake: Lake) -> dict[str, list[Any]]:
+    """Each directory of the destination, and the rows of its files."""
+    return by_directory({name: BytesIO(body) for name, body in lake.data().items()})
+
+
+def of_sparks(df: DataFrame, columns: list[str], where: Path) -> dict[str, list[Any]]:
+    """The same of what Spark's own writer makes."""
+    df.write.partitionBy(*columns).parquet(str(where))
+    files = {str(f.relative_to(where)): f for f in where.rglob("*.parquet")}
+    return by_directory({name: BytesIO(file.read_bytes()) for name, file in files.items()})
+
+
+def by_directory(files: dict[str, BytesIO]) -> dict[str, list[Any]]:
+    """Rows by the directory that they are in, sorted."""
+    found: dict[str, list[Any]] = {}
+    for name, file in files.items():
+        rows = pyarrow.parquet.ParquetFile(file).read().to_pylist()
+        found.setdefault(name.rpartition("/")[0], []).extend(rows)
+    return {name: sorted(rows, key=str) for name, rows in found.items()}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_directories_and_rows_are_those_of_sparks_writer(
+    spark: SparkSession, lake: Lake, tmp_path: Path, kind: str
+) -> None:
+    """For each type: the same directories, letter for letter, hold the same rows without the
+    partition columns."""
+    df = spark.range(0, 90, 1, 2).selectExpr("id", KEYS[kind], "concat('row ', id) AS text")
+    columns = [name for name in df.columns if name not in ("id", "text")]
+    write_dataframe(df, lake.dest, partition_by=columns)
+    theirs = of_sparks(df, columns, tmp_path / "theirs")
+    assert len(theirs) > 1
+    assert of_ours(lake) == theirs
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (f"IF(id % 2 = 0, null, '{DEFAULT_PARTITION}')", DEFAULT_PARTITION),
+        (
+            "timestamp'2026-10-25 00:30:00 UTC' + make_dt_interval(0, cast(id % 2 AS int))",
+            "2026-10-25 02%3A30%3A00",
+        ),
+    ],
+    ids=["null and its name", "two instants of one wall clock"],
+)
+def test_values_of_one_path_are_one_partition(
+    spark: SparkSession, lake: Lake, value: str, text: str
+) -> None:
+    """Different values whose path is the same: all rows are there. Spark's own writer fails with
+    "File already exists"."""
+    df = spark.range(0, 10, 1, 1).selectExpr("id", f"{value} AS p")
+    write_dataframe(df, lake.dest, partition_by=["p"])
+    ((directory, rows),) = of_ours(lake).items()
+    assert directory == f"p={text}"
+    assert sorted(row["id"] for row in rows) == list(range(10))
+
+
+def test_spark_escapes_what_we_escape(spark: SparkSession) -> None:
+    """Every ASCII character in a column's name and value, beside the JVM's own function."""
+    jvm: Any = spark.sparkContext._jvm
+    utils = jvm.org.apache.spark.sql.catalyst.catalog.ExternalCatalogUtils
+    for code in [*range(1, 128), 0x80, 0xE4, 0x4E2D, 0x1F600]:
+        text = f"a{chr(code)}b"
+        (found,) = [
+            path
+            for path, _ in Partitioning((text,), (0,)).split(
+                pyarrow.record_batch({"p": [text], "x": [1]})
+            )
+        ]
+        assert found == f"{utils.getPartitionPathString(text, text)}/"
+
+
+def test_columns_are_found_as_spark_finds_them(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """Upper and lower case are the same; the directory has the user's spelling; the order is that
+    of partition_by."""
+    df = spark.range(6).selectExpr("id", "id % 2 AS `First`", "id % 3 AS second")
+    write_dataframe(df, lake.dest, partition_by=["SECOND", "first"])
+    assert of_ours(lake) == of_sparks(df, ["SECOND", "first"], tmp_path / "theirs")
+
+
+def test_a_task_writes_one_file_for_each_partition(spark: SparkSession, lake: Lake) -> None:
+    """Rows of many partitions come mixed, and each task writes one file for each: they are sorted
+    in the task."""
+    df = spark.range(0, 40_000, 1, 2).selectExpr("id", "id % 50 AS p")
+    report = write_dataframe(df, lake.dest, partition_by=["p"])
+    assert report.files == 100
+    assert sum(len(rows) for rows in of_ours(lake).values()) == 40_000
+
+
+def test_overwrite_partitions_replaces_only_what_is_written(
+    spark: SparkSession, lake: Lake
+) -> None:
+    """Directories that the job writes lose their old rows, others keep them."""
+    old = spark.range(6).selectExpr("id", "id % 3 AS p")
+    write_dataframe(old, lake.dest, partition_by=["p"])
+    new = spark.range(100, 102).selectExpr("id", "1L AS p")
+    write_dataframe(new, lake.dest, mode="overwrite_partitions", partition_by=["p"])
+    found = {name: sorted(row["id"] for row in rows) for name, rows in of_ours(lake).items()}
+    assert found == {"p=0": [0, 3], "p=1": [100, 101], "p=2": [2, 5]}
+
+
+@pytest.mark.parametrize("columns", [[], ["p"]])
+def test_no_file_has_more_rows_than_it_may(
+    spark: SparkSession, lake: Lake, columns: list[str]
+) -> None:
+    """Files end at ``max_records_per_file`` rows, over the ends of batches too; nothing is lost."""
+    df = spark.range(0, 25_000, 1, 1).selectExpr("id", "id % 2 AS p")
+    write_dataframe(df, lake.dest, partition_by=columns, max_records_per_file=6_000)
+    sizes = sorted(table.num_rows for table in lake.tables())
+    expected = [1_000] + [6_000] * 4 if not columns else [500] * 2 + [6_000] * 4
+    assert sizes == expected
+    ids = pyarrow.concat_tables(table.select(["id"]) for table in lake.tables())["id"].to_pylist()
+    assert sorted(ids) == list(range(25_000))
+
+
+def test_sparks_own_limit_of_records_is_heeded(spark: SparkSession, lake: Lake) -> None:
+    """``spark.sql.files.maxRecordsPerFile`` is the default."""
+    spark.conf.set("spark.sql.files.maxRecordsPerFile", "4")
+    try:
+        report = write_dataframe(spark.range(0, 10, 1, 1), lake.dest)
+    finally:
+        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+    assert report.files == 3
+
+
+def test_rows_of_a_file_are_sorted(spark: SparkSession, lake: Lake) -> None:
+    """``sort_by`` sorts the rows of each file, within its partition."""
+    df = spark.range(0, 1000, 1, 2).selectExpr("id", "id % 3 AS p", "hash(id) AS h")
+    write_dataframe(df, lake.dest, partition_by=["p"], sort_by=["h"])
+    for table in lake.tables():
+        hashes = table["h"].to_pylist()
+        assert hashes == sorted(hashes)
+        assert len(hashes) > 100
+
+
+def test_no_rows_and_partitions_are_no_files(spark: SparkSession, lake: Lake) -> None:
+    """A partitioned write of no rows has no file, as in Spark; it is committed."""
+    df = spark.range(0).selectExpr("id", "id AS p")
+    report = write_dataframe(df, lake.dest, partition_by=["p"])
+    assert (report.outcome, report.files, lake.keys()) == ("committed", 0, ["_SUCCESS"])
+
+
+def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake: Lake) -> None:
+    """All columns, unknown ones, one twice, nested types, hidden directories, collations, columns
+    that differ in case only: refused before anything starts."""
+    df = spark.range(2).selectExpr(
+        *("id", "array(id) AS list", "id AS _hidden", "'a' COLLATE UTF8_LCASE AS text"),
+        "parse_json('1') AS v",
+    )
+    for columns, told in (
+        (["nope"], "there is no column 'nope'"),
+        (["id", "ID"], "names the column 'id' twice"),
+        (["list"], "array<bigint>, which no path can tell"),
+        (["v"], "variant, which no path can tell"),
+        (["_hidden"], "readers take for hidden"),
+        (["text"], "has a collation"),
+        ("id", r"Pass partition_by=\['id'\]"),
+        ([1], "not of int"),
+    ):
+        with pytest.raises(mc.OptionError, match=told):
+            write_dataframe(df, lake.dest, partition_by=columns)  # type: ignore[arg-type]
+    with pytest.raises(mc.OptionError, match="no column would be left"):
+        write_dataframe(spark.range(2), lake.dest, partition_by=["id"])
+    with pytest.raises(mc.OptionError, match="two columns of one name: A, a"):
+        write_dataframe(spark.range(2).selectExpr("id AS a", "id AS A"), lake.dest)
+    for most, told in ((0, "above 0"), (True, "whole number"), ("5", "whole number")):
+        with pytest.raises(mc.OptionError, match=told):
+            write_dataframe(df, lake.dest, max_records_per_file=most)  # type: ignore[arg-type]
+    assert lake.is_untouched()
+
+
+# Without a plan that can be changed ---------------------------------------------------------------
+
+SCHEMA = StructType([StructField("id", LongType()), StructField("p", StringType())])
+
+
+class Written(BytesIO):
+    """A file that keeps its bytes, and how it ended."""
+
+    ended: BaseException | None = None
+
+    def __exit__(self, *why: Any) -> None:
+        self.ended = why[1]
+
+
+class Task:
+    """A task without a job: the third."""
+
+    task_id = "3"
+
+    def __init__(self) -> None:
+        self.files: dict[str, Written] = {}
+
+    def open(self, name: str, *, unique: bool) -> Written:
+        """Open a name once."""
+        assert unique
+        assert name not in self.files
+        self.files[name] = Written()
+        return self.files[name]
+
+    def rows(self) -> dict[str, list[Any]]:
+        """The rows of each file."""
+        return {
+            name: pyarrow.parquet.read_table(BytesIO(file.getvalue())).to_pylist()
+            for name, file in self.files.items()
+        }
+
+
+def planned(schema: StructType = SCHEMA, **more: Any) -> FrameFiles:
+    """Files of a face that cannot change the plan."""
+    arguments: dict[str, Any] = {"partition_by": ["p"], "conf": lambda key: None, **more}
+    return FrameFiles.plan(schema, "parquet", {}, prepared=False, **arguments)
+
+
+def batch(*keys: str | None) -> Any:
+    """Rows numbered from 0, of these partitions."""
+    return pyarrow.record_batch({"id": range(len(keys)), "p": pyarrow.array(keys, "string")})
+
+
+def test_mixed_rows_go_to_their_partitions() -> None:
+    """Rows that come unsorted, in several batches: one file for each partition, in their order."""
+    task: Any = Task()
+    planned().write(task, [batch("a", "b", "a", None, ""), batch(), batch("b", "a")])
+    assert {name: [row["id"] for row in rows] for name, rows in task.rows().items()} == {
+        "p=a/part-00003.parquet": [0, 2, 1],
+        "p=b/part-00003.parquet": [1, 0],
+        f"p={DEFAULT_PARTITION}/part-00003.parquet": [3, 4],
+    }
+
+
+def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of mixed rows at most so many files are open; a partition that comes again gets another
+    file, and no row is lost."""
+    monkeypatch.setattr(formats, "OPEN_FILES_MAX", 2)
+    task: Any = Task()
+    planned().write(task, [batch("a", "b"), batch("c", "b"), batch("a")])
+    assert {name: len(rows) for name, rows in task.rows().items()} == {
+        "p=a/part-00003.parquet": 1,
+        "p=b/part-00003.parquet": 2,
+        "p=c/part-00003.parquet": 1,
+        "p=a/part-00003.c001.parquet": 1,
+    }
+
+
+def test_too_many_files_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that would write files without end is told what to do."""
+    monkeypatch.setattr(formats, "FILES_PER_TASK_MAX", 3)
+    task: Any = Task()
+    with pytest.raises(mc.OptionError, match=r"more than 3 files.*columns of fewer values"):
+        planned().write(task, [batch("a", "b", "c", "d")])
+
+
+def test_no_file_is_closed_as_if_it_were_whole_after_an_error() -> None:
+    """An error of the input gives up all open files."""
+
+    def batches() -> Any:
+        yield batch("a", "b")
+        raise LookupError("the input")
+
+    task: Any = Task()
+    with pytest.raises(LookupError):
+        planned().write(task, batches())
+    assert [type(file.ended) for file in task.files.values()] == [LookupError] * 2
+
+
+def test_texts_of_values_are_the_jvms(spark: SparkSession) -> None:
+    """Where no plan can be changed, the text of a value is still the JVM's, for each type that is
+    taken."""
+    row = spark.sql(
+        "SELECT true AS a, -7 AS b, 0.0000001 AS c, cast(12 AS decimal(38,10)) AS d,"
+        " date'0987-01-02' AS e, timestamp'2026-07-01 10:00:00.120 UTC' AS f,"
+        " timestamp'2026-07-01 10:00:00 UTC' AS g, timestamp_ntz'1999-12-31 23:59:59.000001' AS h"
+    )
+    values = row.toArrow().to_pylist()[0]
+    texts = row.selectExpr(*(f"cast({name} AS string)" for name in row.columns)).collect()[0]
+    assert [value_text(value, "Europe/Berlin") for value in values.values()] == list(texts)
+
+
+def test_void_inside_of_an_array_is_refused() -> None:
+    """Spark sends lists of nothing with a wrong length, at any depth; void alone is kept."""
+    for kind in (ArrayType(NullType()), MapType(StringType(), ArrayType(NullType()))):
+        with pytest.raises(mc.OptionError, match="void inside an array or map"):
+            planned(StructType([StructField("v", kind)]), partition_by=[])
+    assert planned(StructType([StructField("v", NullType())]), partition_by=[])
+
+
+def test_what_only_the_jvm_knows_is_refused_there() -> None:
+    """Doubles and intervals have texts of Java's own; sorting needs a plan."""
+
+    def schema(kind: Any) -> StructType:
+        return StructType([StructField("id", LongType()), StructField("p", kind)])
+
+    for kind in (DoubleType(), YearMonthIntervalType()):
+        with pytest.raises(mc.OptionError, match=r"JVM knows|year-month"):
+            planned(schema(kind))
+    for taken in (DateType(), TimestampType(), DecimalType(5, 2)):
+        assert planned(schema(taken)).partitioning.columns == ("p",)
+    with pytest.raises(mc.OptionError, match="sort_by"):
+        planned(sort_by=["id"])
+
+
+def test_a_plan_travels_without_rows_of_its_own() -> None:
+    """What is pickled into each task is small."""
+    files = planned()
+    packed = pickle.dumps(files)
+    assert pickle.loads(packed) == files
+    assert len(packed) < 3_000

@@ -1,0 +1,231 @@
+"""Streams without a Spark: each rule of the stream writer, and kills at drawn requests."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.errors import Unanswered
+from magic_committer.spark.batches import foreach_batch
+from magic_committer.spark.source import MagicSource
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
+from tests.promises.hands import DEST, control
+from tests.spark.micro_batches import (
+    CHECKPOINT,
+    QUERY,
+    SCHEMA,
+    Driver,
+    expect_rows,
+    kills,
+    new_driver,
+    rows_in,
+    rows_of,
+)
+
+KILLS = int(os.environ.get("STREAM_KILLS", "60"))
+"""How many processes are killed; ``STREAM_KILLS=1000`` for a long run."""
+
+
+@pytest.fixture
+def s3() -> Iterator[MemoryStore]:
+    """An empty store."""
+    with memory_store() as store:
+        yield store
+
+
+def jobs(store: MemoryStore) -> set[str]:
+    """The directories of jobs."""
+    return {key.split("/")[1] for key in control(store) if key.startswith("t/__magic_job-")}
+
+
+def test_batches_are_published_once_each(s3: MemoryStore) -> None:
+    """Each run is a job, whose record goes; the ledger counts."""
+    driver = Driver()
+    for batch in range(3):
+        driver.run(batch)
+    expect_rows(s3, range(3))
+    state = mc.read_stream(DEST, QUERY)
+    assert state is not None
+    assert (state.done, state.claim) == (2, "")
+    assert (jobs(s3), s3.open_uploads()) == (set(), ())
+
+
+def test_a_batch_that_is_run_again_is_passed_over(s3: MemoryStore) -> None:
+    """Spark has lost the last entry of its log: the rows are there once, and no upload is left."""
+    driver = Driver()
+    for batch in (0, 1, 1, 0):
+        driver.run(batch)
+    expect_rows(s3, range(2))
+    assert s3.open_uploads() == ()
+
+
+def test_a_batch_without_a_message_of_each_task_is_not_published(s3: MemoryStore) -> None:
+    """A message that is missing is a task that is missing, also the last one."""
+    driver = Driver()
+    messages = driver.written(driver.planned(), 0)
+    with pytest.raises(mc.IncompleteJob):
+        driver.committing().commit([messages[0], None], 0)
+    assert rows_in(s3) == []
+    driver.committing().commit(messages, 0)
+    expect_rows(s3, range(1))
+
+
+def test_a_pickled_source_starts_no_job(s3: MemoryStore) -> None:
+    """Spark makes another writer in the process that commits."""
+    Driver().committing()
+    assert s3.keys() == ()
+    Driver().planned()
+    assert len(jobs(s3)) == 1
+
+
+def test_an_abort_with_messages_ends_that_run(s3: MemoryStore) -> None:
+    """Also where one task sent none; the batch is run again."""
+    driver = Driver()
+    messages = driver.written(driver.planned(), 0)
+    driver.committing().abort([None, messages[1]], 0)
+    assert (jobs(s3), s3.open_uploads()) == (set(), ())
+    driver.run(0)
+    expect_rows(s3, [0])
+
+
+def test_an_abort_without_messages_finds_the_run_by_the_checkpoint(s3: MemoryStore) -> None:
+    """All tasks failed: a job of this query is aborted, another query's is not."""
+    driver = Driver()
+    other = mc.start(DEST, checkpoint="s3a://bucket/another")
+    driver.written(driver.planned(), 0)
+    driver.committing().abort([None, None], 0)
+    assert s3.open_uploads() == ()
+    assert mc.attach(DEST, other.id).state == "running"
+    driver.run(0)
+    expect_rows(s3, [0])
+
+
+def test_a_commit_that_fails_after_the_decision_is_finished_by_the_next_run(
+    s3: MemoryStore,
+) -> None:
+    """Spark aborts, which undoes nothing, and runs the batch again: its rows are there once."""
+    driver = Driver()
+    messages = driver.written(driver.planned(), 0)
+
+    def fail(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise Unanswered("not now")
+
+    s3.before = fail
+    with pytest.raises(mc.CommitIncomplete):
+        driver.committing().commit(messages, 0)
+    s3.before = None
+    driver.committing().abort(messages, 0)
+    assert len(s3.open_uploads()) == 2
+    driver.run(0)
+    expect_rows(s3, [0])
+    assert s3.open_uploads() == ()
+
+
+def test_a_paused_driver_publishes_nothing_twice(s3: MemoryStore) -> None:
+    """It wakes when another driver has run its batch and the next one."""
+    old, new = Driver(), Driver(attempt=100)
+    paused = old.written(old.planned(), 0)
+    new.run(0)
+    new.run(1)
+    old.committing().commit(paused, 0)
+    expect_rows(s3, range(2))
+    assert s3.open_uploads() == ()
+
+
+def test_a_new_driver_ends_what_a_killed_one_has_left(s3: MemoryStore) -> None:
+    """Its upload would stay open until somebody cleans up; other queries are left alone."""
+    other = mc.start(DEST, checkpoint="s3a://bucket/another")
+    killed = Driver()
+    killed.written(killed.planned(), 0)
+    assert len(s3.open_uploads()) == 2
+    new_driver().run(0)
+    expect_rows(s3, [0])
+    assert s3.open_uploads() == ()
+    assert mc.attach(DEST, other.id).state == "running"
+
+
+def test_a_driver_looks_for_earlier_runs_once(s3: MemoryStore) -> None:
+    """Not before every batch: that would list the destination each time."""
+    driver = Driver()
+    driver.run(0)
+    listed = s3.requests["list"]
+    driver.planned()
+    assert s3.requests["list"] == listed
+
+
+def test_a_batch_without_rows_is_counted_and_becomes_no_file(s3: MemoryStore) -> None:
+    """Tables of streams hold no files of schemas."""
+    driver = Driver()
+    writer = driver.planned()
+    driver.committing().commit(driver.written(writer, 0, rows=[]), 0)
+    expect_rows(s3, [])
+    state = mc.read_stream(DEST, QUERY)
+    assert state is not None
+    assert state.done == 0
+
+
+def test_complete_mode_replaces_what_the_last_batch_wrote(s3: MemoryStore) -> None:
+    """Also after a run that was killed, whose job would stand in the way of a replacing one."""
+    driver = Driver(overwrite=True)
+    driver.run(0)
+    driver.written(driver.planned(), 1)  # and its driver is killed
+    new_driver(overwrite=True).run(1)
+    assert rows_in(s3) == rows_of(1)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"path": DEST}, "no checkpointLocation"),
+        ({"checkpointlocation": CHECKPOINT}, r"has no path.*\.start\("),
+        ({"path": DEST, "checkpointlocation": CHECKPOINT, "if_exists": "error"}, "not for streams"),
+    ],
+)
+def test_a_stream_that_cannot_be_counted_is_refused(
+    s3: MemoryStore, given: dict[str, str], told: str
+) -> None:
+    """Nothing is started."""
+    with pytest.raises(mc.OptionError, match=told):
+        MagicSource(given).streamWriter(SCHEMA, False)
+    assert s3.keys() == ()
+
+
+def test_a_batch_has_no_checkpoint(s3: MemoryStore) -> None:
+    """The option is a stream's."""
+    with pytest.raises(mc.OptionError, match="does not know the option 'checkpointlocation'"):
+        MagicSource({"path": DEST, "checkpointlocation": CHECKPOINT}).writer(SCHEMA, False)
+
+
+def test_mistakes_of_foreach_batch_are_told_at_once() -> None:
+    """Not by a query that fails hours later."""
+    mistakes: tuple[dict[str, Any], ...] = (
+        {"dest": "file:///x"},
+        {"query": "a/b"},
+        {"format": "xlsx"},
+        {"s3": {}},
+    )
+    for wrong in mistakes:
+        with pytest.raises((mc.MagicError, TypeError)):
+            foreach_batch(**{"dest": DEST, **wrong})
+
+
+def test_no_secret_travels_with_a_stream(s3: MemoryStore) -> None:
+    """The pickled writer holds no key of the environment."""
+    assert b"secret_key" not in pickle.dumps(Driver().planned())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_exact_whatever_is_killed(seed: int) -> None:
+    """Processes are killed at drawn requests, in each phase; batches are replayed, also those that
+    are done; second drivers commit first."""
+    tally = kills(seed, KILLS // 3)
+    assert tally.phases >= {"plan", "tasks", "commit"}
+    assert tally.replays_of_done > 0
+    assert tally.twins > 0

@@ -1,0 +1,208 @@
+"""How the driver behaves: names in Spark's UI, progress, one client a process, shipped as a zip,
+Ctrl-C during the commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+import magic_committer as mc
+from magic_committer.spark import write_dataframe, write_partitions
+from tests.spark.lake import Gate, Lake
+
+ROOT = Path(__file__).resolve().parents[2]
+STARTS_SECONDS = 180.0
+"""Within these a driver of its own has started Spark and run its tasks."""
+PROMPT_SECONDS = 30.0
+"""Within these an interrupted driver ends: less than its tasks would wait."""
+
+
+def property_of_task(name: str) -> str | None:
+    """A local property, as a task sees it."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.getLocalProperty(name)
+
+
+def test_sparks_ui_names_the_tasks_that_write(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """The job's tasks run under a description and a tag that name it; the caller's own description
+    is in front, and back afterwards."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        gate.note("description", property_of_task("spark.job.description"))
+        gate.note("tags", property_of_task("spark.job.tags"))
+
+    context = spark.sparkContext
+    context.setJobDescription("nightly")
+    try:
+        report = write_partitions(context.parallelize(range(2), 2), lake.dest, write)
+        assert context.getLocalProperty("spark.job.description") == "nightly"
+    finally:
+        context.setJobDescription("")
+    told = f"nightly: magic-committer: write {lake.dest}/ (job {report.job_id})"
+    assert set(gate.notes("description")) == {told}
+    assert all(f"magic-committer-{report.uuid}" in tags for tags in gate.notes("tags"))
+    assert not list(context.getJobTags())
+
+
+def test_a_dataframes_tasks_are_named_too(spark: SparkSession, lake: Lake, event_log: Path) -> None:
+    """Spark's event log, and so its history server, names the job of `write_dataframe`."""
+    report = write_dataframe(spark.range(4), lake.dest)
+    spark.range(1).count()  # its end flushes what came before
+    told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
+    assert f"magic-committer: write {lake.dest}/ (job {report.job_id})".encode() in told
+
+
+def test_progress_is_told_while_tasks_run(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """The progress function hears of Spark's tasks before the last one has ended; what it holds
+    needs no pickling."""
+    lock, heard = threading.Lock(), []
+
+    def progress(step: mc.Progress) -> None:
+        with lock:
+            heard.append(step)
+        if step.phase == "write" and step.done == 1:
+            gate.open("the last task may end")
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        if task.task_id == "1":
+            gate.wait("the last task may end")
+
+    rows = spark.sparkContext.parallelize(range(2), 2)
+    report = write_partitions(rows, lake.dest, write, progress=progress)
+    assert report.outcome == "committed"
+    assert mc.Progress("write", 1, 2, "tasks") in heard
+
+
+def test_a_progress_function_that_raises_costs_nothing(
+    spark: SparkSession, lake: Lake, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of the progress function is logged, and the job goes on."""
+
+    def progress(step: mc.Progress) -> None:
+        gate.open("raised")
+        raise ValueError("no bar here")
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        if task.task_id == "1":
+            gate.wait("raised")
+
+    rows = spark.sparkContext.parallelize(range(2), 2)
+    assert write_partitions(rows, lake.dest, write, progress=progress).outcome == "committed"
+    assert "the progress function raised" in caplog.text
+
+
+def test_a_worker_process_has_one_client(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """All tasks that a worker process runs, of several jobs, share one store and its
+    connections."""
+
+    def write(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open(f"{task.task_id}.txt", "w", unique=True) as file:
+            file.write("x")
+        from magic_committer.stores.s3 import client
+
+        mine = [store for (bucket, _), store in client._connected.items() if bucket == "lake"]
+        gate.note("clients", f"{os.getpid()} {len(mine)} {id(mine[0])}")
+
+    for _ in range(2):
+        rows = spark.sparkContext.parallelize(range(6), 6)
+        write_partitions(rows, lake.dest, write, mode="append")
+    told = [line.split() for line in gate.notes("clients")]
+    assert len(told) == 12
+    assert {count for _, count, _ in told} == {"1"}
+    workers = {pid for pid, _, _ in told}
+    assert len(workers) < 12
+    assert len({(pid, client) for pid, _, client in told}) == len(workers)
+
+
+SHIPPED = """
+import sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+getattr(spark.sparkContext, sys.argv[3])(sys.argv[1]) if sys.argv[3] == "addPyFile" else (
+    spark.addArtifacts(sys.argv[1], pyfile=True))
+
+def write(task, rows):
+    import magic_committer
+    with task.open("where.txt", "w") as file:
+        file.write(magic_committer.__file__)
+    return magic_committer.__file__
+
+from magic_committer.spark import write_partitions
+report = write_partitions(spark.sparkContext.parallelize([1], 1), sys.argv[2], write)
+print(report.returned[0])
+"""
+"""A driver that ships the library to its workers."""
+
+
+@pytest.mark.parametrize("how", ["addPyFile", "addArtifacts"])
+def test_the_library_works_from_a_zip(
+    environment: str, lake: Lake, tmp_path: Path, how: str
+) -> None:
+    """Shipped as a zip, by `addPyFile` (as by ``--py-files``) or `addArtifacts`, the library works
+    in tasks from that zip."""
+    shipped = tmp_path / "shipped.zip"
+    with zipfile.ZipFile(shipped, "w") as file:
+        for source in (ROOT / "magic_committer").rglob("*"):
+            if source.is_file() and "__pycache__" not in source.parts:
+                file.write(source, source.relative_to(ROOT))
+    run = subprocess.run(
+        [sys.executable, "-c", SHIPPED, str(shipped), lake.dest, how],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    where = run.stdout.splitlines()[-1]
+    assert "shipped.zip" in where
+    assert lake.data() == {"where.txt": where.encode()}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_during_the_commit(
+    environment: str, lake: Lake, gate: Gate, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """Ctrl-C during the commit, once or twice, ends the driver soon; it says that the job is
+    committed, and how to finish it; `recover` does."""
+    monkeypatch.setattr("tests.spark.lake.PATIENCE_SECONDS", STARTS_SECONDS)
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.interrupted_commit", gate.directory, lake.dest],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    with driver:
+        try:
+            gate.notes("completing", 2)
+            interrupted = time.monotonic()
+            for _ in range(times):
+                driver.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+            _, told = driver.communicate(timeout=PROMPT_SECONDS)
+        finally:
+            driver.kill()
+    assert time.monotonic() - interrupted < PROMPT_SECONDS
+    assert driver.returncode != 0
+    assert "KeyboardInterrupt" in told
+    if times == 1:
+        assert "is committed" in told
+    [record] = [key for key in lake.keys() if key.endswith("/job.json")]
+    report: Any = mc.recover(lake.dest, record.removeprefix("__magic_job-").partition("/")[0])
+    assert report.outcome == "committed"
+    assert len(lake.data()) == 2
+    assert lake.open_uploads() == []

@@ -1,0 +1,435 @@
+"""`write_dataframe` with ``via=``: Spark's own files, all or none of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr, udf
+
+import magic_committer as mc
+from magic_committer.spark import staged, write_dataframe
+from magic_committer.spark.scratch import ScratchPlace, StagedFile, Staging
+from magic_committer.spark.staged import Counted, Layout, balanced, final_name, refuse_other_than
+from tests.spark.lake import Gate, Lake
+
+UUID = "0" * 32
+
+
+@pytest.fixture
+def via(tmp_path: Path) -> str:
+    """An empty directory; the test sees afterwards that nothing was left there."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder.as_uri()
+
+
+def left_in(via: str) -> list[str]:
+    """What is in that directory."""
+    return os.listdir(via.removeprefix("file://"))
+
+
+def native(df: DataFrame, tmp_path: Path, format: str, **options: Any) -> list[bytes]:
+    """The bytes of the files that Spark alone writes."""
+    df.write.format(format).options(**options).save(f"file://{tmp_path}/native")
+    return [path.read_bytes() for path in sorted((tmp_path / "native").glob("part-*"))]
+
+
+def people(spark: SparkSession, rows: int = 20, partitions: int = 3) -> DataFrame:
+    """Rows that each format takes."""
+    return spark.range(0, rows, 1, partitions).selectExpr(
+        "id", "concat('näme ', id) AS name", "id % 3 AS team", "id / 8 AS score"
+    )
+
+
+FORMATS: dict[str, dict[str, Any]] = {
+    "parquet": {"compression": "zstd"},
+    "orc": {"compression": "zlib"},
+    "csv": {"header": True, "sep": "|", "compression": "gzip"},
+    "json": {"ignoreNullFields": False},
+    "xml": {"rowTag": "person"},
+    "text": {"lineSep": "\r\n"},
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_files_are_sparks_own(
+    spark: SparkSession, lake: Lake, via: str, tmp_path: Path, format: str
+) -> None:
+    """In each format, with its options, the files are byte for byte what Spark alone writes, under
+    names that carry the job; the scratch directory is gone."""
+    df = people(spark)
+    if format == "text":
+        df = df.selectExpr("name AS value")
+    options = FORMATS[format]
+    report = write_dataframe(df, lake.dest, format.upper(), via=via, writer_options=options)
+    data = lake.data()
+    expected = native(df, tmp_path, format, **options)
+    assert len(data) == report.files == 3
+    assert [data[name] for name in sorted(data)] == expected
+    assert all(name.startswith("part-0000") and f"mcj{report.uuid}-c000." in name for name in data)
+    assert report.bytes == sum(map(len, expected))
+    assert left_in(via) == []
+    assert lake.open_uploads() == []
+
+
+def test_types_that_arrow_does_not_have_are_kept(
+    spark: SparkSession, lake: Lake, via: str, tmp_path: Path
+) -> None:
+    """Variants, intervals and the metadata of columns come back as they were: the files are
+    Spark's."""
+    df = spark.range(4).select(
+        "id",
+        expr("parse_json('{\"a\": 1}')").alias("doc", metadata={"comment": "a document"}),
+        expr("INTERVAL '1 02:03:04' DAY TO SECOND AS span"),
+        expr("CAST('x' AS string COLLATE UNICODE_CI) AS word"),
+    )
+    write_dataframe(df, lake.dest, via=via)
+    (tmp_path / "found").mkdir()
+    for name, body in lake.data().items():
+        (tmp_path / "found" / name).write_bytes(body)
+    found = spark.read.parquet(f"{tmp_path}/found")
+    assert len(native(df, tmp_path, "parquet")) == len(lake.data())
+    assert found.schema == spark.read.parquet(f"{tmp_path}/native").schema
+    assert [field.dataType for field in found.schema] == [field.dataType for field in df.schema]
+    assert found.schema["doc"].metadata["comment"] == "a document"
+    assert sorted(map(str, found.collect())) == sorted(map(str, df.collect()))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_an_empty_dataframe_gives_what_spark_gives(
+    spark: SparkSession, lake: Lake, via: str, tmp_path: Path, format: str, partitioned: bool
+) -> None:
+    """Without rows there is a file with the schema where Spark writes one, else none; the job
+    commits all the same."""
+    df = people(spark).where("id < 0")
+    by = ("team",) if partitioned else ()
+    report = write_dataframe(
+        df, lake.dest, format, via=via, writer_options={"header": True}, partition_by=by
+    )
+    df.write.option("header", True).partitionBy(*by).format(format).save(f"{tmp_path}/native")
+    expected = [path.read_bytes() for path in (tmp_path / "native").glob("part-*")]
+    assert list(lake.data().values()) == expected
+    assert (report.outcome, report.files) == ("committed", len(expected))
+
+
+def rows_of(lake: Lake) -> list[int]:
+    """The ids in all Parquet files."""
+    tables = (pyarrow.parquet.ParquetFile(BytesIO(body)) for body in lake.data().values())
+    return sorted(row for table in tables for row in table.read()["id"].to_pylist())
+
+
+def test_partitions_become_directories_that_can_be_replaced(
+    spark: SparkSession, lake: Lake, via: str
+) -> None:
+    """`partition_by` gives Spark's directories, with its escaping and its name for null; and
+    `overwrite_partitions` replaces those that are written, and no other."""
+    df = people(spark).withColumn(
+        "team", expr("CASE id % 3 WHEN 0 THEN NULL WHEN 1 THEN 'a/b' END")
+    )
+    first = write_dataframe(df, lake.dest, via=via, partition_by=["TEAM"])
+    folders = {name.rpartition("/")[0] for name in lake.data()}
+    assert folders == {"team=__HIVE_DEFAULT_PARTITION__", "team=a%2Fb"}
+    again = df.where("team IS NOT NULL").withColumn("id", expr("id + 100"))
+    second = write_dataframe(
+        again, lake.dest, mode="overwrite_partitions", via=via, partition_by=["team"]
+    )
+    by_job = Counter(name.partition("/")[0] for name in lake.data() if second.uuid in name)
+    assert set(by_job) == {"team=a%2Fb"}
+    assert all(first.uuid in name for name in lake.data() if "__HIVE" in name)
+    assert rows_of(lake) == sorted(
+        [row for row in range(20) if row % 3 != 1]
+        + [row + 100 for row in range(20) if row % 3 == 1]
+    )
+
+
+def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> None:
+    """`max_records_per_file` begins another file, `sort_by` sorts the rows of each."""
+    df = spark.range(0, 10, 1, 1).selectExpr("9 - id AS `a.id`")
+    write_dataframe(df, lake.dest, via=via, max_records_per_file=4, sort_by=["a.id"])
+    found = [table["a.id"].to_pylist() for table in lake.tables()]
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_the_modes_are_those_of_write_dataframe(spark: SparkSession, lake: Lake, via: str) -> None:
+    """Error, ignore, append and overwrite do with present data what they do elsewhere."""
+    df = spark.range(0, 4, 1, 2)
+    write_dataframe(df, lake.dest, via=via)
+    with pytest.raises(mc.DestinationExists):
+        write_dataframe(df, lake.dest, via=via)
+    assert write_dataframe(df, lake.dest, mode="ignore", via=via).skipped
+    write_dataframe(df, lake.dest, mode="append", via=via)
+    assert rows_of(lake) == sorted([*range(4), *range(4)])
+    write_dataframe(spark.range(7, 9), lake.dest, mode="overwrite", via=via)
+    assert rows_of(lake) == [7, 8]
+    assert left_in(via) == []
+
+
+def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: str) -> None:
+    """When Spark fails in the middle of a partition, nothing is visible, no upload was made, and
+    the scratch directory is gone."""
+    df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        write_dataframe(df, lake.dest, via=via)
+    assert lake.becomes_untouched()
+    assert left_in(via) == []
+
+
+@pytest.mark.parametrize("algorithm", ["1", "2"])
+def test_rows_of_a_failed_attempt_are_not_seen(
+    spark: SparkSession, lake: Lake, via: str, gate: Gate, algorithm: str
+) -> None:
+    """An attempt of Spark's writer that fails half-way leaves no row, whatever the session says of
+    Hadoop's algorithm."""
+
+    @udf(returnType="long", useArrow=False)
+    def fails_once(row: int) -> int:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if row == 7 and context is not None and context.attemptNumber() == 0:
+            gate.note("failed")
+            raise RuntimeError("as the test wants")
+        return row
+
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    name = "mapreduce.fileoutputcommitter.algorithm.version"
+    before = hadoop.get(name)
+    hadoop.set(name, algorithm)
+    try:
+        df = spark.range(0, 10, 1, 2).select(fails_once("id").alias("id"))
+        write_dataframe(df, lake.dest, via=via, max_records_per_file=2)
+    finally:
+        hadoop.set(name, before)
+    assert gate.notes("failed") == [""]
+    assert rows_of(lake) == list(range(10))
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, when: str, change: Callable[[Path], object]) -> None:
+    """Change the first file before, or after, the driver lists the directory."""
+    listing = Staging.staged
+
+    def first(scratch: Staging) -> Path:
+        return min(Path(scratch.path, "data").glob("part-*"))
+
+    def changed(scratch: Staging) -> list[StagedFile]:
+        if when == "before":
+            change(first(scratch))
+        listed = listing(scratch)
+        if when == "after":
+            change(first(scratch))
+        return listed
+
+    monkeypatch.setattr(Staging, "staged", changed)
+
+
+def append_byte(path: Path) -> None:
+    """A byte more."""
+    with path.open("ab") as file:
+        file.write(b"x")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (Path.unlink, "wrote 3 files of .*holds 2 files"),
+        (append_byte, "wrote 3 files of .*holds 3 files"),
+        (
+            lambda path: path.with_name("part-of-another").touch(),
+            "wrote 3 files of .*holds 4 files",
+        ),
+    ],
+    ids=["a file less", "a byte more", "a file more"],
+)
+def test_what_spark_counted_must_be_there(
+    spark: SparkSession,
+    lake: Lake,
+    via: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], object],
+    told: str,
+) -> None:
+    """An executor that does not share the directory loses its files, and Spark says nothing: the
+    job sees that files or bytes differ from what Spark's tasks counted, and publishes nothing."""
+    changing(monkeypatch, "before", change)
+    with pytest.raises(mc.MagicError, match=f"{told}.*Each executor must share the directory"):
+        write_dataframe(people(spark), lake.dest, via=via)
+    assert lake.becomes_untouched()
+    assert left_in(via) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (append_byte, "is not what Spark's writer left"),
+        (Path.touch, "is not what Spark's writer left"),
+        (Path.unlink, "is not what Spark's writer left"),
+        (lambda path: (path.parents[1] / "owner.json").unlink(), "this executor does not see"),
+    ],
+    ids=["longer", "later", "gone", "another directory"],
+)
+def test_a_file_is_uploaded_as_it_was_listed(
+    spark: SparkSession,
+    lake: Lake,
+    via: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], object],
+    told: str,
+) -> None:
+    """A file that changes after it was listed, and a directory that is not the job's, fail the
+    tasks; nothing is visible, and no upload is left."""
+    changing(monkeypatch, "after", change)
+    with pytest.raises(Exception, match=told):
+        write_dataframe(people(spark), lake.dest, via=via)
+    assert lake.becomes_untouched()
+    assert left_in(via) == []
+
+
+def test_executors_that_do_not_see_the_directory_are_named(spark: SparkSession, via: str) -> None:
+    """Before Spark writes anything, tasks look for the directory: those that do not see it are
+    named, each host once."""
+    place = ScratchPlace.parse(via)
+    scratch = Staging.make(place, UUID, "s3://bucket/table/")
+    staged._refuse_unshared(spark.sparkContext, scratch, "a tag")
+    unseen = Staging(place, "1" * 32, "a nonce")
+    with pytest.raises(mc.OptionError, match=r"executors do not see .*: No such file|owner.json"):
+        staged._refuse_unshared(spark.sparkContext, unseen, "a tag")
+
+
+def test_ctrl_c_while_spark_writes_leaves_nothing(
+    spark: SparkSession, lake: Lake, via: str, gate: Gate
+) -> None:
+    """KeyboardInterrupt in the driver cancels Spark's write, aborts the job and removes the
+    directory."""
+
+    @udf(returnType="long", useArrow=False)
+    def waits(row: int) -> int:
+        gate.note("writing")
+        gate.wait("released")
+        return row
+
+    def interrupt() -> None:
+        gate.notes("writing", 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    watcher = threading.Thread(target=interrupt)
+    try:
+        watcher.start()
+        with pytest.raises(KeyboardInterrupt):
+            write_dataframe(
+                spark.range(0, 4, 1, 1).select(waits("id").alias("id")), lake.dest, via=via
+            )
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        gate.open("released")
+        watcher.join()
+    assert lake.becomes_untouched()
+    assert left_in(via) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"partition_by": "id"}, r"Pass partition_by=\['id'\]"),
+        ({"sort_by": ["x"]}, "sort_by: there is no column 'x'"),
+        ({"max_records_per_file": 0}, "max_records_per_file=0 is not a number of rows"),
+        ({"format": "delta"}, r"does not know the format 'delta'; it knows avro, csv"),
+        ({"writer_options": {"Path": "/x"}}, "the option 'Path' is the library's own"),
+        ({"writer_options": {"compression": ["x"]}}, r"option compression=\['x'\] is neither text"),
+        ({"via": "s3://bucket/scratch"}, "is no directory that Spark's writer and our tasks"),
+        ({"via": "file:///no/such/place"}, "there is no such directory on the driver"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(
+    spark: SparkSession, lake: Lake, via: str, wrong: dict[str, Any], told: str
+) -> None:
+    """An unknown format, an option of ours, a value that is none and a ``via`` that cannot be used
+    cost no Spark job and no request."""
+    with pytest.raises(mc.OptionError, match=told):
+        write_dataframe(spark.range(3), lake.dest, **{"via": via, **wrong})
+    assert lake.is_untouched()
+    assert left_in(via) == []
+
+
+@pytest.mark.parametrize("name", ["PATH", "mapreduce.fileoutputcommitter.algorithm.version"])
+def test_an_option_that_is_ours_is_refused(name: str) -> None:
+    """Where Spark's writer writes, and how it commits, is not the user's to say."""
+    with pytest.raises(mc.OptionError, match=r"is the library's own when via= is used"):
+        Layout("parquet", {name: "2"})
+
+
+@pytest.mark.parametrize(("files", "size"), [(3, 6), (1, 6), (2, 7)])
+def test_counts_that_differ_are_told(tmp_path: Path, files: int, size: int) -> None:
+    """Another number of files than Spark's tasks counted, or of bytes, is an error with both."""
+    scratch = Staging(ScratchPlace.parse(tmp_path.as_uri()), UUID, "a nonce")
+    there = [StagedFile("a", 1, 0), StagedFile("b", 5, 0)]
+    refuse_other_than(Counted(2, 6), there, scratch)
+    with pytest.raises(mc.MagicError, match=rf"wrote {files} files of {size} bytes.*2 files of 6"):
+        refuse_other_than(Counted(files, size), there, scratch)
+
+
+def test_hidden_partition_columns_are_refused() -> None:
+    """A column whose directories readers would not see cannot be partitioned by."""
+    for name in ("_day", ".day"):
+        with pytest.raises(mc.OptionError, match="take directories whose names begin"):
+            Layout("parquet", {}, ("team", name))
+
+
+def test_connect_is_refused(
+    spark: SparkSession, lake: Lake, via: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Spark Connect the driver's files are on another machine: the error says to leave via
+    out."""
+    monkeypatch.setattr(staged, "is_remote", lambda: True)
+    with pytest.raises(mc.OptionError, match=r"needs classic Spark.*Leave via out"):
+        write_dataframe(spark.range(3), lake.dest, via=via)
+
+
+def test_sparks_own_refusal_is_told(spark: SparkSession, lake: Lake, via: str) -> None:
+    """What Spark's writer does not take is Spark's error; the job is aborted."""
+    with pytest.raises(AnalysisException):
+        write_dataframe(spark.range(3), lake.dest, "text", via=via)
+    assert lake.becomes_untouched()
+    assert left_in(via) == []
+
+
+def test_tasks_get_about_as_many_bytes() -> None:
+    """The largest files are shared first; no task is empty; many and large files make more
+    tasks."""
+    files = [StagedFile(f"f{size}", size, 0) for size in (50, 10, 10, 10, 10, 10, 0, 0)]
+    groups = balanced(files, 2)
+    assert sorted(sum(file.size for file in group) for group in groups) == [50, 50]
+    assert Counter(file for group in groups for file in group) == Counter(files)
+    assert len(balanced(files[:2], 8)) == 2
+    assert balanced([], 8) == []
+    empty = [StagedFile(f"f{number}", 0, 0) for number in range(staged.GROUP_FILES * 3)]
+    assert [len(group) for group in balanced(empty, 1)] == [staged.GROUP_FILES] * 3
+    large = [StagedFile(f"f{number}", staged.GROUP_BYTES // 2, 0) for number in range(8)]
+    assert [len(group) for group in balanced(large, 1)] == [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("part-00000-3f0b1c2d-1111-2222-3333-444455556666-c000.gz.parquet",
+         f"part-00000-mcj{UUID}-c000.gz.parquet"),
+        ("a=3f0b1c2d-1111-2222-3333-444455556666/part-100000-3f0b1c2d-1111-2222-3333-444455556666.c"
+         "001.csv", f"a=3f0b1c2d-1111-2222-3333-444455556666/part-100000-mcj{UUID}.c001.csv"),
+        ("other.csv", "other.csv"),
+    ],
+)  # fmt: skip
+def test_names_carry_the_job_instead_of_the_write(name: str, named: str) -> None:
+    """Spark's own UUID gives way to the job's token, in the file's name alone."""
+    assert final_name(name, UUID) == named

@@ -1,0 +1,239 @@
+"""Streams in a real Spark: each micro-batch is there once, whatever is killed, replayed or lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, expr, udf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+import magic_committer as mc
+from magic_committer.spark import foreach_batch, write_dataframe
+from magic_committer.spark.driver import checkpoint_of
+from tests.spark.half_committed import HalfCommitted
+from tests.spark.lake import Gate, Lake, until
+
+ROWS = 4
+FIRST_SECONDS = 1_795_000_000
+STREAM_SECONDS = 120
+
+
+@dataclass
+class Feed:
+    """A stream of files, one for each micro-batch, and its checkpoint."""
+
+    directory: Path
+    given: int = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint location."""
+        return self.directory / "checkpoint"
+
+    def give(self, batches: int) -> None:
+        """Add input for so many batches: the next numbers."""
+        (self.directory / "in").mkdir(exist_ok=True)
+        for number in range(self.given, self.given + batches):
+            rows = range(number * ROWS, (number + 1) * ROWS)
+            lines = "".join(json.dumps({"id": n}) + "\n" for n in rows)
+            file = self.directory / "in" / f"{number:03d}.json"
+            file.write_text(lines)
+            os.utime(file, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
+        self.given += batches
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The stream: one file a batch."""
+        read = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+        return read.json(str(self.directory / "in"))
+
+    def run(self, writer: DataStreamWriter, dest: str = "") -> None:
+        """Run the query until all input is written."""
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start(dest or None)
+        try:
+            assert query.awaitTermination(STREAM_SECONDS)
+        finally:
+            query.stop()
+
+    def forget_last_commit(self) -> int:
+        """Delete the last entry of Spark's commit log, as if the driver had died before it."""
+        log = self.checkpoint / "commits"
+        last = max(int(path.name) for path in log.iterdir() if path.name.isdecimal())
+        (log / str(last)).unlink()
+        (log / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    """Input without a batch."""
+    return Feed(tmp_path)
+
+
+def magic(df: DataFrame) -> DataStreamWriter:
+    """The stream's writer."""
+    return df.writeStream.format("magic")
+
+
+def found(lake: Lake) -> list[int]:
+    """What a reader finds in column ``id``."""
+    return sorted(n for table in lake.tables() for n in table["id"].to_pylist())
+
+
+def nothing_open(lake: Lake) -> bool:
+    """No upload, and no job that runs."""
+    running = [key for key in lake.keys() if key.startswith("__magic_job-")]
+    return lake.open_uploads() == [] and not any(
+        mc.attach(lake.dest, key.split("/")[0].removeprefix("__magic_job-")).state == "running"
+        for key in running
+        if key.endswith("/job.json")
+    )
+
+
+def by_format(lake: Lake) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+    """``writeStream.format("magic")``."""
+    return magic, lake.dest
+
+
+def by_function(lake: Lake) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+    """`foreach_batch`."""
+    return lambda df: df.writeStream.foreachBatch(foreach_batch(lake.dest)), ""
+
+
+@pytest.mark.parametrize("face", [by_format, by_function])
+def test_a_batch_that_spark_forgot_is_not_written_twice(
+    spark: SparkSession,
+    lake: Lake,
+    feed: Feed,
+    face: Callable[[Lake], tuple[Callable[[DataFrame], DataStreamWriter], str]],
+) -> None:
+    """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
+    write, dest = face(lake)
+    feed.give(2)
+    feed.run(write(feed.rows(spark)), dest)
+    assert found(lake) == list(range(2 * ROWS))
+    assert feed.forget_last_commit() == 1
+    feed.give(1)
+    feed.run(write(feed.rows(spark)), dest)
+    assert found(lake) == list(range(3 * ROWS))
+    assert nothing_open(lake)
+
+
+def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
+    spark: SparkSession, lake: Lake, feed: Feed
+) -> None:
+    """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
+    the query writes the batch."""
+    feed.give(2)
+    broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
+    with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
+        feed.run(magic(broken), lake.dest)
+    assert found(lake) == list(range(ROWS))
+    until(lambda: nothing_open(lake))
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert found(lake) == list(range(2 * ROWS))
+
+
+def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
+    spark: SparkSession, lake: Lake, feed: Feed, gate: Gate
+) -> None:
+    """Spark aborts that batch; the next start writes it."""
+
+    def waits(number: int) -> int:
+        gate.note("writing")
+        gate.wait("released")
+        return number
+
+    feed.give(1)
+    slowly = udf(lambda number: waits(number), "bigint")
+    rows = feed.rows(spark).select(slowly(col("id")).alias("id"))
+    query = magic(rows).option("checkpointLocation", str(feed.checkpoint)).start(lake.dest)
+    gate.notes("writing", 1)
+    query.stop()
+    gate.open("released")
+    until(lambda: nothing_open(lake))
+    assert lake.data() == {}
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert found(lake) == list(range(ROWS))
+
+
+def test_a_commit_that_died_is_finished_by_the_next_run(
+    spark: SparkSession, lake: Lake, feed: Feed
+) -> None:
+    """The process that commits is killed once the batch is decided: Spark runs the batch again, and
+    its rows are there once."""
+    spark.dataSource.register(HalfCommitted)
+    feed.give(1)
+    with pytest.raises(StreamingQueryException):
+        feed.run(feed.rows(spark).writeStream.format("half_committed"), lake.dest)
+    assert lake.data() == {}
+    assert lake.open_uploads() != []
+    feed.give(1)
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert found(lake) == list(range(2 * ROWS))
+    assert lake.open_uploads() == []
+
+
+def test_sparks_partition_by_is_ignored_and_ours_is_not(
+    spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """As the documentation says: ``.partitionBy`` of a stream does not reach a data source."""
+    for name in ("ignored", "kept"):
+        feed = Feed(tmp_path_factory.mktemp(name))
+        feed.give(1)
+        writer = magic(feed.rows(spark).select("id", expr("id % 2 AS odd")))
+        writer = writer.partitionBy("odd") if name == "ignored" else writer
+        writer = writer.option("partitionBy", "odd") if name == "kept" else writer
+        feed.run(writer, f"{lake.dest}/{name}")
+    data = [key for key in lake.keys() if key.endswith(".parquet")]
+    assert {key.split("/")[1][:4] for key in data if key.startswith("ignored/")} == {"part"}
+    assert {key.split("/")[1] for key in data if key.startswith("kept/")} == {"odd=0", "odd=1"}
+
+
+def test_foreach_batch_ends_what_a_killed_driver_has_left(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """The job of an earlier run that nobody ended is aborted by the first batch of the next run,
+    with its uploads; the job of another query lives on."""
+    feed = Feed(tmp_path)
+    feed.give(1)
+    left = {}
+    for query in ("clicks", "orders"):
+        job = mc.start(
+            lake.dest, track="memory", checkpoint=checkpoint_of(mc.StreamBatch(query, 0))
+        )
+        with job.task(0) as task, task.open("a.json", "w", unique=True) as file:
+            file.write("{}")
+        left[query] = job
+    assert len(lake.open_uploads()) == 2
+    write = foreach_batch(lake.dest, query="clicks")
+    feed.run(feed.rows(spark).writeStream.foreachBatch(write))
+    assert len(lake.open_uploads()) == 1
+    with pytest.raises(mc.JobNotRunning):
+        left["clicks"].commit([], expect=0, batch=mc.StreamBatch("clicks", 1))
+    left["orders"].abort()
+    assert sum(table.num_rows for table in lake.tables()) == ROWS
+
+
+def test_the_tasks_of_a_dataframe_are_told(spark: SparkSession, lake: Lake) -> None:
+    """The progress function hears of Spark's tasks, and then of the commit."""
+    heard: list[mc.Progress] = []
+
+    def slowly(number: int) -> int:
+        time.sleep(0.7)
+        return number
+
+    slow = spark.range(0, 4, numPartitions=4).select(
+        expr("id"), udf(slowly, "long", useArrow=False)("id").alias("n")
+    )
+    write_dataframe(slow, lake.dest, progress=heard.append)
+    assert {"write"} < {one.phase for one in heard}
+    assert {one.total for one in heard if one.phase == "write"} == {4}

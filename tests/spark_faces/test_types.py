@@ -1,0 +1,198 @@
+"""Every type of Spark 4.3, in every format that has a schema: as Spark's own writer keeps it, or
+refused before the job starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark.sql.types as spark_types
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
+
+import magic_committer as mc
+from magic_committer.spark import write_dataframe
+from magic_committer.spark.types import file_schema
+from tests.spark.lake import Lake
+
+TYPES: dict[str, tuple[type[DataType], str]] = {
+    "boolean": (spark_types.BooleanType, "true"),
+    "byte": (spark_types.ByteType, "-7Y"),
+    "short": (spark_types.ShortType, "300S"),
+    "int": (spark_types.IntegerType, "-70000"),
+    "long": (spark_types.LongType, "9000000000L"),
+    "float": (spark_types.FloatType, "float('1.5')"),
+    "double": (spark_types.DoubleType, "double('-0.1')"),
+    "decimal(9,2)": (spark_types.DecimalType, "cast(-12.34 AS decimal(9,2))"),
+    "decimal(18,6)": (spark_types.DecimalType, "cast(123456789012.345678 AS decimal(18,6))"),
+    "decimal(38,10)": (spark_types.DecimalType, "cast(-1e20 AS decimal(38,10))"),
+    "string": (spark_types.StringType, "'ü 中'"),
+    "collation": (spark_types.StringType, "'Aa' COLLATE UTF8_LCASE"),
+    "binary": (spark_types.BinaryType, "x'00ff'"),
+    "date": (spark_types.DateType, "date'1500-02-28'"),
+    "timestamp": (spark_types.TimestampType, "timestamp'1883-11-18 12:03:57.123456 UTC'"),
+    "timestamp_ntz": (spark_types.TimestampNTZType, "timestamp_ntz'2026-03-29 02:30:00.000001'"),
+    "time(6)": (spark_types.TimeType, "time'23:59:59.999999'"),
+    "time(0)": (spark_types.TimeType, "cast(time'10:11:12' AS time(0))"),
+    "day-time interval": (
+        spark_types.DayTimeIntervalType,
+        "interval '-3 04:05:06.7' day to second",
+    ),
+    "hours": (spark_types.DayTimeIntervalType, "interval '30' hour"),
+    "year-month interval": (spark_types.YearMonthIntervalType, "interval '-1-2' year to month"),
+    "years": (spark_types.YearMonthIntervalType, "interval '5' year"),
+    "calendar interval": (spark_types.CalendarIntervalType, "make_interval(1, 2)"),
+    "array": (spark_types.ArrayType, "array(1, null)"),
+    "map": (spark_types.MapType, "map('k', 1.5BD)"),
+    "struct": (spark_types.StructType, "named_struct('x', 1, 'y z', array('a'))"),
+    "void": (spark_types.NullType, "null"),
+    "variant": (spark_types.VariantType, """parse_json('{"a": [1, null, 2.5, "x"]}')"""),
+    "geometry": (
+        spark_types.GeometryType,
+        "st_geomfromwkb(x'0101000000000000000000f03f0000000000000040')",
+    ),
+    "geography": (
+        spark_types.GeographyType,
+        "st_geogfromwkb(x'0101000000000000000000f03f0000000000000040')",
+    ),
+}
+"""A value of each type, as SQL."""
+OTHERWISE = {
+    "CharType": "a column of it is one of strings, with its length in the metadata: below",
+    "VarcharType": "the same",
+    "DataType": "no type of its own",
+    "StructField": "no type of its own",
+}
+
+CHARS = "__CHAR_VARCHAR_TYPE_STRING"
+"""Where Spark keeps the length of a column of char or varchar."""
+
+REFUSED = {"calendar interval", "geometry", "geography"}
+REFUSED_INSIDE = {*REFUSED, "year-month interval", "years", "void"}
+"""Types that are refused in Parquet: as a column, and inside other types."""
+
+
+@pytest.fixture(autouse=True)
+def _with_time(spark: SparkSession) -> Iterator[None]:
+    """TIME is off in Spark 4.3 unless it is asked for."""
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.timeType.enabled")
+
+
+def read_back(spark: SparkSession, lake: Lake, where: Path) -> DataFrame:
+    """What Spark finds in the destination."""
+    where.mkdir()
+    for name, body in lake.data().items():
+        (where / name).write_bytes(body)
+    return spark.read.parquet(str(where))
+
+
+def told(df: DataFrame) -> tuple[str, list[str]]:
+    """The schema in Spark's words, metadata included, and the rows as text, sorted."""
+    return df.schema.json(), sorted(row[0] for row in df.selectExpr("to_json(struct(*))").collect())
+
+
+def rows_of(spark: SparkSession, value: str) -> DataFrame:
+    """Three rows: the value, null, and the value."""
+    return spark.range(0, 3, 1, 1).selectExpr("id", f"IF(id = 1, null, {value}) AS v")
+
+
+INSIDE = {
+    "column": "{}",
+    "array": "array({}, null)",
+    "map": "map('k', {})",
+    "struct": "named_struct('inner', array(named_struct('x', {})))",
+}
+
+
+@pytest.mark.parametrize("place", INSIDE)
+@pytest.mark.parametrize("name", TYPES)
+def test_parquet_keeps_each_type_as_spark_does_or_refuses_it(
+    spark: SparkSession, lake: Lake, tmp_path: Path, name: str, place: str
+) -> None:
+    """Written by us and by ``df.write.parquet``, as a column and inside other types, read back by
+    Spark: the same schema, with metadata, and the same rows."""
+    df = rows_of(spark, INSIDE[place].format(TYPES[name][1]))
+    if name in (REFUSED if place == "column" else REFUSED_INSIDE):
+        with pytest.raises(mc.OptionError, match="column v"):
+            write_dataframe(df, lake.dest)
+        assert lake.is_untouched()
+        return
+    write_dataframe(df, lake.dest)
+    df.write.parquet(str(tmp_path / "theirs"))
+    ours, theirs = (
+        read_back(spark, lake, tmp_path / "ours"),
+        spark.read.parquet(str(tmp_path / "theirs")),
+    )
+    assert told(ours) == told(theirs)
+
+
+def test_every_type_of_spark_has_its_line() -> None:
+    """The table has each type that this PySpark has: a new one is not forgotten."""
+    there = {
+        name
+        for name in spark_types.__all__
+        if isinstance(kind := getattr(spark_types, name), type) and issubclass(kind, DataType)
+    }
+    tried = {kind.__name__ for kind, _ in TYPES.values()}
+    assert tried <= there
+    assert there - tried == set(OTHERWISE) & there
+
+
+def test_a_type_that_nobody_knows_is_refused() -> None:
+    """A type of a later Spark is an error, and does not become another one."""
+
+    class Quaternion(DataType):
+        pass
+
+    schema = spark_types.StructType([spark_types.StructField("q", Quaternion())])
+    with pytest.raises(mc.OptionError, match=r"column q: the type quater.* is not known"):
+        file_schema(schema, {})
+
+
+def test_lengths_metadata_and_user_types_come_back(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """char and varchar, comments and other metadata of columns, vectors of Spark ML."""
+    from pyspark.ml.linalg import Vectors, VectorUDT
+
+    text = spark_types.StringType()
+    schema = spark_types.StructType(
+        [
+            spark_types.StructField("c", text, True, {CHARS: "char(4)"}),
+            spark_types.StructField("vc", text, True, {CHARS: "varchar(9)"}),
+            spark_types.StructField(
+                "n", spark_types.LongType(), False, {"comment": "a number", "ml_attr": {"k": [1]}}
+            ),
+            spark_types.StructField("vector", VectorUDT()),
+        ]
+    )
+    rows = [("ab", "cd", 1, Vectors.dense([1.0, 2.0])), (None, "x", 2, Vectors.sparse(3, {1: 2.0}))]
+    df = spark.createDataFrame(rows, schema).coalesce(1)
+    write_dataframe(df, lake.dest)
+    df.write.parquet(str(tmp_path / "theirs"))
+    ours = read_back(spark, lake, tmp_path / "ours")
+    theirs = spark.read.parquet(str(tmp_path / "theirs"))
+    assert ours.schema.json() == theirs.schema.json()
+    assert "ml_attr" in ours.schema.json()
+    assert ours.collect() == theirs.collect()
+
+
+def test_void_inside_of_what_is_an_array_is_found_by_its_type() -> None:
+    """A field that is called void is none."""
+    inner = spark_types.StructType([spark_types.StructField("void", spark_types.LongType())])
+    named = spark_types.StructType([spark_types.StructField("v", spark_types.ArrayType(inner))])
+    assert file_schema(named, {}).names == ["v"]
+
+
+def test_structs_that_parquet_has_not_are_refused(spark: SparkSession, lake: Lake) -> None:
+    """A struct with two fields of one name, or none."""
+    for value, why in (
+        ("named_struct('a', 1, 'a', 2)", "two fields of one name: a"),
+        ("struct()", "without fields"),
+    ):
+        with pytest.raises(mc.OptionError, match=f"column v: .*{why}"):
+            write_dataframe(spark.range(1).selectExpr(f"{value} AS v"), lake.dest)
+    assert lake.is_untouched()

@@ -1,0 +1,142 @@
+"""A query's ledger is read strictly, and tells what a run of a batch does next."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from magic_committer.errors import FormatError, OptionError, PathError, WrongType
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.ledger import (
+    LEDGER_BYTES_MAX,
+    Claim,
+    Ledger,
+    Move,
+    StreamBatch,
+    hash_of,
+    next_move,
+)
+from magic_committer.protocol.record import State
+from magic_committer.protocol.rules import may_take_claim
+
+ONE, TWO = "1" * 32, "2" * 32
+CLAIMED = Ledger("q", "n", 6, ONE, Claim("two", TWO, 7))
+
+
+def changed(**fields: Any) -> bytes:
+    """The ledger `CLAIMED` as JSON, with other fields; ``...`` takes a field away."""
+    document = {**json.loads(CLAIMED.encode()), **fields}
+    return json.dumps({k: v for k, v in document.items() if v is not ...}).encode()
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [Ledger("q", "n"), Ledger("q", "n", 0, ONE), Ledger("q", "n", None, "", Claim("j", ONE, 0)),
+     CLAIMED, CLAIMED.published(7, "m")],
+)  # fmt: skip
+def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
+    """Each kind of ledger comes back equal."""
+    assert Ledger.decode(ledger.encode(), "s") == ledger
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"version": 2}, "version"),
+        ({"query": 1}, "query"),
+        ({"more": 1}, "more"),
+        ({"done": ...}, "done"),
+        ({"claim": ...}, "claim"),
+        ({"done": -1}, "done"),
+        ({"done": 2**63}, "done"),
+        ({"done": True}, "done"),
+        ({"done": 6.0}, "done"),
+        ({"done_by": ""}, "done_by"),
+        ({"done": None}, "done_by"),
+        ({"done_by": "somebody"}, "done_by"),
+        ({"claim": {"job": "../x", "uuid": TWO, "batch": 7}}, "claim.job"),
+        ({"claim": {"job": "j", "uuid": "u", "batch": 7}}, "claim.uuid"),
+        ({"claim": {"job": "j", "uuid": TWO, "batch": -7}}, "claim.batch"),
+        ({"claim": {"job": "j", "uuid": TWO}}, "claim.batch"),
+        ({"claim": {"job": "j", "uuid": TWO, "batch": 7, "more": 1}}, "claim.more"),
+    ],
+)
+def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:
+    """The error names the field."""
+    with pytest.raises(FormatError) as caught:
+        Ledger.decode(changed(**fields), "t/__magic_stream/q.json")
+    assert caught.value.field == field
+
+
+def test_a_large_ledger_is_refused() -> None:
+    """A reader takes no more bytes than a ledger has."""
+    with pytest.raises(FormatError, match="more than 16384"):
+        Ledger.decode(changed(query="q" * LEDGER_BYTES_MAX), "s")
+
+
+@pytest.mark.parametrize(
+    ("ledger", "number", "move"),
+    [
+        (None, 0, Move.CLAIM),
+        (Ledger("q", "n"), 0, Move.CLAIM),
+        (Ledger("q", "n", 6, ONE), 7, Move.CLAIM),
+        (Ledger("q", "n", 6, ONE), 6, Move.SKIP),
+        (Ledger("q", "n", 6, ONE), 5, Move.SKIP),
+        (CLAIMED, 6, Move.SKIP),
+        (CLAIMED, 7, Move.DECIDE),
+        (CLAIMED, 8, Move.CLAIM),
+        (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 7, Move.SETTLE),
+        (Ledger("q", "n", 6, ONE, Claim("one", ONE, 7)), 8, Move.SETTLE),
+    ],
+)
+def test_the_ledger_tells_the_next_move(ledger: Ledger | None, number: int, move: Move) -> None:
+    """What job 2 does that wants to publish a batch."""
+    assert next_move(ledger, number, TWO) is move
+
+
+def test_a_claim_is_taken_only_from_a_job_that_publishes_nothing_any_more() -> None:
+    """Of all states of the claimant's record."""
+    taken = {state for state in State if may_take_claim(state)}
+    assert taken == {State.ABORTING, State.REVERTED, State.CLOSED, State.ABSENT}
+
+
+def test_what_is_published_was_claimed() -> None:
+    """A claim becomes what is done, by the claimant; without a claim nothing is."""
+    done = CLAIMED.published(7, "m")
+    assert (done.done, done.done_by, done.claim, done.nonce) == (7, TWO, None, "m")
+    with pytest.raises(ValueError, match="nobody has claimed"):
+        done.published(8, "o")
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "error"),
+    [
+        ("", 0, PathError),
+        ("a/b", 0, PathError),
+        ("..", 0, PathError),
+        ("q" * 129, 0, PathError),
+        (7, 7, WrongType),
+        ("q", "7", WrongType),
+        ("q", True, WrongType),
+        ("q", -1, OptionError),
+        ("q", 2**63, OptionError),
+    ],
+)
+def test_a_batch_is_checked_when_it_is_made(query: Any, number: Any, error: type) -> None:
+    """A query's id becomes a part of a key; a number has 63 bits."""
+    with pytest.raises(error) as caught:
+        StreamBatch(query, number)
+    assert type(caught.value) is error
+
+
+def test_the_ledger_lies_below_the_destination_among_what_is_hidden() -> None:
+    """Readers of the table do not see it."""
+    assert Destination("b", "t/").ledger("q-1") == "t/__magic_stream/q-1.json"
+
+
+def test_a_record_holds_a_hash_of_the_checkpoint() -> None:
+    """The same for the same location, another for another, and not the location."""
+    assert hash_of("s3://b/ck") == hash_of("s3://b/ck") != hash_of("s3://b/ck2")
+    assert "ck" not in hash_of("s3://b/ck")
