@@ -31,6 +31,9 @@ UNMEASURED_MAX = 5
 """So many mutants without a known killer are tried without measuring what the tests run."""
 AT_ONCE = 50
 """Of so many mutants at a time the known killers are run on the unchanged library first."""
+STALE = """
+What killed these the last time kills them no more. Look for what does, which takes minutes each:
+    python -m tests.mutants --all --only NAME --keep"""
 TRIED_MIN = 40
 """A run that is out of time has failed if it has tried fewer."""
 
@@ -50,7 +53,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no more after so long")
     parser.add_argument("--keep", action="store_true", help="note the killers in killers.json")
     parser.add_argument("--unknown", action="store_true", help="only those without a known killer")
-    parser.add_argument("--known", action="store_true", help="only those with a known killer")
+    parser.add_argument(
+        "--known", action="store_true", help="only those with a known killer, and only by it"
+    )
     parser.add_argument("--no-schedules", action="store_true", help="tests only: a quick look")
     options = parser.parse_args()
     try:
@@ -66,7 +71,7 @@ def main() -> int:
             chosen = [mutant for mutant in chosen if (mutant.id in known) is options.known]
         seconds = options.seconds or WHOLE_SECONDS
         until = time.monotonic() + seconds
-        verdicts = run(chosen, options.jobs, until, not options.no_schedules)
+        verdicts = run(chosen, options.jobs, until, not options.no_schedules, options.known)
     except GoneError as error:
         print(f"the place of a hand-made mutant is gone, it must follow the code:\n{error}")
         return 1
@@ -78,6 +83,8 @@ def main() -> int:
     part = options.sample or options.only or options.all or options.unknown or options.known
     complete = not part
     failures = told(chosen, verdicts, gone=_gone(mutants) if complete else ())
+    if options.known and any(not (v.killed or v.broken) for v in verdicts):
+        print(STALE)
     return 1 if failures else 0
 
 
@@ -94,7 +101,11 @@ def _gone(mutants: Sequence[Mutant]) -> list[str]:
 
 
 def run(
-    mutants: Sequence[Mutant], jobs: int, until: float, schedules: bool = True
+    mutants: Sequence[Mutant],
+    jobs: int,
+    until: float,
+    schedules: bool = True,
+    killer_only: bool = False,
 ) -> list[Verdict]:
     """Try mutants, and print each verdict as it comes.
 
@@ -111,7 +122,8 @@ def run(
                 break
             these = mutants[first : first + AT_ONCE]
             _see_that_killers_pass(forks, jobs, [killers[m.id] for m in these if m.id in killers])
-            for verdict in judge.all_verdicts(forks, these, measured, until, schedules):
+            found = judge.all_verdicts(forks, these, measured, until, schedules, killer_only)
+            for verdict in found:
                 verdicts.append(verdict)
                 _print_verdict(verdict, len(verdicts), len(mutants))
     return verdicts

@@ -497,11 +497,6 @@ _REMOVING = (
         "I4: an upload in a bucket that cannot be seen is told to be aborted",
     ),
     Hand(
-        "a 404 to any verb is read here", "stores/s3/plain.py", "missing",
-        (('verb == "HeadObject" and not answer.body', "not answer.body"),),
-        "I4: an empty 404 of a load balancer says that an upload is gone",
-    ),
-    Hand(
         "a page of parts is all of them", "stores/s3/batch.py", "S3Batch._read",
         (('self._more_pages(ask) if reply.get("IsTruncated") else parts_of(reply)',
           "parts_of(reply)"),),

@@ -70,17 +70,23 @@ def keep_killers(verdicts: Iterable[Verdict], names: set[str]) -> None:
 
 
 def judge(
-    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool = True
+    mutant: Mutant,
+    reach: Reach | None,
+    killer: Killer | None,
+    schedules: bool = True,
+    killer_only: bool = False,
 ) -> Steps[Verdict]:
     """Try a mutant on all that may kill it.
 
     Args:
         schedules: the simulator too.
         reach: which tests see it; None: not measured, all are tried, the likeliest modules first.
+        killer_only: try only what killed it the last time, twice if need be.
     """
     began = time.monotonic()
     ran = 0
-    for work in _works(mutant, reach, killer, schedules):
+    works = _works(mutant, reach, killer, schedules)
+    for work in [next(works)] * 2 if killer_only else works:
         answer = yield mutant, work
         ran += answer.ran
         if answer.killed and "::" in answer.by:  # a test may fail by the machine's load
@@ -158,8 +164,14 @@ def unchanged(killers: Iterable[Killer]) -> Steps[str]:
 
 
 def all_verdicts(
-    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float, schedules: bool
+    forks: Forks,
+    mutants: Iterable[Mutant],
+    reach: Reach | None,
+    until: float,
+    schedules: bool,
+    killer_only: bool,
 ) -> Iterator[Verdict]:
     """Verdicts as they come."""
     killers = known_killers()
-    return forks.run((judge(m, reach, killers.get(m.id), schedules) for m in mutants), until)
+    each = (judge(m, reach, killers.get(m.id), schedules, killer_only) for m in mutants)
+    return forks.run(each, until)

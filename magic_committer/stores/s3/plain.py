@@ -101,7 +101,7 @@ def missing(verb: str, answer: HTTPAnswer) -> ClientError | None:
     if answer.status != 404:
         return None
     replies.look_at(verb, 404, answer.headers, answer.body)
-    if verb == "HeadObject" and not answer.body:  # no answer to HEAD has a document
+    if not answer.body:  # no answer to HEAD has a document
         return _not_found(verb, answer, "404", "Not Found")
     if verb != "ListParts":
         return None
