@@ -239,8 +239,6 @@ class _Batches(Generic[T, R]):
                     if isinstance(work.ask, AbortUpload):
                         work.aborts = work.aborts or error is None or error.sent
                     if not plain:
-                        if isinstance(work.ask, AbortUpload):
-                            work.steps = None
                         self._run += 1
                         self._doubtful.append(work)
                         continue

@@ -452,11 +452,6 @@ _REMOVING = (
         "one upload whose parts linger stops 100,000 others, for seconds",
     ),
     Hand(
-        "an abort that failed in a batch is sent again without a look", STEPS, "_Batches._in_batch",
-        (("if isinstance(work.ask, AbortUpload):\n    work.steps = None", "pass"),),
-        "I2: it was completed meanwhile, and on some stores the abort costs its object",
-    ),
-    Hand(
         "a batch aborts on an old look", STEPS, "_Batches._asks",
         (("old and isinstance(work.ask, AbortUpload)", "False"),),
         "I2: an upload that was completed while the caller paused is aborted, with its object",

@@ -337,14 +337,18 @@ def test_a_success_that_was_sent_twice_is_not_believed(monkeypatch: pytest.Monke
     assert world.by_verbs[0] == ("head", "t/1.csv")
 
 
+@pytest.mark.parametrize("abort_refused", [False, True])
 def test_a_batch_takes_no_more_after_many_failures_in_a_row(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, abort_refused: bool
 ) -> None:
     """Where not one work ended plainly, the rest goes by verbs: the proof may be forbidden, and a
-    batch would double the requests."""
+    batch would double the requests. If one abort is refused too, the last batch ends while another
+    work has been aborted and waits for its proof: that one goes by verbs as well."""
     world = World(60, monkeypatch)
     refused = PermissionDenied("not allowed", status=403)
     world.lies.update({(ListParts, upload.key): refused for upload in world.uploads})
+    if abort_refused:
+        world.lies[AbortUpload, "t/0.csv"] = refused
     told = world.run(look_first=False)
     assert {one.removal for one in told.values()} == {Removal.ABORTED}
     assert len({key for _, key in world.batch.asked}) <= VAIN_MAX * (FAILED_RUN_MAX + 4)
