@@ -37,11 +37,11 @@ from magic_committer._arguments import (
 )
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
-from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
+from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.commit.pieces import Distribute, Piece
-from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
     JobNotRunning,
@@ -51,13 +51,13 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.hadoop.paths import Destination, name_text
+from magic_committer.hadoop.paths import name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.stores.base import Attributes, told_transport
-from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import TaskFile, TextUpload
 
 logger = logging.getLogger("magic_committer")
 
@@ -141,6 +141,11 @@ class Job:
         return self._started.dest
 
     @property
+    def committer(self) -> str:
+        """The name of the protocol that makes its files visible: ``"magic"`` and so on."""
+        return self._started.terms.committer
+
+    @property
     def track(self) -> Track:
         """``"s3"`` or ``"memory"``: where an attempt keeps what completes its files."""
         return self._started.terms.track
@@ -198,7 +203,7 @@ class Job:
         self._check_running()
         return Task(self, self._committer().attempt(task, attempt, sole=True))
 
-    def _attempt_by_path(self, attempt: str) -> Attempt:
+    def _attempt_by_path(self, attempt: str) -> TaskAttempt:
         """Make an attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
         return self._committer().attempt(attempt, attempt)
@@ -385,8 +390,7 @@ class Job:
         Returns:
             A function that stops the signs. Call it when the job has ended. It never blocks.
         """
-        sign = SignOfLife(self._committer().runtime, self._started)
-        return _wiring.pool.every(ALIVE_SECONDS, sign.give)
+        return _wiring.pool.every(ALIVE_SECONDS, self._committer().sign_of_life())
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::
@@ -557,21 +561,18 @@ class Job:
 
     def _sent_by(self) -> str:
         with suppress(MagicError):  # the error that is being told comes first
-            return told_transport(self._runtime().store)
+            return self._committer().transport
         return ""
 
     def _saw(self, report: JobReport) -> None:
         self.report = report
         self._state, self._outcome = State(report.state), report.outcome
 
-    def _committer(self) -> MagicCommitter:
+    def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return MagicCommitter(self._runtime(), started, self._options, _wiring.blocks)
-
-    def _runtime(self) -> Runtime:
-        return _wiring.runtime_for(Destination.parse(self.dest).bucket, self._s3, self._progress)
+        return _wiring.committer_of(started, self._options, self._s3, self._progress)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
@@ -598,7 +599,7 @@ class Task:
     the end of the ``with`` block sends nothing.
     """
 
-    def __init__(self, job: Job, attempt: Attempt) -> None:
+    def __init__(self, job: Job, attempt: TaskAttempt) -> None:
         self._job = job
         self._attempt = attempt
 
@@ -658,7 +659,7 @@ class Task:
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
-    ) -> UploadStream: ...
+    ) -> TaskFile: ...
     @overload
     def open(
         self,
@@ -681,7 +682,7 @@ class Task:
         errors: str | None = None,
         newline: str | None = None,
         attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         r"""Open a file for writing. The file appears as ``<destination>/<name>`` when the job
         commits and accepts this attempt::
 
@@ -735,7 +736,7 @@ class Task:
         errors: str | None,
         newline: str | None,
         attributes: Attributes | None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         text = text_options(mode, encoding, errors, newline)
         stream = self._attempt.open(
             name_text(name), unique=unique, attributes=attributes_of(attributes)

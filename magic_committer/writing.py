@@ -26,7 +26,7 @@ from magic_committer.job import (
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.upload import TaskFile, TextUpload
 
 
 class Writing:
@@ -81,7 +81,7 @@ class Writing:
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
-    ) -> UploadStream: ...
+    ) -> TaskFile: ...
     @overload
     def open(
         self,
@@ -104,7 +104,7 @@ class Writing:
         errors: str | None = None,
         newline: str | None = None,
         attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         r"""Open a file for writing. It appears when the block ends normally::
 
             >>> with mc.write("s3://bucket/table") as job:

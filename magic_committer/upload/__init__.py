@@ -41,8 +41,8 @@ Invariants:
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
+from magic_committer.upload.file import FileState, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
-from magic_committer.upload.sender import FileState
 from magic_committer.upload.stream import TextUpload, UploadStream
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "FileState",
     "FinishedUpload",
     "PartLedger",
+    "TaskFile",
     "TextUpload",
     "UploadStream",
     "capacity",

@@ -27,7 +27,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -46,6 +45,7 @@ from magic_committer.stores.base import (
     Pieces,
 )
 from magic_committer.upload.blocks import Block
+from magic_committer.upload.file import FileState
 from magic_committer.upload.window import SendWindow
 
 PARTS_UPLOADED = "stream_write_block_uploads"
@@ -58,16 +58,6 @@ EXIT_SECONDS = 10.0
 it is broken off, and the uploads are aborted as long as the store answers."""
 
 _log = logging.getLogger("magic_committer")
-
-
-class FileState(StrEnum):
-    """The state of a file that is being written."""
-
-    OPEN = "open"
-    CLOSING = "closing"
-    PENDING = "pending"
-    FAILED = "failed"
-    ABORTED = "aborted"
 
 
 MOVES: dict[FileState, frozenset[FileState]] = {

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import cleaning_up
@@ -23,8 +23,9 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
 from magic_committer.upload.blocks import Block, BlockSource
+from magic_committer.upload.file import FileState, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
-from magic_committer.upload.sender import FileState, PartSender
+from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
@@ -43,7 +44,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class UploadStream(io.BufferedIOBase, BinaryIO):
+class UploadStream(TaskFile):
     """A file that becomes a pending upload when it is closed. It can only be written, from start to
     end.
 
@@ -80,8 +81,6 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     Raises:
         OptionError: the checksum's algorithm needs a package that is not installed.
     """
-
-    mode = "wb"
 
     def __init__(
         self,
@@ -357,24 +356,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._end()
 
     def __enter__(self) -> UploadStream:
-        self._sender.check_process()
-        return super().__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-            return
-        try:
-            with cleaning_up(error):
-                self.abort()
-        except Exception as failed:
-            if error is not None:
-                error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+        super().__enter__()
+        return self
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
@@ -495,7 +478,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
 
 class TextUpload(io.TextIOWrapper):
-    """Text that is written into an `UploadStream`; UTF-8 by default.
+    """Text that is written into a file of an attempt; UTF-8 by default.
 
     An exception that leaves ``with``, garbage collection and interpreter exit abort here too. A
     plain ``TextIOWrapper`` would close its file, and so publish it.
@@ -503,7 +486,7 @@ class TextUpload(io.TextIOWrapper):
 
     def __init__(
         self,
-        stream: UploadStream,
+        stream: TaskFile,
         *,
         encoding: str | None = None,
         errors: str | None = None,
