@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -742,6 +743,74 @@ class Task:
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
         return stream if text is None else TextUpload(stream, **text)
+
+    def local_file(
+        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
+    ) -> TaskFile:
+        """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
+        `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
+        read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not
+        uploaded::
+
+            >>> import os, sqlite3
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task("7") as task, task.local_file("part-7.db") as file:
+            ...     with sqlite3.connect(os.fspath(file)) as database:
+            ...         _ = database.execute("create table t (n)")
+            ...     database.close()
+            >>> task.result.files
+            1
+
+        Not repeatable: an attempt opens a name once.
+
+        Args:
+            name, unique, attributes: as for `open`.
+
+        Returns:
+            A file of bytes, for ``with``. If an exception ends its block, nothing of it is
+            uploaded. Close other programs' handles on its path before it is closed. The local
+            directory goes when the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
+                file's calls.
+            OptionError: `Options.buffer_dir` cannot be used, or this committer has no local files.
+
+            Otherwise as `open`.
+        """
+        return self._attempt.local_file(
+            name_text(name), unique=unique, attributes=attributes_of(attributes)
+        )
+
+    def directory(self, *, unique: bool = False) -> Path:
+        """Give the attempt's local directory, for programs that write files of their own. The
+        task's commit uploads every file in it, also in directories below; names that begin with
+        ``_`` or ``.`` are skipped. If one file cannot be uploaded, none of them counts::
+
+            >>> job = mc.start("s3://bucket/table", committer="directory")
+            >>> with job.task("7") as task:
+            ...     _ = (task.directory() / "part-7.csv").write_text("1,2,3")
+            >>> task.result.files
+            1
+
+        Repeatable: it is the same directory. It is made at the first call; sends nothing.
+
+        Args:
+            unique: True: put the job's UUID into the names of these files, before the first dot of
+                the last element, as `open` does. One call of an attempt with True is enough. False
+                (default): the names as they are.
+
+        Returns:
+            The path. It is below `Options.buffer_dir`, can be read by this user only, and goes when
+            the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            OptionError: the job's committer has no local directories (magic), or
+                `Options.buffer_dir` cannot be used.
+            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
+                is a forked child of its process.
+        """
+        return self._attempt.directory(unique=unique)
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.

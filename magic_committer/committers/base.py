@@ -108,7 +108,7 @@ class TaskAttempt(Protocol):
         """Open a file for writing, from its start to its end: see `Task.open`."""
         ...
 
-    def directory(self) -> Path:
+    def directory(self, *, unique: bool) -> Path:
         """The attempt's local directory, whose files are its files: see `Task.directory`.
 
         Raises:

@@ -20,10 +20,12 @@ ENTRY_POINTS = "magic_committer.committers"
 
 COMMITTERS: Mapping[str, str] = {
     "magic": "magic_committer.committers.magic:MagicCommitter",
+    "directory": "magic_committer.committers.staging:DirectoryCommitter",
+    "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
 }
 """The committers of this library: their names in records, and where their classes are."""
 
-ALIASES: Mapping[str, str] = {}
+ALIASES: Mapping[str, str] = {"staging": "directory"}
 """Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`."""
 
 OF_SCHEME: Mapping[str, str] = {"s3": "magic", "s3a": "magic", "s3n": "magic"}
