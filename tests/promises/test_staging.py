@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from magic_committer.committers import registry
 from magic_committer.errors import StoreError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
+from magic_committer.upload import local
 
 DEST = "s3://bucket/t"
 
@@ -149,3 +152,62 @@ def test_the_environment_names_the_committer(
     assert mc.attach(DEST, "1").committer == "directory"
     assert mc.Job.from_dict(job.to_dict()).committer == "directory"
     assert mc.start(DEST, committer="magic").committer == "magic"
+
+
+KILLED = """
+import os, signal, sys
+import magic_committer as mc
+from magic_committer.testing import memory_store
+
+with memory_store("bucket"):
+    options = mc.Options(buffer_dir=sys.argv[1])
+    task = mc.start("s3://bucket/t", committer="directory", options=options).task(1)
+    (task.directory() / "a.csv").write_text("1")
+    print(task.directory(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_leaves_no_local_files(s3: MemoryStore, tmp_path: Path) -> None:
+    """The next attempt of another process removes what a killed one left, and not what a living one
+    has."""
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    left = Path(killed.stdout.strip())
+    assert (left / "a.csv").read_text() == "1"
+    mine = start(tmp_path).task(1)
+    living = mine.directory()
+    assert not left.exists()
+    local.remove_dead(living.parent.parent)
+    assert living.exists()
+    mine.abort()
+    assert not living.exists()
+
+
+def test_many_tasks_with_many_files_are_all_published(s3: MemoryStore, tmp_path: Path) -> None:
+    """500 tasks of 10 files, as Hadoop's own test: each file once, and no upload left."""
+    job = start(tmp_path)
+    results = []
+    for number in range(500):
+        with job.task(number) as task:
+            for part in range(10):
+                (task.directory() / f"{number}-{part}").write_bytes(b"1")
+        results.append(task.result)
+    assert job.commit(results, expect=500).files == 5000
+    assert len(keys(s3)) == 5000
+    assert not s3.open_uploads()
+
+
+def test_a_task_that_is_not_accepted_publishes_nothing(s3: MemoryStore, tmp_path: Path) -> None:
+    """Of two committed tasks the job takes one: the other's files do not appear, and its uploads
+    go."""
+    job = start(tmp_path, accept="results")
+    results = []
+    for name in ("a", "b"):
+        with job.task(name) as task:
+            (task.directory(unique=True) / f"{name}.tar.gz").write_bytes(b"1")
+        results.append(task.result)
+    job.commit(results[:1])
+    assert keys(s3) == [f"t/a-mcj{job.uuid}.tar.gz"]
+    assert not s3.open_uploads()
