@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from magic_committer.remedy import Remedy
     from magic_committer.report import Decider, JobReport
     from magic_committer.stores.base import Attributes
-    from magic_committer.upload import FileState, TextUpload, UploadStream
+    from magic_committer.upload import FileState, TaskFile, TextUpload, UploadStream
     from magic_committer.writing import Writing
 
 __all__ = [
@@ -127,6 +127,7 @@ __all__ = [
     "Task",
     "TaskCommit",
     "TaskFailed",
+    "TaskFile",
     "TextMode",
     "TextUpload",
     "Track",
@@ -173,7 +174,7 @@ _NAMES_OF = {
     "remedy": "Remedy",
     "report": "Decider JobReport",
     "stores.base": "Attributes",
-    "upload": "FileState TextUpload UploadStream",
+    "upload": "FileState TaskFile TextUpload UploadStream",
     "writing": "Writing",
 }
 """The modules that define the public names. The imports above say the same to type checkers."""

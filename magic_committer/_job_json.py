@@ -18,7 +18,7 @@ from magic_committer._hints import SAME_VERSION
 from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, check_id
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
-from magic_committer.protocol.record import ENDS, StartedJob, State, Terms
+from magic_committer.protocol.record import ENDS, MAGIC, StartedJob, State, Terms
 from magic_committer.protocol.strict import Reader, given_dict
 
 VERSION = 1
@@ -50,7 +50,7 @@ def to_values(job: TravellingJob) -> dict[str, Any]:
         "id": started.id,
         "uuid": started.uuid,
         "dest": started.dest,
-        "terms": _values(started.terms),
+        "terms": _terms(started.terms),
         "given_id": started.given_id,
         "fence_etag": started.fence_etag,
         "adopted": started.adopted,
@@ -116,6 +116,14 @@ def _check(started: StartedJob) -> None:
         raise FormatError(SOURCE, "dest", f"is {started.dest!r}, not as a job writes it")
 
 
+def _terms(terms: Terms) -> dict[str, Any]:
+    """The terms. As in a record, a committer that is not named is magic."""
+    values = _values(terms)
+    if terms.committer == MAGIC:
+        del values["committer"]
+    return values
+
+
 def _values(value: Options | Terms) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in fields(value)}
 
@@ -149,7 +157,7 @@ def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         built[name] = value
     if kind is not S3Options:
         for name in hints:
-            if name not in built:
+            if name not in built and name != "committer":  # absent: magic
                 raise FormatError(SOURCE, f"{where}.{name}", "is missing")
     try:
         return kind(**built)

@@ -57,7 +57,7 @@ class Progress:
 
     Attributes:
         phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
-            ``"write"``: its tasks.
+            ``"write"``: its tasks; in a task with a local directory ``"upload"``: its files.
         done, total: numbers of ``unit``; ``total`` is None if it is not known.
         unit: ``"tasks"``, ``"files"``, ``"uploads"``.
     """

@@ -14,8 +14,11 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
+from magic_committer.committers.base import JobCommitter, Process
+from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
-from magic_committer.options import S3Options
+from magic_committer.options import Options, S3Options
+from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
 from magic_committer.upload import BlockSource
 
@@ -128,6 +131,31 @@ def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runti
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
     return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)
+
+
+def process_for(s3: S3Options, progress: ProgressFunction) -> Process:
+    """What committers are built from in this process.
+
+    Args:
+        s3: the connection to the store of a destination on S3.
+        progress: as for `runtime_for`.
+    """
+
+    def runtime(bucket: str) -> Runtime:
+        return runtime_for(bucket, s3, progress)
+
+    return Process(runtime, pool, blocks, progress=harmless(progress))
+
+
+def committer_of(
+    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction
+) -> JobCommitter:
+    """The committer of a started job in this process, as the job's record names it.
+
+    Raises:
+        OptionError: this process does not have the committer; or as for `runtime_for`.
+    """
+    return named(job.terms.committer).of(process_for(s3, progress), job, options)
 
 
 def buckets(s3: S3Options) -> list[str]:

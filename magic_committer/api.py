@@ -24,17 +24,16 @@ from magic_committer._arguments import (
     options_of,
     s3_of,
 )
-from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.commit import records
-from magic_committer.commit.outcome import outcome_of
-from magic_committer.committers.magic import MagicCommitter, open_plain
+from magic_committer.committers.choice import committer_for
+from magic_committer.committers.magic import open_plain
+from magic_committer.committers.registry import default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
-from magic_committer.hadoop.paths import Destination, JobPaths, MagicPath, parse_magic_path
+from magic_committer.hadoop.paths import MagicPath, parse_magic_path
 from magic_committer.job import BinaryMode, Job, TextMode, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
-from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.protocol.record import State, Terms
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TextUpload, UploadStream
@@ -45,8 +44,9 @@ def start(
     dest: str,
     *,
     mode: Mode | SparkMode = "append",
+    committer: str | None = None,
     accept: Accept = "listing",
-    track: Track = "s3",
+    track: Track | None = None,
     job_id: str | None = None,
     exist_ok: bool = False,
     exclusive: bool = False,
@@ -88,22 +88,31 @@ def start(
             and ``"replace_partitions"``: the same, but only for the partitions that the job writes.
             Spark's words are understood too: ``"error"``, ``"errorifexists"``, ``"overwrite"``,
             ``"overwrite_partitions"``. Upper and lower case are the same.
+        committer: the protocol that makes the files visible, by its name: ``"magic"``, files are
+            uploads from the start; ``"directory"`` or ``"partitioned"``, they wait on local disk
+            (`Task.directory`); or the name of another package's committer. Upper and lower case are
+            the same. None (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER``
+            says, or the table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the
+            section ``[magic-committer]`` of the nearest ``magic-committer.ini``; else
+            ``"magic"``.
         accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
             results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
             the results that you pass; for engines that can cut a task short.
-        track: where an attempt keeps what its commit needs. ``"s3"`` (default): on the store, for
-            each file that is closed; any process may commit the attempt. ``"memory"``: in the
-            task's handle; only this handle can commit the attempt, and it sends the fewest
-            requests. With both, a forked child cannot use a task of its parent. Send it the job;
-            the child calls ``with job.task(id)`` itself.
+        track: where an attempt keeps what its commit needs. ``"s3"`` (default of magic): on the
+            store, for each file that is closed; any process may commit the attempt.
+            ``"memory"``: in the task's handle; only this handle can commit the attempt, and it
+            sends the fewest requests. None (default): as the committer does; those with a local
+            directory have ``"memory"`` only. With both, a forked child cannot use a task of its
+            parent. Send it the job; the child calls ``with job.task(id)`` itself.
         job_id: the job's name and the name of its directory, ``[A-Za-z0-9._=-]{1,128}``. An id can
             be used once. None (default): a random id.
         exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
-            terms. The terms are ``mode``, ``accept``, ``track``, ``exclusive``, ``mark_success``,
-            and from ``options`` ``checksum``, ``etag_form``, ``conditional_writes``. If two calls
-            run at once, one starts the job and the other takes it. The call makes all checks of a
-            start again; if a check fails, the job stays as it is. If the call that started the job
-            aborts it, the job is aborted for both. False (default): raise `JobExists`.
+            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``exclusive``,
+            ``mark_success``, and from ``options`` ``checksum``, ``etag_form``,
+            ``conditional_writes``. If two calls run at once, one starts the job and the other takes
+            it. The call makes all checks of a start again; if a check fails, the job stays as it
+            is. If the call that started the job aborts it, the job is aborted for both. False
+            (default): raise `JobExists`.
         exclusive: True: you promise that nobody else writes under ``dest``. At its end the job then
             aborts every open upload there, if it finds no other job. False (default): it aborts its
             own uploads only.
@@ -142,23 +151,24 @@ def start(
             "exist_ok=True needs a job_id: without one each call draws another",
             hint="Give what the retry gives too: job_id='2026-11-21'",
         )
-    destination = Destination.parse(dest)
+    kind = committer_for(dest, committer)
+    url = kind.destination(dest)
     terms = Terms(
-        mode=mode_of(mode),
+        mode=kind.mode(mode_of(mode)),
         accept=accept,
-        track=track,
+        track=track if track is not None else kind.track,
         exclusive=exclusive,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
         conditional_writes=options.conditional_writes,
+        committer=kind.name,
     )
-    runtime = _wiring.runtime_for(destination.bucket, s3, progress)
-    committer = MagicCommitter.setup(
-        runtime, destination, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok,
-        checkpoint=checkpoint_of(checkpoint),
+    started = kind.start(
+        _wiring.process_for(s3, progress), url, terms, options, job_id, said_mode=mode,
+        join=exist_ok, checkpoint=checkpoint_of(checkpoint),
     )  # fmt: skip
-    return Job(committer.job, options, s3, progress=progress, starter=True)
+    return Job(started.job, options, s3, progress=progress, starter=True)
 
 
 def attach(
@@ -198,31 +208,17 @@ def attach(
         StoreError: the store did not answer the question.
     """
     options, s3 = options_of(options), s3_of(s3)
-    destination = Destination.parse(dest)
-    paths = JobPaths(destination, name_of("job_id", job_id) or "")
-    runtime = _wiring.runtime_for(destination.bucket, s3, progress)
-    seen = records.read(runtime, paths.record)
-    if seen is None:
-        raise JobNotFound(
-            f"there is no job {job_id!r} under {destination.url}",
-            job_id=job_id,
-            hint=ENDED_OR_NEVER,
-        )
-    record = seen.record
-    return Job(
-        StartedJob.attached(record, destination.url, seen.etag),
-        options,
-        s3,
-        state=record.state,
-        outcome=outcome_of(record),
-        progress=progress,
-    )
+    kind = named(default_for(dest))
+    process = _wiring.process_for(s3, progress)
+    found = kind.attach(process, dest, name_of("job_id", job_id) or "")
+    return Job(found.job, options, s3, state=found.state, outcome=found.outcome, progress=progress)
 
 
 def write(
     dest: str,
     *,
     mode: Mode | SparkMode = "append",
+    committer: str | None = None,
     exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
@@ -244,7 +240,7 @@ def write(
     Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, exclusive, mark_success, s3, options, progress: as for `start`.
+        dest, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
 
     Returns:
         A `Writing`, for ``with``.
@@ -255,14 +251,16 @@ def write(
         Otherwise ``with`` raises: at its start what `start` raises, at its end what `Job.commit`
         raises.
     """
-    Destination.parse(dest)
-    mode_of(mode)
+    kind = committer_for(dest, committer)
+    kind.destination(dest)
+    kind.mode(mode_of(mode))
     options, s3 = options_of(options), s3_of(s3)
 
     def begin() -> Job:
         return start(
             dest,
             mode=mode,
+            committer=kind.name,
             accept="results",
             track="memory",
             exclusive=exclusive,
@@ -381,6 +379,8 @@ def _open_fenced(
             f"job {job.id!r} was started with track='memory': its files are opened by its tasks",
             hint="Start the job with track='s3' to open files by path",
         )
-    return job._attempt_by_path(parsed.attempt).open(
+    stream = job._attempt_by_path(parsed.attempt).open(
         parsed.name, unique=False, attributes=attributes
     )
+    assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
+    return stream

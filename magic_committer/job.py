@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -37,11 +38,11 @@ from magic_committer._arguments import (
 )
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
-from magic_committer.commit.alive import ALIVE_SECONDS, SignOfLife
+from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.commit.pieces import Distribute, Piece
-from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
     JobNotRunning,
@@ -51,13 +52,13 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.hadoop.paths import Destination, name_text
+from magic_committer.hadoop.paths import name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.stores.base import Attributes, told_transport
-from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import TaskFile, TextUpload
 
 logger = logging.getLogger("magic_committer")
 
@@ -141,6 +142,11 @@ class Job:
         return self._started.dest
 
     @property
+    def committer(self) -> str:
+        """The name of the protocol that makes its files visible: ``"magic"`` and so on."""
+        return self._started.terms.committer
+
+    @property
     def track(self) -> Track:
         """``"s3"`` or ``"memory"``: where an attempt keeps what completes its files."""
         return self._started.terms.track
@@ -198,7 +204,7 @@ class Job:
         self._check_running()
         return Task(self, self._committer().attempt(task, attempt, sole=True))
 
-    def _attempt_by_path(self, attempt: str) -> Attempt:
+    def _attempt_by_path(self, attempt: str) -> TaskAttempt:
         """Make an attempt whose files are closed here and which others commit: for `open_magic`."""
         self._check_running()
         return self._committer().attempt(attempt, attempt)
@@ -385,8 +391,7 @@ class Job:
         Returns:
             A function that stops the signs. Call it when the job has ended. It never blocks.
         """
-        sign = SignOfLife(self._committer().runtime, self._started)
-        return _wiring.pool.every(ALIVE_SECONDS, sign.give)
+        return _wiring.pool.every(ALIVE_SECONDS, self._committer().sign_of_life())
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::
@@ -557,21 +562,18 @@ class Job:
 
     def _sent_by(self) -> str:
         with suppress(MagicError):  # the error that is being told comes first
-            return told_transport(self._runtime().store)
+            return self._committer().transport
         return ""
 
     def _saw(self, report: JobReport) -> None:
         self.report = report
         self._state, self._outcome = State(report.state), report.outcome
 
-    def _committer(self) -> MagicCommitter:
+    def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return MagicCommitter(self._runtime(), started, self._options, _wiring.blocks)
-
-    def _runtime(self) -> Runtime:
-        return _wiring.runtime_for(Destination.parse(self.dest).bucket, self._s3, self._progress)
+        return _wiring.committer_of(started, self._options, self._s3, self._progress)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
@@ -598,7 +600,7 @@ class Task:
     the end of the ``with`` block sends nothing.
     """
 
-    def __init__(self, job: Job, attempt: Attempt) -> None:
+    def __init__(self, job: Job, attempt: TaskAttempt) -> None:
         self._job = job
         self._attempt = attempt
 
@@ -658,7 +660,7 @@ class Task:
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
-    ) -> UploadStream: ...
+    ) -> TaskFile: ...
     @overload
     def open(
         self,
@@ -681,7 +683,7 @@ class Task:
         errors: str | None = None,
         newline: str | None = None,
         attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         r"""Open a file for writing. The file appears as ``<destination>/<name>`` when the job
         commits and accepts this attempt::
 
@@ -735,12 +737,80 @@ class Task:
         errors: str | None,
         newline: str | None,
         attributes: Attributes | None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         text = text_options(mode, encoding, errors, newline)
         stream = self._attempt.open(
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
         return stream if text is None else TextUpload(stream, **text)
+
+    def local_file(
+        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
+    ) -> TaskFile:
+        """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
+        `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
+        read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not
+        uploaded::
+
+            >>> import os, sqlite3
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task("7") as task, task.local_file("part-7.db") as file:
+            ...     with sqlite3.connect(os.fspath(file)) as database:
+            ...         _ = database.execute("create table t (n)")
+            ...     database.close()
+            >>> task.result.files
+            1
+
+        Not repeatable: an attempt opens a name once.
+
+        Args:
+            name, unique, attributes: as for `open`.
+
+        Returns:
+            A file of bytes, for ``with``. If an exception ends its block, nothing of it is
+            uploaded. Close other programs' handles on its path before it is closed. The local
+            directory goes when the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
+                file's calls.
+            OptionError: `Options.buffer_dir` cannot be used, or this committer has no local files.
+
+            Otherwise as `open`.
+        """
+        return self._attempt.local_file(
+            name_text(name), unique=unique, attributes=attributes_of(attributes)
+        )
+
+    def directory(self, *, unique: bool = False) -> Path:
+        """Give the attempt's local directory, for programs that write files of their own. The
+        task's commit uploads every file in it, also in directories below; names that begin with
+        ``_`` or ``.`` are skipped. If one file cannot be uploaded, none of them counts::
+
+            >>> job = mc.start("s3://bucket/table", committer="directory")
+            >>> with job.task("7") as task:
+            ...     _ = (task.directory() / "part-7.csv").write_text("1,2,3")
+            >>> task.result.files
+            1
+
+        Repeatable: it is the same directory. It is made at the first call; sends nothing.
+
+        Args:
+            unique: True: put the job's UUID into the names of these files, before the first dot of
+                the last element, as `open` does. One call of an attempt with True is enough. False
+                (default): the names as they are.
+
+        Returns:
+            The path. It is below `Options.buffer_dir`, can be read by this user only, and goes when
+            the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            OptionError: the job's committer has no local directories (magic), or
+                `Options.buffer_dir` cannot be used.
+            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
+                is a forked child of its process.
+        """
+        return self._attempt.directory(unique=unique)
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.

@@ -67,7 +67,11 @@ class Options:
         buffer: where blocks wait: ``"memory"`` (default) or ``"disk"``.
         buffer_bytes_max: bytes of memory for the blocks of all open files of the process: 256 MiB
             by default. Blocks beyond this limit wait on disk.
-        buffer_dir: directory for blocks on disk; None (default): the system's temporary directory.
+        buffer_dir: directory for blocks on disk and for the local files of tasks; None (default):
+            the system's temporary directory.
+        local_bytes_max: bytes that the local files of one attempt (`Task.directory`,
+            `Task.local_file`) may have together, 0 or more. None (default): as many as fit on the
+            disk.
         checksum: algorithm for every part and, for the CRCs, for the whole object: ``"CRC32"``,
             ``"CRC32C"``, ``"CRC64NVME"``, ``"SHA1"`` or ``"SHA256"``. ``"auto"`` (default): each
             process takes the one that it computes fastest, CRC32C with the package awscrt (or
@@ -95,6 +99,7 @@ class Options:
     buffer: Literal["memory", "disk"] = "memory"
     buffer_bytes_max: int = 256 * MiB
     buffer_dir: str | None = None
+    local_bytes_max: int | None = None
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     commit_threads: int = 32
@@ -106,6 +111,8 @@ class Options:
         _in_range("parts_in_flight", self.parts_in_flight, 1, 64)
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
         _in_range("commit_threads", self.commit_threads, 1, COMMIT_THREADS_MAX)
+        if self.local_bytes_max is not None:
+            _in_range("local_bytes_max", self.local_bytes_max, 0, 2**63)
         if self.distribute_files_min is not None:
             _in_range("distribute_files_min", self.distribute_files_min, 1, 2**50)
         _one_of("buffer", self.buffer, ("memory", "disk"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, overload
 
@@ -26,7 +27,7 @@ from magic_committer.job import (
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TextUpload, UploadStream
+from magic_committer.upload import TaskFile, TextUpload
 
 
 class Writing:
@@ -81,7 +82,7 @@ class Writing:
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
-    ) -> UploadStream: ...
+    ) -> TaskFile: ...
     @overload
     def open(
         self,
@@ -104,7 +105,7 @@ class Writing:
         errors: str | None = None,
         newline: str | None = None,
         attributes: Attributes | None = None,
-    ) -> UploadStream | TextUpload:
+    ) -> TaskFile | TextUpload:
         r"""Open a file for writing. It appears when the block ends normally::
 
             >>> with mc.write("s3://bucket/table") as job:
@@ -127,6 +128,59 @@ class Writing:
         if self._task is None:
             raise _not_started()
         return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
+
+    def local_file(
+        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
+    ) -> TaskFile:
+        """Open a file on local disk, for programs that seek or that want a path. It is uploaded
+        when it is closed, and appears when the block ends normally::
+
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     with job.local_file("a.bin") as file:
+            ...         _ = file.write(b"....data")
+            ...         _ = file.seek(0)
+            ...         _ = file.write(b"size")
+
+        Not repeatable: a block opens a name once.
+
+        Args:
+            name, unique, attributes: as for `Task.local_file`.
+
+        Returns:
+            A file, as `Task.local_file` returns.
+
+        Raises:
+            MagicError: the call is outside of ``with``.
+
+            Otherwise as `Task.local_file`.
+        """
+        if self._task is None:
+            raise _not_started()
+        return self._task.local_file(name, unique=unique, attributes=attributes)
+
+    def directory(self, *, unique: bool = False) -> Path:
+        """Give the local directory of a job with ``committer="directory"`` or ``"partitioned"``.
+        Its files appear when the block ends normally::
+
+            >>> with mc.write("s3://bucket/table", committer="directory") as job:
+            ...     _ = (job.directory() / "a.csv").write_text("1,2,3")
+
+        Repeatable: it is the same directory.
+
+        Args:
+            unique: as for `Task.directory`.
+
+        Returns:
+            The path, as `Task.directory` returns.
+
+        Raises:
+            MagicError: the call is outside of ``with``.
+
+            Otherwise as `Task.directory`.
+        """
+        if self._task is None:
+            raise _not_started()
+        return self._task.directory(unique=unique)
 
     def __enter__(self) -> Writing:
         if self._job is not None:

@@ -346,8 +346,9 @@ class Publication:
         self.statistics.add(stats.JOBS_COMPLETED)
         now = self.runtime.clock.now()
         return success_data(
-            self.job.id, self.plan, self.statistics, self.filenames, seen.record.started, now
-        )
+            self.job.id, self.job.terms.committer, self.plan, self.statistics, self.filenames,
+            seen.record.started, now,
+        )  # fmt: skip
 
     def sweep(self) -> Swept:
         """Step 8: abort and delete what is left of the job. Repeatable."""

@@ -80,6 +80,7 @@ def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
 
 def success_data(
     job_id: str,
+    committer: str,
     plan: Plan,
     statistics: Statistics,
     filenames: Sequence[str],
@@ -89,7 +90,7 @@ def success_data(
     """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics.
 
     Args:
-        job_id, plan, statistics: the job's id, plan and counters.
+        job_id, committer, plan, statistics: the job's id, committer, plan and counters.
         filenames: the first of its files, for people.
         started: when the record says that the job was started, in seconds since 1970.
         now: the present time, in seconds since 1970.
@@ -98,7 +99,7 @@ def success_data(
     return new_success(
         timestamp_ms=int(now * 1000),
         hostname=socket.gethostname(),
-        committer="magic",
+        committer=committer,
         description=f"magic-committer job {job_id}",
         job_id=job_id,
         job_id_source="magic-committer",

@@ -1,5 +1,9 @@
-"""The committers: protocols that publish a job's files. They are siblings and never import each
-other.
+"""The committers: protocols that publish a job's files, behind the same verbs (`base`).
 
-There is one so far: `magic`, with multipart uploads that are completed when the job commits.
+* `magic`: files are multipart uploads, sent while they are written, that the job completes.
+* `staging`: files wait on local disk until their task commits; then they are uploads as magic's,
+  and the same job completes them. Its attempt sends through magic's attempt.
+
+A job's record names its committer (`Terms.committer`), so each process takes the right one. The
+names, and what a program or a machine may say instead of one, are in `registry` and `choice`.
 """

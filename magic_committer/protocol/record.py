@@ -73,6 +73,9 @@ def token(uuid: str, attempt: str, file_id: str) -> str:
 
 
 _HASH = re.compile(r"[0-9a-f]{64}")
+_COMMITTER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MAGIC = "magic"
+"""The committer of a job whose record names none."""
 
 # States -------------------------------------------------------------------------------------------
 
@@ -132,7 +135,7 @@ PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.R
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a job was started with. The record fixes it; it is the same for everyone who
-    attaches."""
+    attaches. ``committer``: the name of the protocol that makes its files visible."""
 
     mode: Mode = "append"
     accept: Accept = "listing"
@@ -142,8 +145,11 @@ class Terms:
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     conditional_writes: ConditionalWrites = "on"
+    committer: str = MAGIC
 
     def __post_init__(self) -> None:
+        if not _COMMITTER.fullmatch(self.committer):
+            raise OptionError(f"committer={self.committer!r} is no name of a committer")
         for name in ("exclusive", "mark_success"):
             if not isinstance(getattr(self, name), bool):
                 raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
@@ -245,6 +251,8 @@ class JobRecord:
         for name in ("adopted", "checkpoint", "batch"):
             if not fields[name]:  # so that versions before them can read all other records
                 del fields[name]
+        if self.terms.committer == MAGIC:  # for the same reason
+            del fields["terms"]["committer"]
         for ref in (fields["plan"], fields["marker"]):
             if ref is not None and not ref["modified"]:  # older versions do not know the field
                 del ref["modified"]
@@ -273,7 +281,7 @@ class JobRecord:
             uuid=read.take("uuid", str),
             state=read.choice("state", State),
             nonce=read.take("nonce", str),
-            terms=_terms(Reader(read.take("terms", dict), source, "terms.")),
+            terms=_terms(Reader(read.take("terms", dict), source, "terms."), source),
             given_id=read.take("given_id", bool),
             started=float(read.take("started", (int, float))),
             decider=read.optional("decider", _decider),
@@ -308,8 +316,12 @@ def _batch(read: Reader, source: str) -> StreamBatch:
         raise FormatError(source, "batch", error.message) from error
 
 
-def _terms(read: Reader) -> Terms:
+def _terms(read: Reader, source: str) -> Terms:
+    committer = read.take("committer", str) if "committer" in read else MAGIC
+    if not _COMMITTER.fullmatch(committer):
+        raise FormatError(source, "terms.committer", f"is {committer!r:.80}: no name of one")
     terms = Terms(
+        committer=committer,
         exclusive=read.take("exclusive", bool),
         mark_success=read.take("mark_success", bool),
         **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},

@@ -41,8 +41,10 @@ Invariants:
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
+from magic_committer.upload.file import FileState, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
-from magic_committer.upload.sender import FileState
+from magic_committer.upload.local import LocalDirectory
+from magic_committer.upload.local_file import LocalFile
 from magic_committer.upload.stream import TextUpload, UploadStream
 
 __all__ = [
@@ -50,7 +52,10 @@ __all__ = [
     "BlockSource",
     "FileState",
     "FinishedUpload",
+    "LocalDirectory",
+    "LocalFile",
     "PartLedger",
+    "TaskFile",
     "TextUpload",
     "UploadStream",
     "capacity",

@@ -38,7 +38,7 @@ import os
 import tempfile
 import threading
 from collections import deque
-from typing import cast
+from typing import Protocol, cast
 
 from magic_committer.options import MiB, Options
 from magic_committer.stores.base import FileSlice, PartBody, Pieces
@@ -347,6 +347,49 @@ def _is_idle(pages: mmap.mmap) -> bool:
     except (BufferError, AttributeError, SystemError):
         return False
     return True
+
+
+class PartSource(Protocol):
+    """What a part is sent from: a `Block`, or a `FileBlock`."""
+
+    def body(self) -> PartBody:
+        """The body for the store; valid until `release`."""
+        ...
+
+    def release(self) -> None:
+        """Give back what it holds. Repeatable."""
+        ...
+
+
+class FileBlock:
+    """A part of a local file, which stays where it is: whoever sends it again reads it again.
+
+    Attributes:
+        path: the file.
+        offset, length: its bytes.
+        changed_ns: when the file was last changed, as its file system says, in nanoseconds.
+    """
+
+    __slots__ = ("changed_ns", "length", "offset", "path")
+
+    def __init__(self, path: str, offset: int, length: int, changed_ns: int) -> None:
+        self.path = path
+        self.offset = offset
+        self.length = length
+        self.changed_ns = changed_ns
+
+    def body(self) -> PartBody:
+        """The body for the store.
+
+        Raises:
+            OSError: the file has changed since it was taken, or is gone.
+        """
+        if os.stat(self.path).st_mtime_ns != self.changed_ns:
+            raise OSError(f"{self.path} was changed while it was being uploaded")
+        return FileSlice(self.path, self.offset, self.length)
+
+    def release(self) -> None:
+        """Do nothing: the file is its owner's."""
 
 
 class _BlockFile:

@@ -27,7 +27,6 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from enum import StrEnum
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -45,7 +44,8 @@ from magic_committer.stores.base import (
     PartBody,
     Pieces,
 )
-from magic_committer.upload.blocks import Block
+from magic_committer.upload.blocks import PartSource
+from magic_committer.upload.file import FileState
 from magic_committer.upload.window import SendWindow
 
 PARTS_UPLOADED = "stream_write_block_uploads"
@@ -58,16 +58,6 @@ EXIT_SECONDS = 10.0
 it is broken off, and the uploads are aborted as long as the store answers."""
 
 _log = logging.getLogger("magic_committer")
-
-
-class FileState(StrEnum):
-    """The state of a file that is being written."""
-
-    OPEN = "open"
-    CLOSING = "closing"
-    PENDING = "pending"
-    FAILED = "failed"
-    ABORTED = "aborted"
 
 
 MOVES: dict[FileState, frozenset[FileState]] = {
@@ -172,7 +162,7 @@ class PartSender:
             self._create_upload()
             self.check()
 
-    def send_here(self, number: int, block: Block) -> list[tuple[Part, Checksum | None]]:
+    def send_here(self, number: int, block: PartSource) -> list[tuple[Part, Checksum | None]]:
         """Send a part in this thread and release the block. Gives nothing if it is `stopped`.
 
         Raises:
@@ -240,7 +230,7 @@ class PartSender:
         assert self._created is not None
         return self._created
 
-    def send(self, number: int, block: Block) -> None:
+    def send(self, number: int, block: PartSource) -> None:
         """Hand a part to the pool, which releases the block when it is done."""
         upload_id = self.created().upload_id
         with self._errand.here():
@@ -365,7 +355,7 @@ class PartSender:
             self.failure = ("the Create", error)
 
     def _put_part(
-        self, number: int, block: Block, upload_id: str
+        self, number: int, block: PartSource, upload_id: str
     ) -> tuple[Part, Checksum | None] | None:
         try:
             # A frame of its own for the views of the block: none is left when it is released.

@@ -10,10 +10,10 @@ import io
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import cleaning_up
@@ -22,9 +22,10 @@ from magic_committer.errors import UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
-from magic_committer.upload.blocks import Block, BlockSource
-from magic_committer.upload.ledger import FinishedUpload, PartLedger
-from magic_committer.upload.sender import FileState, PartSender
+from magic_committer.upload.blocks import Block, BlockSource, FileBlock
+from magic_committer.upload.file import FileState, TaskFile
+from magic_committer.upload.ledger import FinishedUpload, PartLedger, part_bytes
+from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
@@ -36,6 +37,10 @@ HELD_BYTES_MIN = 256 * 1024
 """From this size on bytes are held until they are sent, and not copied. Those larger than a part
 are copied: a part would hold all of them."""
 
+TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
+"""Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
+sent side by side."""
+
 _OPEN = FileState.OPEN
 
 
@@ -43,7 +48,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-class UploadStream(io.BufferedIOBase, BinaryIO):
+class UploadStream(TaskFile):
     """A file that becomes a pending upload when it is closed. It can only be written, from start to
     end.
 
@@ -81,8 +86,6 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         OptionError: the checksum's algorithm needs a package that is not installed.
     """
 
-    mode = "wb"
-
     def __init__(
         self,
         runtime: Runtime,
@@ -114,6 +117,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._before_block = before_block
         self._on_abort = on_abort
         self._beside = beside
+        self._taken: list[FileBlock] = []  # of a local file: `close` hands them to the pool
         self._ends_beside = False
         sender = PartSender(
             runtime,
@@ -230,6 +234,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
     def _write(self, data: Buffer) -> int:
         self._check_open()
+        if self._taken:
+            raise ValueError(f"{self.name} has taken a local file: it takes no more bytes")
         view = _flat(data, self.name)
         try:
             self._settle()
@@ -247,6 +253,57 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         """`write` each item."""
         self._sender.check_process()
         super().writelines(lines)
+
+    def take_file(self, path: str, *, beside: bool = False) -> None:
+        """Take all bytes of a local file, in place of writes; `close` must follow. Nothing of it is
+        kept in memory: each part is read from there, as often as it is sent. The file may not
+        change until this one has ended. Not repeatable.
+
+        Args:
+            path: the local file.
+            beside: send it beside the caller, if the owner allows it and it has at most
+                `TAKEN_BESIDE_BYTES_MAX`: by one function of the pool, part after part, so that many
+                files are sent side by side. False (default): its parts are sent side by side.
+
+        Raises:
+            UploadFailed: as for `write`; or the local file cannot be read.
+            ValueError: the file is closed, or something was written into it.
+        """
+        self._check_open()
+        if self._length or self._taken:
+            raise ValueError(f"{self.name} has bytes already: it takes no local file")
+        try:
+            blocks = self._file_blocks(path)
+            if (
+                beside
+                and self._beside is not None
+                and not self._sender.begun
+                and sum(block.length for block in blocks) <= TAKEN_BESIDE_BYTES_MAX
+            ):
+                self._taken = blocks
+                return
+            for block in blocks:
+                self._ledger.add(block.length)
+                self._hand_over(block)
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _file_blocks(self, path: str) -> list[FileBlock]:
+        try:
+            found = os.stat(path)
+        except OSError as error:
+            raise UploadFailed(f"{path} cannot be uploaded as {self.name}: {error}") from error
+        self._ledger.require(found.st_size)
+        blocks: list[FileBlock] = []
+        offset = 0
+        while offset < found.st_size:
+            options, number = self._options, len(blocks) + 1
+            size = part_bytes(number, options.block_bytes, uniform=options.uniform_parts)
+            count = min(size, found.st_size - offset)
+            blocks.append(FileBlock(path, offset, count, found.st_mtime_ns))
+            offset += count
+        return blocks
 
     def close(self) -> None:
         """Send the last block, wait for all parts, record the pending. Does nothing if the file is
@@ -307,19 +364,25 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
     def _hand_over_end(self, beside: Callable[[UploadStream], None]) -> None:
         beside(self)
-        block, self._block = self._block or self._new_block(), None
+        blocks: list[Block] | list[FileBlock] = self._taken or [self._filled_block()]
         self._ends_beside = True
-        self._sender.end_beside(partial(self._end_in_pool, block))
+        self._sender.end_beside(partial(self._end_in_pool, blocks))
 
-    def _end_in_pool(self, block: Block) -> None:
+    def _filled_block(self) -> Block:
+        block, self._block = self._block or self._new_block(), None
+        return block
+
+    def _end_in_pool(self, blocks: Sequence[Block | FileBlock]) -> None:
         """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
         sender = self._sender
         try:
             sender.create_here()
-            if not sender.stopped:
-                self._before_block()
-            if not sender.stopped:
-                self._note(sender.send_here(self._ledger.hand_out(), block))
+            for block in blocks:
+                if not sender.stopped:
+                    self._before_block()
+                if not sender.stopped:
+                    self._ledger.add(block.length - self._ledger.filled)
+                    self._note(sender.send_here(self._ledger.hand_out(), block))
             if not sender.stopped:
                 self._record()
         except BaseException as error:
@@ -328,7 +391,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
             if not isinstance(error, Exception):
                 raise
         finally:
-            block.release()
+            for block in blocks:
+                block.release()
 
     def _record(self) -> None:
         finished = self._finished()
@@ -357,24 +421,8 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._end()
 
     def __enter__(self) -> UploadStream:
-        self._sender.check_process()
-        return super().__enter__()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-            return
-        try:
-            with cleaning_up(error):
-                self.abort()
-        except Exception as failed:
-            if error is not None:
-                error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+        super().__enter__()
+        return self
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
@@ -439,11 +487,11 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         number, size = self._ledger.next_number, self._ledger.next_bytes
         return self._blocks.block(size, self._options, first=number == 1)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, taken: FileBlock | None = None) -> None:
         self._note(self._sender.make_room())
         self._sender.created()
         self._before_block()
-        block, self._block = self._block or self._new_block(), None
+        block = taken if taken is not None else self._filled_block()
         self._sender.send(self._ledger.hand_out(), block)
 
     def _note(self, collected: Iterable[tuple[Part, Checksum | None]]) -> None:
@@ -495,7 +543,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
 
 
 class TextUpload(io.TextIOWrapper):
-    """Text that is written into an `UploadStream`; UTF-8 by default.
+    """Text that is written into a file of an attempt; UTF-8 by default.
 
     An exception that leaves ``with``, garbage collection and interpreter exit abort here too. A
     plain ``TextIOWrapper`` would close its file, and so publish it.
@@ -503,7 +551,7 @@ class TextUpload(io.TextIOWrapper):
 
     def __init__(
         self,
-        stream: UploadStream,
+        stream: TaskFile,
         *,
         encoding: str | None = None,
         errors: str | None = None,

@@ -22,6 +22,7 @@ from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command, Ran
+from tests.concrete import uploads_of
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FILES = sorted(
@@ -73,7 +74,7 @@ def ours(memory_s3: MemoryStore) -> dict[str, bytes]:
         for name in ("x.csv", "y.csv"):
             with task.open(name) as file:
                 file.write(b"data")
-    assert SignOfLife(job._committer().runtime, job._started).give()
+    assert SignOfLife(uploads_of(job._committer()).runtime, job._started).give()
     job.commit([task.result], batch=mc.StreamBatch("q", 7))
     memory_s3.after = None
     return seen

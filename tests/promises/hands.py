@@ -9,6 +9,7 @@ import magic_committer as mc
 from magic_committer.errors import Unanswered
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import attempt_of, upload_of
 
 DEST = "s3://bucket/t"
 
@@ -63,14 +64,14 @@ def killed(job: mc.Job, task: str, name: str, *, unique: bool = False) -> Any:
     will ever run. Returns the file, for those who bring it back to life."""
     file = job.task(task).open(name, unique=unique)
     file.write(b"cut")
-    file._sender.created()  # its Create was answered: nothing is in flight
+    upload_of(file)._sender.created()  # its Create was answered: nothing is in flight
     _killed.append(file)
     return file
 
 
 def stored(task: mc.Task) -> None:
     """Wait until the files that a task has closed are stored: nothing is in flight."""
-    task._attempt._closings.settle()
+    attempt_of(task._attempt)._closings.settle()
 
 
 def bury() -> None:

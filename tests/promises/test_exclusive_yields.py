@@ -11,6 +11,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import upload_of
 from tests.costly import costly_store
 from tests.hadoops import leave_job
 from tests.promises.hands import DEST, committed_task, killed, visible
@@ -42,7 +43,7 @@ def test_it_yields_to_a_live_job_wherever_its_record_is(s3: MemoryStore, dest: s
         # Below the record, some directories deep; from above it must reach into the destination.
         f = task.open("t/x/y/theirs.csv" if dest == "s3://bucket" else "x/y/theirs.csv")
         f.write(b"2")
-        f._sender.created()
+        upload_of(f)._sender.created()
         warning = told(exclusive(s3))
         f.close()
     assert "job 'other' lives under" in warning

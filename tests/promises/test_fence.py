@@ -15,6 +15,7 @@ from magic_committer.protocol.rules import Found, Phase, may_undo
 from magic_committer.stores.base import PART_BYTES_MIN, CreatedUpload
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 
 
@@ -43,7 +44,7 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         job.abort()
         g = task.open("b.bin")
         g.write(b"")
-        g._sender.created()
+        upload_of(g)._sender.created()
         clock.sleep(2)
         with pytest.raises(mc.JobNotRunning):
             g.write(bytes(PART_BYTES_MIN))
@@ -168,7 +169,7 @@ def test_a_long_file_that_may_not_read_the_record_says_so() -> None:
     with memory_store(clock=(clock := PatientClock())) as slow:
         job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
         f = job.task("1").open("a.bin")
-        f._sender.created()
+        upload_of(f)._sender.created()
         clock.sleep(2)
         slow.before = _forbid_heads
         with pytest.raises(PermissionDenied):
@@ -199,7 +200,7 @@ def test_an_upload_whose_create_was_sent_twice_is_found_when_fenced(s3: MemorySt
     s3.after = retried
     f = task.open("a.csv", unique=True)
     f.write(b"1")
-    f._sender.created()
+    upload_of(f)._sender.created()
     s3.after = None
     lost = s3.open_uploads()
     assert len(lost) == 2

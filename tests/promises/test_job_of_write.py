@@ -15,6 +15,7 @@ import magic_committer as mc
 from magic_committer.errors import TaskFailed, WrongProcess
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, control, visible
 
 
@@ -69,7 +70,7 @@ def test_a_forked_child_cannot_use_it(s3: MemoryStore, step: Callable[[mc.Job], 
     with mc.write(DEST) as writing:
         with writing.open("a.csv") as f:
             f.write(b"1")
-        f.wait()
+        upload_of(f).wait()
         s3.before = _refuse
         said = said_in_a_child(lambda: step(writing.job))
         s3.before = None

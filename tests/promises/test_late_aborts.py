@@ -15,6 +15,7 @@ from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.options import Track
 from magic_committer.stores.base import CreatedUpload, UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, At, control, visible
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
@@ -121,7 +122,7 @@ def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: Memo
     s3.after = _sent_twice
     f = task.open("a.csv", unique=True)
     f.write(b"1")
-    f._sender.created()
+    upload_of(f)._sender.created()
     s3.after = None
     f.close()
     (known,) = s3.open_uploads()
@@ -183,7 +184,7 @@ def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -
     s3.after = _sent_twice
     with task.open("a.csv", unique=True) as f:
         f.write(b"1")
-    f.wait()
+    upload_of(f).wait()
     s3.after = None
     (known,) = s3.open_uploads()
     s3.start_upload(known.key)

@@ -13,6 +13,7 @@ import magic_committer as mc
 from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unanswered
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, At, unanswered, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
@@ -45,7 +46,7 @@ def one_file(job: mc.Job) -> mc.Task:
     task = job.task("1")
     with task.open("a.csv") as f:
         f.write(b"1")
-    f.wait()
+    upload_of(f).wait()
     return task
 
 
@@ -191,7 +192,7 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     task = one_file(job)
     late = task.open("b.csv")
     late.write(b"2")
-    late._sender.created()  # as of a large file: its close waits
+    upload_of(late)._sender.created()  # as of a large file: its close waits
     parked, go_on = threading.Event(), threading.Event()
     closed: list[BaseException | None] = []
 
@@ -204,7 +205,7 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     closer = threading.Thread(target=lambda: closed.append(_raised(late.close)))
     closer.start()
     assert parked.wait(20)
-    attempt = type(task._attempt)
+    attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:
@@ -228,10 +229,10 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     task = one_file(job)
     late = task.open("b.csv")
     late.write(b"2")
-    late._sender.created()  # as of a large file: its close waits
+    upload_of(late)._sender.created()  # as of a large file: its close waits
     recorded, go_on = threading.Event(), threading.Event()
     stream = type(late)
-    on_close = late._on_close
+    on_close = upload_of(late)._on_close
 
     def slow(finished: Any) -> None:
         on_close(finished)
@@ -242,7 +243,7 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     closer = threading.Thread(target=late.close)
     closer.start()
     assert recorded.wait(20)
-    attempt = type(task._attempt)
+    attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:

@@ -19,6 +19,7 @@ import magic_committer as mc
 from magic_committer.errors import WrongProcess
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore
+from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, committed_task, control, visible
 from tests.servers import moto_server
 
@@ -148,13 +149,13 @@ def test_collecting_in_a_child_ends_nothing(
     task = job.task("1")
     f = task.open("a.csv")
     f.write(b"1")
-    sender = f._sender
+    sender = upload_of(f)._sender
     sender.created()
     dropped = weakref.ref(f)
     s3.requests.clear()
     child()
     del f
-    task._attempt._files.clear()
+    attempt_of(task._attempt)._files.clear()
     gc.collect()
     assert dropped() is None
     assert not s3.requests
@@ -279,8 +280,8 @@ def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
         still = job.open("open.csv", "w")
         still.write("2")
         still.flush()
-        still._stream._sender.created()
-        f._stream.wait()
+        upload_of(still._stream)._sender.created()
+        upload_of(f._stream).wait()
         task = job._task
         assert task is not None
         children: dict[str, tuple[Callable[[], object], int]] = {

@@ -12,6 +12,7 @@ from magic_committer.commit import probe
 from magic_committer.options import Accept, Track
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, StillClock, committed_task
 
 PAGE = 1000
@@ -128,7 +129,7 @@ def test_an_aborted_task_makes_the_requests_that_the_docs_state(
     for name in "abc":
         with task.open(name) as f:
             f.write(b"1")
-        f.wait()
+        upload_of(f).wait()
     s3.requests.clear()
     task.abort()
     expected = Counter(abort_upload=3, list_parts=3)

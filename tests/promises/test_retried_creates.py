@@ -10,6 +10,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, committed_task, control, visible
 
 
@@ -39,7 +40,7 @@ def one_closed(*, unique: bool = True) -> tuple[mc.Job, mc.Task]:
     task = job.task("1")
     with task.open("a.csv", unique=unique) as file:
         file.write(b"1")
-    file.wait()
+    upload_of(file).wait()
     return job, task
 
 
@@ -164,7 +165,7 @@ def test_the_twin_of_a_late_file_goes_when_the_file_is_aborted(s3: MemoryStore) 
     Twins(s3)
     file = job.task("1").open("a.csv", unique=True)
     file.write(b"1")
-    file._sender.created()  # its Create was answered
+    upload_of(file)._sender.created()  # its Create was answered
     s3.after = None
     (key,) = {upload.key for upload in s3.open_uploads()}
     mc.abort(DEST, job.id)

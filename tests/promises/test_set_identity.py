@@ -9,6 +9,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.hadoop.formats import PendingSet, decode_pendingset, encode_pendingset
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import attempt_of
 from tests.promises.hands import DEST, At, committed_task, control, visible
 
 
@@ -91,9 +92,9 @@ def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.O
     mine, other = job.task("1", attempt="a"), mc.attach(DEST, job.id).task("1", attempt="a")
     write(mine, "a.csv")
     s3.requests.clear()
-    remembered = mine._attempt._tree.pendings()
+    remembered = attempt_of(mine._attempt)._tree.pendings()
     assert s3.requests["get"] == 0
-    assert remembered == other._attempt._tree.pendings()
+    assert remembered == attempt_of(other._attempt)._tree.pendings()
     assert s3.requests["get"] == 1
 
 

@@ -19,6 +19,7 @@ from magic_committer.errors import StoreError
 from magic_committer.options import MiB
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
+from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, visible
 
 
@@ -31,7 +32,7 @@ def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
     """Open, write and close a file."""
     with task.open(name) as f:
         f.write(body)
-    return f
+    return upload_of(f)
 
 
 class Gate:
@@ -112,7 +113,7 @@ def test_nothing_of_a_small_file_is_sent_before_its_close(s3: MemoryStore) -> No
     file.write(b"1")
     assert sent == []
     file.close()
-    file.wait()
+    upload_of(file).wait()
     assert sent == ["create_upload", "put_part"]
     task.abort()
 
@@ -125,7 +126,7 @@ def test_the_create_of_a_larger_file_is_sent_before_its_first_block_is_full(
     task = begin().task("1")
     file = task.open("a.csv")
     file.write(bytes(4 * MiB))
-    file._sender.created()
+    upload_of(file)._sender.created()
     assert s3.requests["create_upload"] == 1
     file.write(bytes(6 * MiB))
     file.close()
@@ -363,7 +364,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         gate.wait()
         committing = threading.Thread(target=commit)
         committing.start()
-        while task._attempt._turns._committing is None:
+        while attempt_of(task._attempt)._turns._committing is None:
             time.sleep(0.001)
         with pytest.raises(mc.TaskFailed, match="being committed"):
             late.close()

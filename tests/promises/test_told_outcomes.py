@@ -21,6 +21,7 @@ from magic_committer.errors import (
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.concrete import uploads_of
 from tests.promises.hands import DEST, committed_task, control, failing, visible
 
 Answer = Callable[[Request], None]
@@ -147,7 +148,7 @@ def test_a_record_in_the_same_state_by_another_is_not_ones_own(s3: MemoryStore) 
     def before(request: Request) -> None:
         if swap(request):
             s3.before = None
-            runtime = rival._committer().runtime
+            runtime = uploads_of(rival._committer()).runtime
             seen = records.read(runtime, request.key)
             assert seen is not None
             rival.commit()

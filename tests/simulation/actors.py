@@ -23,6 +23,7 @@ from magic_committer.errors import (
 from magic_committer.job import Job, Task
 from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.stores.base import Attributes
+from tests.concrete import upload_of
 from tests.simulation import operators
 from tests.simulation.scheduler import Actor, Signal
 from tests.simulation.truth import AttemptTruth
@@ -131,15 +132,15 @@ def write_file(
         name = f"p={known.task}/{name}"
     body = f"{known.name} writes {name}".encode()[: 20 if known.cut else None]
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
-    known.files[stream.key] = body
+    known.files[upload_of(stream).key] = body
     stream.write(body)
     began = world.scheduler.steps
     if 0 < known.stored_step < began:
         world.watch.met("closed late")
     stream.close()
-    known.closed[stream.key] = began
+    known.closed[upload_of(stream).key] = began
     if world.actor.hurt:
-        known.unsure.add(stream.key)
+        known.unsure.add(upload_of(stream).key)
 
 
 def by_path(

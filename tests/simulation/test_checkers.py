@@ -16,6 +16,7 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, State, Terms
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.memory import Request
+from tests.concrete import upload_of
 from tests.simulation import actors
 from tests.simulation.faults import Fault
 from tests.simulation.judge import Violation
@@ -306,7 +307,7 @@ def test_public_calls_run_in_whoever_acts(world: World) -> None:
         with api.write(DEST.url, options=OPTIONS) as writer:
             known = actors.known_attempt(world, writer._task)  # type: ignore[arg-type]
             stream = writer.open("a.csv", attributes=Attributes())
-            known.files[stream.key], known.told = b"1", True
+            known.files[upload_of(stream).key], known.told = b"1", True
             stream.write(b"1")
             stream.close()
         assert writer.report is not None

@@ -12,12 +12,12 @@ import magic_committer as mc
 
 def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:
     """The mode says what a file takes."""
-    assert_type(task.open("a"), mc.UploadStream)
-    assert_type(task.open("a", "wb"), mc.UploadStream)
-    assert_type(task.open("a", mode="xb", unique=True), mc.UploadStream)
+    assert_type(task.open("a"), mc.TaskFile)
+    assert_type(task.open("a", "wb"), mc.TaskFile)
+    assert_type(task.open("a", mode="xb", unique=True), mc.TaskFile)
     assert_type(task.open("a", "w"), mc.TextUpload)
     assert_type(task.open("a", "xt", encoding="latin-1", newline=""), mc.TextUpload)
-    assert_type(writing.open("a"), mc.UploadStream)
+    assert_type(writing.open("a"), mc.TaskFile)
     assert_type(writing.open("a", "w", errors="replace"), mc.TextUpload)
     assert_type(mc.open_magic("s3://b/x"), mc.UploadStream)
     assert_type(mc.open_magic("s3://b/x", "wt", encoding="utf-8"), mc.TextUpload)
@@ -26,7 +26,7 @@ def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:
         assert_type(text.write("1,2,3\n"), int)
         text.writelines(["a", "b"])
     with task.open("a.bin") as binary:
-        assert_type(binary, mc.UploadStream)
+        assert_type(binary, mc.TaskFile)
         assert_type(binary.write(b"1"), int)
         binary.write(bytearray(b"1"))
         binary.write(memoryview(b"1"))
@@ -35,7 +35,7 @@ def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:
         assert_type(binary.state, mc.FileState)
 
 
-def either(task: mc.Task, mode: mc.BinaryMode | mc.TextMode) -> mc.UploadStream | mc.TextUpload:
+def either(task: mc.Task, mode: mc.BinaryMode | mc.TextMode) -> mc.TaskFile | mc.TextUpload:
     """A mode that is only known to be one of them gives one of the two files."""
     return task.open("a", mode)
 

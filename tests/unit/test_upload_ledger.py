@@ -15,7 +15,8 @@ from magic_committer.stores.base import (
     Part,
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
-from magic_committer.upload.sender import MOVES, FileState
+from magic_committer.upload.file import FileState
+from magic_committer.upload.sender import MOVES
 
 TiB = 1024**4
 

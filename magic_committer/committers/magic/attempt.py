@@ -26,6 +26,7 @@ import logging
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
@@ -38,12 +39,14 @@ from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
 from magic_committer.committers.magic.abort import RetriedCreates, late_in, remove_all, settle
 from magic_committer.committers.magic.closings import Closings
+from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.magic.saved import SavedFiles
 from magic_committer.committers.magic.tree import AttemptTree
 from magic_committer.committers.magic.turns import Turns
 from magic_committer.errors import (
     FileStillOpen,
     MagicError,
+    OptionError,
     PathError,
     StoreError,
     TaskFailed,
@@ -64,7 +67,13 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import TOKEN_METADATA, StartedJob, TaskCommit, token
 from magic_committer.protocol.rules import Found, Phase, may_undo
 from magic_committer.stores.base import Attributes, CreatedUpload
-from magic_committer.upload import BlockSource, FileState, FinishedUpload, UploadStream
+from magic_committer.upload import (
+    BlockSource,
+    FileState,
+    FinishedUpload,
+    LocalFile,
+    UploadStream,
+)
 
 logger = logging.getLogger("magic_committer")
 
@@ -116,6 +125,7 @@ class Attempt:
         self._saved = SavedFiles(runtime, job, self._set, self._fence, attempt, shared=shared)
         self._in_memory = job.terms.track == "memory"
         self._files: dict[str, _File] = {}
+        self._local = LocalFiles(options)
         self._closings = Closings(self._turns, options.buffer_bytes_max // 2)
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
@@ -216,6 +226,46 @@ class Attempt:
             self._files[name] = _File(name, stream)
         self.statistics.add(statistics.FILES_CREATED)
         return stream
+
+    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
+        """Open a local file, which is uploaded when it is closed. Arguments and errors as `open`.
+
+        Raises:
+            UploadFailed, OptionError: it cannot be made on local disk.
+        """
+        return self._local.open(self.open(name, unique=unique, attributes=attributes), name)
+
+    def directory(self, *, unique: bool) -> Path:
+        """There is none: see `Task.directory`."""
+        del unique
+        raise OptionError(
+            "a task of committer='magic' has no local directory",
+            hint="Start the job with committer='directory'; or open one file:"
+            " task.local_file(name)",
+        )
+
+    def send_file(
+        self, path: Path, name: str, *, unique: bool, attributes: Attributes
+    ) -> UploadStream:
+        """Upload a local file, as `open` and a write of all its bytes. A file of up to
+        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it.
+
+        Args:
+            path: the local file. It may not change before it is sent.
+            name, unique, attributes: as for `open`.
+        """
+        with self.open(name, unique=unique, attributes=attributes) as stream:
+            stream.take_file(str(path), beside=True)
+        return stream
+
+    def settle(self) -> None:
+        """Wait for the files that were closed and are still being sent.
+
+        Raises:
+            UploadFailed, JobNotRunning, StoreError: one of them has failed; a note names it.
+        """
+        self._closings.settle()
+        self._closings.tell_failure()
 
     def _refuse_twice(self, name: str) -> None:
         file = self._files.get(name)
@@ -344,6 +394,7 @@ class Attempt:
             raise late
         if not self._in_memory:
             self._tree.remove()
+        self._local.remove()
         return stored
 
     def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
@@ -429,6 +480,7 @@ class Attempt:
             file.stream.stop()  # all of them, before the first is waited for
         for file in list(self._files.values()):
             self._trying(failures, file.stream.abort)
+        self._local.remove()
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
         if there.stored is not None:
             pendings += there.stored.pendings

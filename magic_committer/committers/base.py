@@ -1,0 +1,286 @@
+"""What a committer is: three protocols, which `Job`, `Task` and the commands work with.
+
+* `CommitterClass`: what the registry gives for a name. It starts jobs, finds them, and takes them.
+* `JobCommitter`: one job in one process. It makes attempts, and ends the job.
+* `TaskAttempt`: one attempt of one task in the process that writes it.
+
+Invariants that each implementation keeps, whatever it stores its files and its record in:
+
+* A job is decided once, by a compare-and-swap or an exclusive create. Whoever reads the record
+  obeys it; so every call that ends a job is repeatable, from any process.
+* An attempt makes nothing visible. Its commit is atomic: all of its files, or none.
+* A value that travels (`StartedJob`, `TaskCommit`) holds no client, no lock and no secret. A
+  `JobCommitter` does not travel: `Process` is what it is built from, in each process anew.
+* A destination of another scheme is refused by `CommitterClass.destination`, before anything is
+  done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from magic_committer._pool import Pool
+from magic_committer._runtime import (
+    Clock,
+    ProgressFunction,
+    Runtime,
+    SystemClock,
+    new_id,
+    no_progress,
+)
+from magic_committer.commit.pieces import Distribute, Piece
+from magic_committer.commit.prepare import Prospect
+from magic_committer.options import Mode, Options, Track
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
+from magic_committer.protocol.rules import Phase
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import BlockSource, TaskFile
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a committer is built from in one process. Never pickled.
+
+    Attributes:
+        runtime_for: the components for the bucket of that name; a committer that needs no bucket
+            does not call it, and needs no connection.
+        pool, clock, ids, progress: the components that need no store.
+        blocks: the process's memory for the blocks of open files.
+    """
+
+    runtime_for: Callable[[str], Runtime]
+    pool: Pool
+    blocks: BlockSource
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Callable[[], str] = new_id
+    progress: ProgressFunction = no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A job that was found by its id.
+
+    Attributes:
+        job: its values.
+        state: the state of its record.
+        outcome: what is decided: ``"committed"``, ``"aborted"``, ``"reverted"``, or "".
+    """
+
+    job: StartedJob
+    state: State
+    outcome: str
+
+
+class TaskAttempt(Protocol):
+    """One attempt of one task, in the process that writes it.
+
+    Attributes:
+        job: its job.
+        task, attempt: the task's id and the attempt's name.
+        result: what `commit` gave; None before.
+    """
+
+    job: StartedJob
+    task: str
+    attempt: str
+    result: TaskCommit | None
+
+    @property
+    def phase(self) -> Phase:
+        """How far the attempt is, as this handle knows."""
+        ...
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has files in this process, so that no other process can commit it."""
+        ...
+
+    def share(self) -> None:
+        """Let other processes commit the attempt from now on. Called only if the job's track is
+        ``"s3"``."""
+        ...
+
+    def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
+        """Open a file for writing, from its start to its end: see `Task.open`."""
+        ...
+
+    def directory(self, *, unique: bool) -> Path:
+        """The attempt's local directory, whose files are its files: see `Task.directory`.
+
+        Raises:
+            OptionError: this committer has none.
+        """
+        ...
+
+    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
+        """Open a local file with seeks: see `Task.local_file`.
+
+        Raises:
+            OptionError: this committer has none.
+        """
+        ...
+
+    def commit(self) -> TaskCommit:
+        """Save what makes all files of the attempt visible, so that the job can. Repeatable."""
+        ...
+
+    def abort(self) -> None:
+        """Undo the attempt. Repeatable; a missing attempt is no error."""
+        ...
+
+
+class JobCommitter(Protocol):
+    """One started job in one process.
+
+    Attributes:
+        job: the job.
+    """
+
+    job: StartedJob
+
+    @property
+    def transport(self) -> str:
+        """What sends the requests, for reports; "" if there is nothing to tell."""
+        ...
+
+    def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> TaskAttempt:
+        """Make an attempt of a task. Sends nothing.
+
+        Args:
+            task: the task's id.
+            attempt: its name, unique in the job, by which processes share it; None: draw one.
+            sole: no other process shares it.
+        """
+        ...
+
+    def committed_attempt(self, result: TaskCommit) -> TaskAttempt:
+        """Make the handle of an attempt that is already committed, from its result."""
+        ...
+
+    def commit_job(
+        self,
+        results: Iterable[TaskCommit] | None = None,
+        expect: int | Iterable[str] | None = None,
+        accept: Collection[str] = (),
+        role: str = "driver",
+        batch: StreamBatch | None = None,
+        distribute: Distribute | None = None,
+    ) -> JobReport:
+        """Commit the job, or finish it: see `Job.commit`. Repeatable.
+
+        Args:
+            results, expect, batch: as for `Job.commit`.
+            accept: names of files that may be missing.
+            role: what the record says of this process: ``"driver"`` or ``"recovery"``.
+            distribute: gives the files of a large job to helpers; None: this process does all.
+        """
+        ...
+
+    def complete_piece(self, piece: Piece) -> int:
+        """Help the process that has decided the job. Gives how many files it completed."""
+        ...
+
+    def settle_job(
+        self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
+    ) -> JobReport:
+        """Finish or abort the job instead of its driver. ``state``: what its record says.
+        Repeatable."""
+        ...
+
+    def look_at_commit(
+        self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
+    ) -> Prospect:
+        """What `commit_job` would decide. Only reads."""
+        ...
+
+    def abort_job(
+        self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
+    ) -> JobReport:
+        """Abort the job, or undo it. Repeatable.
+
+        Args:
+            revert: undo a job that is decided as committed, if its data can be taken back.
+            leave_visible: for an adopted job: leave what is visible.
+            role: as for `commit_job`.
+        """
+        ...
+
+    def sign_of_life(self) -> Callable[[], bool]:
+        """A function that tells the store that the job's driver lives, and gives whether to go on.
+        It is called every `alive.ALIVE_SECONDS`."""
+        ...
+
+
+class CommitterClass(Protocol):
+    """What the registry gives for a name.
+
+    Attributes:
+        name: the name in records.
+        track: where its attempts keep what their commit needs, if the caller does not say.
+    """
+
+    name: ClassVar[str]
+    track: ClassVar[Track]
+
+    @classmethod
+    def destination(cls, dest: str) -> str:
+        """The URL of a destination as jobs write it, with its trailing slash. Pure.
+
+        Raises:
+            PathError, WrongType: it is none, or none of this committer's.
+        """
+        ...
+
+    @classmethod
+    def mode(cls, mode: Mode) -> Mode:
+        """The mode of the record, for the mode that the caller means. Pure.
+
+        Raises:
+            OptionError: this committer does not have the mode.
+        """
+        ...
+
+    @classmethod
+    def start(
+        cls,
+        process: Process,
+        dest: str,
+        terms: Terms,
+        options: Options,
+        job_id: str | None = None,
+        *,
+        said_mode: str = "",
+        join: bool = False,
+        checkpoint: str = "",
+    ) -> JobCommitter:
+        """Start a job: see `api.start`.
+
+        Args:
+            process: the parts of this process.
+            dest, terms, options: the destination's URL, the job's terms and its options.
+            job_id: a given id; None: draw one.
+            said_mode: the mode in the caller's words, for hints.
+            join: take the job of that id if there is one, with the same terms.
+            checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
+        """
+        ...
+
+    @classmethod
+    def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
+        """Find a job of this destination's kind by its id. Only reads. The job may be of any
+        committer that keeps its record in the same way: `Attached.job` says of which.
+
+        Raises:
+            JobNotFound: there is no record of it.
+            FormatError: the record cannot be read.
+        """
+        ...
+
+    @classmethod
+    def of(cls, process: Process, job: StartedJob, options: Options) -> JobCommitter:
+        """Take a started job, in any process. Sends nothing."""
+        ...

@@ -1,0 +1,117 @@
+"""The committers by name. A committer is imported when a job first needs it.
+
+A package may bring committers: entry points of the group `ENTRY_POINTS`, each a name and a class
+that has what `base.CommitterClass` says. A name of this library cannot be taken by another.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from magic_committer.committers.base import CommitterClass
+from magic_committer.errors import OptionError, WrongType
+
+ENTRY_POINTS = "magic_committer.committers"
+"""The group of entry points by which packages bring committers."""
+
+COMMITTERS: Mapping[str, str] = {
+    "magic": "magic_committer.committers.magic:MagicCommitter",
+    "directory": "magic_committer.committers.staging:DirectoryCommitter",
+    "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
+}
+"""The committers of this library: their names in records, and where their classes are."""
+
+ALIASES: Mapping[str, str] = {"staging": "directory"}
+"""Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`."""
+
+OF_SCHEME: Mapping[str, str] = {"s3": "magic", "s3a": "magic", "s3n": "magic"}
+"""The committer of a destination for which nobody names one, by the URL's scheme."""
+
+_DEFAULT = "magic"
+
+
+def scheme_of(dest: object) -> str:
+    """The scheme of a URL, in lower case; "" for what is none. Pure."""
+    scheme, colon, _ = dest.partition("://") if isinstance(dest, str) else ("", "", "")
+    return scheme.lower() if colon else ""
+
+
+def default_for(dest: object) -> str:
+    """The committer of a destination for which nobody names one. A destination of a scheme that
+    nobody knows gets magic, which refuses it with the URLs that it takes. Pure."""
+    return OF_SCHEME.get(scheme_of(dest), _DEFAULT)
+
+
+def known_names() -> list[str]:
+    """All names that `named` understands, this library's first."""
+    return [*COMMITTERS, *ALIASES, *sorted(_others().keys() - COMMITTERS.keys() - ALIASES.keys())]
+
+
+def real_name(name: str) -> str:
+    """The name that a record has, for a name or an alias, in any case.
+
+    Raises:
+        WrongType: the name is not text.
+        OptionError: nobody has it. The message lists the right ones.
+    """
+    if not isinstance(name, str):
+        raise WrongType(
+            f"committer is a name, not {type(name).__name__}: {name!r:.80}",
+            hint="Pass committer='magic'",
+        )
+    word = name.casefold()
+    word = ALIASES.get(word, word)
+    if word in COMMITTERS:
+        return word
+    if name in _others():
+        return name
+    known = known_names()
+    nearest = difflib.get_close_matches(word, known, n=1)
+    raise OptionError(
+        f"committer={name!r} is unknown",
+        hint=(f"Did you mean {nearest[0]!r}? " if nearest else "")
+        + f"There are {', '.join(known)}",
+    )
+
+
+def named(name: str) -> CommitterClass:
+    """The class of a committer.
+
+    Args:
+        name: its name, an alias, or the name of another package's entry point.
+
+    Raises:
+        WrongType, OptionError: as for `real_name`; or the package that brings it cannot be
+            imported.
+    """
+    real = real_name(name)
+    if real in COMMITTERS:
+        module, _, attribute = COMMITTERS[real].partition(":")
+        return cast("CommitterClass", getattr(import_module(module), attribute))
+    found = _others()[real]
+    instead = f"Repair that package, or name another committer: {', '.join(COMMITTERS)}"
+    package = found.dist.name if found.dist is not None else "a package"
+    try:
+        loaded = found.load()
+    except Exception as error:  # the package may raise anything
+        raise OptionError(
+            f"committer={name!r} cannot be loaded from {found.value} of {package}:"
+            f" {type(error).__name__}: {error}",
+            hint=instead,
+        ) from error
+    if getattr(loaded, "name", None) != real:
+        raise OptionError(
+            f"committer={name!r}: {found.value} of {package} is named"
+            f" {getattr(loaded, 'name', None)!r}, and a job's record has to find it by its name",
+            hint=instead,
+        )
+    return cast("CommitterClass", loaded)
+
+
+def _others() -> dict[str, EntryPoint]:
+    """The committers that other packages bring."""
+    return {one.name: one for one in entry_points(group=ENTRY_POINTS)}

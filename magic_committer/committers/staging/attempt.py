@@ -1,0 +1,297 @@
+"""One attempt of a staging job: a local directory, whose files its commit uploads.
+
+The uploads, the pendingset and the fence are those of magic's attempt with ``track="memory"``
+(`Attempt`), which nobody but this object uses. So all that is known of its ends holds here: no file
+of it is visible before the job's decision, and each end that is no commit aborts its uploads.
+
+Invariants:
+
+* Nothing is sent before the task's commit. That sends every file or none: if one cannot be sent,
+  all uploads of the attempt are aborted, and the attempt can never be committed.
+* A file that is in the directory when the commit begins is uploaded, unless it is hidden (`scan`).
+  A file that changes while it is uploaded ends the attempt: half of each state may have been sent.
+* A file of `open` or `local_file` is in the directory only when it was closed well; an open one
+  ends the commit, as in every job.
+* The local files go when the uploads are stored, or when the attempt is aborted; after a kill, see
+  `LocalDirectory`.
+* One call at a time commits, as in magic (`turns`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
+from magic_committer._patience import cleaning_up, patient
+from magic_committer._quantities import name_some
+from magic_committer._runtime import Progress, Runtime
+from magic_committer.committers.magic.attempt import Attempt
+from magic_committer.committers.magic.turns import Turns
+from magic_committer.committers.staging.scan import FoundFile, look_at, scan
+from magic_committer.errors import FileStillOpen, MagicError, PathError, TaskFailed, UploadFailed
+from magic_committer.hadoop.paths import Destination, check_name, unique_name
+from magic_committer.options import Options
+from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.protocol.rules import Phase
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import FileState, LocalDirectory, LocalFile
+from magic_committer.upload.local import refuse_full
+
+logger = logging.getLogger("magic_committer")
+
+
+class StagingAttempt:
+    """An attempt in the process that writes it.
+
+    Args:
+        runtime: the components.
+        uploads: the attempt that sends what is uploaded.
+        options: `buffer_dir` and `local_bytes_max` say where its local files are, and how many.
+
+    Attributes:
+        uploads: as above.
+    """
+
+    def __init__(self, runtime: Runtime, uploads: Attempt, options: Options) -> None:
+        self.job: StartedJob = uploads.job
+        self.task = uploads.task
+        self.attempt = uploads.attempt
+        self.uploads = uploads
+        self._runtime = runtime
+        self._options = options
+        self._dest = Destination.parse(uploads.job.dest)
+        self._turns = Turns(uploads.job.id, uploads.attempt)
+        self._lock = threading.Lock()
+        self._local: LocalDirectory | None = None
+        self._unique = False
+        self._opened: dict[str, tuple[LocalFile, Attributes]] = {}
+        self._uploaded = False
+
+    def __repr__(self) -> str:
+        return f"<StagingAttempt of {self.uploads!r}>"
+
+    @property
+    def result(self) -> TaskCommit | None:
+        """What `commit` gave; None before."""
+        return self.uploads.result
+
+    @property
+    def phase(self) -> Phase:
+        """How far the attempt is, as this handle knows."""
+        return self.uploads.phase
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has a local directory in this process."""
+        return self._local is not None or self._uploaded
+
+    def share(self) -> None:
+        """Not to be called: ``track`` is never ``"s3"``."""
+        raise TaskFailed(
+            f"attempt {self.attempt!r} has its files on local disk: it stays in its process",
+            job_id=self.job.id,
+        )
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def directory(self, *, unique: bool) -> Path:
+        """The local directory: see `Task.directory`.
+
+        Args:
+            unique: put the job's UUID into the names of its files when they are uploaded.
+
+        Raises:
+            TaskFailed: the attempt has ended, or belongs to another process.
+            OptionError: the directory cannot be made.
+        """
+        self.uploads.check_process("writing its files")
+        self._turns.check_open()
+        self._unique = self._unique or unique
+        return self._directory().files
+
+    def open(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
+        """Open a local file, which is in the directory when it is closed. Nothing is sent.
+
+        Args:
+            name, unique, attributes: as for `Task.open`.
+
+        Raises:
+            PathError: the name cannot be used, or the attempt already has it.
+            UploadFailed: the file cannot be made on local disk.
+            TaskFailed, OptionError: as for `directory`.
+        """
+        self.uploads.check_process("opening a file")
+        check_name(name, uuid=self.job.uuid)
+        if unique:
+            name = unique_name(name, self.job.uuid)
+        key = self._dest.key(name)
+        directory = self._directory()
+        with self._turns.lock:
+            self._turns.check_open()
+            self._refuse_twice(name)
+            file = LocalFile(
+                directory,
+                name,
+                f"s3://{self._dest.bucket}/{key}",
+                bytes_max=self._options.local_bytes_max,
+                on_close=partial(self._move_in, directory, name),
+            )
+            self._opened[name] = (file, attributes)
+        return file
+
+    local_file = open
+    """A file of a staging job is a local one."""
+
+    def _directory(self) -> LocalDirectory:
+        with self._lock:
+            if self._local is None:
+                self._local = LocalDirectory.make(self._options.buffer_dir)
+            return self._local
+
+    def _refuse_twice(self, name: str) -> None:
+        opened = self._opened.get(name)
+        if opened is not None and opened[0].state not in (FileState.ABORTED, FileState.FAILED):
+            raise PathError(
+                f"attempt {self.attempt!r} has a file {name!r} already",
+                hint="Give each file of a job a name of its own",
+            )
+
+    def _move_in(self, directory: LocalDirectory, name: str, path: Path) -> None:
+        with self._turns.lock:
+            self._turns.check_open()
+            try:
+                directory.move_in(path, name)
+            except OSError as error:
+                raise UploadFailed(
+                    f"{name} cannot be put into the task's directory: {error.strerror}",
+                    hint="Another file there has its name, or the name of one of its directories",
+                ) from error
+
+    # Its ends -------------------------------------------------------------------------------------
+
+    def commit(self) -> TaskCommit:
+        """Upload all files and save the uploads as one `.pendingset`. Repeatable.
+
+        Raises:
+            FileStillOpen: a file of `open` was not closed. The attempt is aborted.
+            TaskFailed: a local file changed, is gone or is no ordinary file. The attempt is
+                aborted. Also if the attempt was aborted before, another thread is committing or
+                aborting it, or it belongs to another process: then nothing was sent.
+            UploadFailed, PathError: a file could not be uploaded. The attempt is aborted.
+            JobNotRunning, StoreError: as for magic's attempt.
+        """
+        if self.uploads.result is not None:
+            return self.uploads.result
+        self.uploads.check_process("committing it")
+        with patient(), self._turns.commit():
+            if not self._uploaded:
+                try:
+                    self._upload()
+                except BaseException as error:
+                    self._abort_after(error)
+                    raise
+                self._uploaded = True
+                self._remove_local()
+            try:
+                return self.uploads.commit()
+            finally:
+                self._turns.phase = self.uploads.phase
+
+    def abort(self) -> None:
+        """Abort the attempt's uploads, if there are any, and remove its local files. Repeatable.
+        Raises what magic's attempt raises."""
+        self.uploads.check_process("aborting it")
+        with self._turns.abort():
+            self._abort()
+
+    def _abort(self) -> None:
+        try:
+            self.uploads.abort()
+        finally:
+            self._turns.phase = self.uploads.phase
+            if self.uploads.phase is Phase.ABORTED:
+                self._remove_local()
+
+    def _abort_after(self, error: BaseException) -> None:
+        try:
+            with cleaning_up(error):
+                self._abort()
+        except MagicError as failure:
+            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
+
+    def _remove_local(self) -> None:
+        if self._local is not None:
+            self._local.remove()
+
+    # The upload -----------------------------------------------------------------------------------
+
+    def _upload(self) -> None:
+        self._refuse_open_files()
+        if self._local is None:
+            return
+        root = self._local.files
+        files = self._files(root)
+        used = sum(file.size for file in files)
+        refuse_full(used, self._options.local_bytes_max, f"attempt {self.attempt!r}")
+        tell = self._runtime.progress
+        for number, file in enumerate(files):
+            tell(Progress("upload", number, len(files), "files"))
+            own = self._opened.get(file.name)
+            self.uploads.send_file(
+                root / file.name,
+                file.name,
+                unique=self._unique and own is None,
+                attributes=own[1] if own is not None else Attributes(),
+            )
+        self.uploads.settle()
+        tell(Progress("upload", len(files), len(files), "files"))
+        self._refuse_changed(root, files)
+        logger.info(
+            "job %s: attempt %s of task %s uploaded %d files of %d bytes",
+            self.job.id, self.attempt, self.task, len(files), used,
+        )  # fmt: skip
+
+    def _files(self, root: Path) -> list[FoundFile]:
+        """What is to be uploaded: what was opened by name, and what else is there."""
+        names = {
+            name for name, (file, _) in self._opened.items() if file.state is FileState.PENDING
+        }
+        try:
+            found = {file.name: file for file in scan(root)}
+        except OSError as error:
+            raise TaskFailed(
+                f"{root} cannot be read: {error}", job_id=self.job.id, hint=ANOTHER_ATTEMPT
+            ) from error
+        for name in names - found.keys():
+            found[name] = look_at(root, name)
+        return [found[name] for name in sorted(found)]
+
+    def _refuse_open_files(self) -> None:
+        still_open = [n for n, (f, _) in self._opened.items() if f.state is FileState.OPEN]
+        if still_open:
+            raise FileStillOpen(
+                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                job_id=self.job.id,
+                hint=CLOSE_FIRST,
+            )
+        lost = [n for n, (f, _) in self._opened.items() if f.state is FileState.FAILED]
+        if lost:
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
+                job_id=self.job.id,
+                hint=ANOTHER_ATTEMPT,
+            )
+
+    def _refuse_changed(self, root: Path, files: Iterable[FoundFile]) -> None:
+        for file in files:
+            if look_at(root, file.name) != file:
+                raise TaskFailed(
+                    f"{root / file.name} was changed while the task was committed: what was"
+                    " uploaded of it may be a mixture",
+                    job_id=self.job.id,
+                    hint=f"Let every program end before the commit. {ANOTHER_ATTEMPT}",
+                )

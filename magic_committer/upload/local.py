@@ -1,0 +1,269 @@
+"""Local directories of attempts: ``<buffer_dir>/magic-committer-<user>/attempt-…/``.
+
+::
+
+    attempt-x.lock   locked by the process that made the directory, as long as it lives
+    attempt-x/files/ the attempt's files, as programs see them
+    attempt-x/open/  files that are being written, each in a directory of its own
+
+Invariants:
+
+* Nobody but the user can read it: it holds the user's data. A directory of that name that belongs
+  to somebody else, or that others may enter, is refused.
+* A directory goes when its attempt has ended, or when its process ends. After a kill the system
+  unlocks its lock file; the next process that makes a directory there takes the lock and removes
+  it (`LocalDirectory.make`). No clock and no process number decide that.
+* A lock file is created, then locked, then compared with what its name leads to: a process that
+  cleans up may have removed it in between. Whoever removes a directory holds its lock.
+* A forked child shares its parent's lock (so nobody removes the directory under it), and removes
+  nothing itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from magic_committer.errors import OptionError, UploadFailed
+
+logger = logging.getLogger("magic_committer")
+
+LOCK_SUFFIX = ".lock"
+FILES, OPEN = "files", "open"
+TRIES_MAX = 10
+"""How often a directory is made anew whose lock file a clean-up has removed."""
+
+_swept: set[tuple[int, str]] = set()
+"""Processes and places that this process has cleaned: once each."""
+_here: set[LocalDirectory] = set()
+"""Directories of this process that have not ended."""
+
+
+class LocalDirectory:
+    """The local directory of one attempt.
+
+    Attributes:
+        path: where it is.
+        files: the directory of its files, in `path`.
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.files = path / FILES
+        self._lock = lock
+        self._pid = os.getpid()
+        self._opened = 0
+
+    def __repr__(self) -> str:
+        return f"<LocalDirectory {self.path}>"
+
+    @classmethod
+    def make(cls, buffer_dir: str | None) -> LocalDirectory:
+        """Make a directory. The first one of a process removes what killed processes left.
+
+        Args:
+            buffer_dir: `Options.buffer_dir`; None: the system's temporary directory.
+
+        Raises:
+            OptionError: it cannot be made there.
+        """
+        place = Path(buffer_dir or tempfile.gettempdir()) / f"magic-committer-{os.geteuid()}"
+        try:
+            _make_private(place)
+            if (os.getpid(), str(place)) not in _swept:
+                _swept.add((os.getpid(), str(place)))
+                remove_dead(place)
+            path, lock = _create_locked(place)
+            made = cls(path, lock)
+            made.path.mkdir(0o700)
+            made.files.mkdir(0o700)
+        except OSError as error:
+            raise OptionError(
+                f"{place}: a local directory cannot be made there: {error.strerror}",
+                hint="Pass options=magic_committer.Options(buffer_dir=...), a directory with room"
+                " that this process may write to",
+            ) from error
+        _here.add(made)
+        return made
+
+    def place_for(self, name: str) -> Path:
+        """A path for a file that is being written, with the last element of ``name``, in a
+        directory of its own: programs may put files of theirs beside it.
+
+        Raises:
+            OSError: the directory cannot be made.
+        """
+        self._opened += 1
+        directory = self.path / OPEN / str(self._opened)
+        directory.mkdir(0o700, parents=True)
+        return directory / (name.rpartition("/")[2])
+
+    def move_in(self, path: Path, name: str) -> None:
+        """Move a file that was written into the attempt's files.
+
+        Raises:
+            OSError: it cannot be moved there, or a directory or another file is there.
+        """
+        target = self.files / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, target)  # in place of a rename, which would overwrite another file
+        path.unlink()
+
+    def bytes_used(self) -> int:
+        """Bytes of all files in it. Files that vanish meanwhile count nothing."""
+        return sum(size for _, size in _sizes(self.path))
+
+    def remove(self) -> None:
+        """Remove it with all that is in it. Repeatable. A failure is logged: the next process that
+        makes a directory there removes the rest."""
+        if self._pid != os.getpid() or self not in _here:
+            return
+        if _remove(self.path):
+            _here.discard(self)
+            _unlink(self.path.with_name(self.path.name + LOCK_SUFFIX))
+            os.close(self._lock)
+
+
+def remove_dead(place: Path) -> list[Path]:
+    """Remove the directories that killed processes left in a place. A failure is logged.
+
+    Args:
+        place: the directory of all local directories of this user.
+
+    Returns:
+        The paths that were removed.
+    """
+    removed: list[Path] = []
+    for lock in sorted(place.glob(f"*{LOCK_SUFFIX}")):
+        with _locked(lock) as mine:
+            if not mine:
+                continue
+            path = lock.with_name(lock.name.removesuffix(LOCK_SUFFIX))
+            if _remove(path):
+                _unlink(lock)
+                removed.append(path)
+                logger.warning("%s: removed, its process was killed", path)
+    return removed
+
+
+@atexit.register
+def _remove_what_is_left() -> None:
+    for one in tuple(_here):
+        one.remove()
+
+
+def _make_private(place: Path) -> None:
+    """Make a directory that nobody else can enter, or see that it is one.
+
+    Raises:
+        OSError: it cannot be made.
+        OptionError: somebody else could read what is written there.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        place.mkdir(0o700)
+    seen = place.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
+        raise OptionError(
+            f"{place} is no directory that this user alone can enter",
+            hint=f"Remove it, or run: chmod 700 {place}",
+        )
+
+
+def _create_locked(place: Path) -> tuple[Path, int]:
+    """Create a lock file with a new name and lock it. Gives the path of its directory, which is not
+    made yet, and the lock's descriptor."""
+    for _ in range(TRIES_MAX):
+        lock, name = tempfile.mkstemp(suffix=LOCK_SUFFIX, prefix="attempt-", dir=place)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _leads_to(Path(name), lock):
+                return Path(name.removesuffix(LOCK_SUFFIX)), lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+    raise OSError(None, f"{TRIES_MAX} lock files were removed while they were locked", str(place))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Try to lock a lock file that is there. Gives whether it is locked by us now."""
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # another process has removed it
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # its process lives
+            yield False
+            return
+        yield _leads_to(path, lock)
+    finally:
+        os.close(lock)
+
+
+def _leads_to(path: Path, descriptor: int) -> bool:
+    try:
+        there = path.lstat()
+    except FileNotFoundError:
+        return False
+    mine = os.fstat(descriptor)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _remove(path: Path) -> bool:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        logger.warning("%s could not be removed: %s", path, error)
+        return False
+    return True
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("%s could not be removed: %s", path, error)
+
+
+def _sizes(path: Path) -> Iterator[tuple[str, int]]:
+    for directory, _, names in os.walk(path):
+        for name in names:
+            full = os.path.join(directory, name)
+            try:
+                yield full, os.lstat(full).st_size
+            except FileNotFoundError:
+                continue
+
+
+def refuse_full(used: int, bytes_max: int | None, what: str) -> None:
+    """Refuse more than the quota.
+
+    Args:
+        used: bytes that an attempt's local files have.
+        bytes_max: `Options.local_bytes_max`; None: no limit.
+        what: whose they are, for the message.
+
+    Raises:
+        UploadFailed: they are more.
+    """
+    if bytes_max is not None and used > bytes_max:
+        raise UploadFailed(
+            f"{what}: its local files have {used} bytes, more than local_bytes_max={bytes_max}",
+            hint="Write less in one task, or raise the limit:"
+            f" options=magic_committer.Options(local_bytes_max={2 * used})",
+        )

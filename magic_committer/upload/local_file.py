@@ -1,0 +1,256 @@
+"""`LocalFile`: a file of an attempt on local disk, for programs that seek, or that want a path.
+
+It is written in a directory of its own, so what a program puts beside it (a journal, a temporary
+file) is no file of the attempt. When it is closed it is complete, and ``on_close`` takes it over.
+
+The states are those of every file of an attempt (`file`). A dropped file is given up: its finalizer
+changes the state only, and the disk is tidied when the attempt ends.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from magic_committer._patience import cleaning_up
+from magic_committer.errors import UploadFailed, WrongProcess
+from magic_committer.upload.file import FileState, TaskFile
+from magic_committer.upload.local import LocalDirectory, refuse_full
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = object
+
+
+def _nothing() -> None:
+    """There is nothing to give up but the local file."""
+
+
+class LocalFile(TaskFile):
+    """A local file that becomes a file of its attempt when it is closed. It can be read, written
+    and cut in any order, and by its path: it is an `os.PathLike`.
+
+    One thread at a time may use it.
+
+    Args:
+        directory: the attempt's local directory.
+        relative: the file's name below the destination.
+        name: the URL of the future file.
+        bytes_max: the quota of the attempt; None: no limit.
+        on_close: takes the complete local file. If it raises, the file has failed.
+        on_abort: gives up what belongs to the file elsewhere.
+
+    Raises:
+        UploadFailed: the local file cannot be made.
+    """
+
+    def __init__(
+        self,
+        directory: LocalDirectory,
+        relative: str,
+        name: str,
+        *,
+        bytes_max: int | None,
+        on_close: Callable[[Path], None],
+        on_abort: Callable[[], None] = _nothing,
+    ) -> None:
+        self._pid = os.getpid()
+        self._name = name
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._on_close = on_close
+        self._on_abort = on_abort
+        self._failure: Exception | None = None
+        try:
+            self.path = directory.place_for(relative)
+            self._file = io.FileIO(self.path, "x+")  # unbuffered: a forked child flushes nothing
+        except OSError as error:
+            raise UploadFailed(
+                f"{name} cannot be written to local disk: {error}",
+                hint="See the option buffer_dir",
+            ) from error
+        self._state = FileState.OPEN
+
+    def __repr__(self) -> str:
+        return f"<LocalFile {self.name} {self.state} in {self.path}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open file does not travel between processes")
+
+    def __fspath__(self) -> str:
+        """The local path, as long as the file is open."""
+        return str(self.path)
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._pid
+
+    @property
+    def name(self) -> str:
+        """The URL of the future file."""
+        return self._name
+
+    @property
+    def state(self) -> FileState:
+        """The file's state. In a forked child: the state at the fork."""
+        return self._state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file takes no more bytes. In a forked child always True."""
+        return self._pid != os.getpid() or self._state is not FileState.OPEN
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child; do nothing elsewhere."""
+        if self._pid != os.getpid():
+            raise WrongProcess(
+                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
+                " it can be written, closed and aborted there only"
+            )
+
+    def _check_open(self) -> io.FileIO:
+        self.check_process()
+        if self._state is not FileState.OPEN:
+            raise ValueError(f"I/O operation on closed file {self.name}")
+        return self._file
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of the local file."""
+        return self._check_open().fileno()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._check_open().read(-1 if size is None else size) or b""
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size)
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        return self._check_open().readinto(buffer) or 0
+
+    def readinto1(self, buffer: Buffer, /) -> int:
+        return self.readinto(buffer)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._check_open().readline(-1 if size is None else size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        return self._check_open().seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._check_open().tell()
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self._check_open().truncate(size)
+
+    def flush(self) -> None:
+        self._check_open().flush()
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes at the present place.
+
+        Raises:
+            UploadFailed: the disk is full, or the attempt's quota is used up. The file has failed.
+            ValueError: the file is closed.
+        """
+        file, written = self._check_open(), 0
+        try:
+            view = memoryview(data).cast("B")
+            while written < len(view):
+                written += file.write(view[written:])
+            if self._bytes_max is not None:
+                refuse_full(file.tell(), self._bytes_max, self.name)
+        except OSError as error:
+            raise self._fail(
+                UploadFailed(
+                    f"{self.name} could not be kept on local disk: {error}",
+                    hint="See the option buffer_dir",
+                )
+            ) from error
+        except UploadFailed as error:
+            raise self._fail(error)  # noqa: B904 (it is the same error)
+        return written
+
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """`write` each item."""
+        for line in lines:
+            self.write(line)
+
+    def close(self) -> None:
+        """Close the local file and hand it over. Does nothing if the file is closed already.
+
+        Raises:
+            UploadFailed: the local file is gone or too large, or the disk is full; again at each
+                close of a failed file.
+            WrongProcess: this is a forked child of the process that opened the file.
+
+            What ``on_close`` raises.
+        """
+        self.check_process()
+        if self._failure is not None:
+            raise self._failure
+        if self._state is not FileState.OPEN:
+            return
+        try:
+            self._state = FileState.CLOSING
+            try:
+                self._file.close()
+                refuse_full(self._directory.bytes_used(), self._bytes_max, self.name)
+            except OSError as error:
+                raise UploadFailed(
+                    f"{self.name} could not be kept on local disk: {error}"
+                ) from error
+            self._on_close(self.path)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._state = FileState.PENDING
+
+    def abort(self) -> None:
+        """Give the file up. Repeatable; does nothing after a successful `close`."""
+        self.check_process()
+        if self._state is FileState.PENDING:
+            return
+        if self._state is not FileState.FAILED:
+            self._state = FileState.ABORTED
+        self._drop()
+        self._on_abort()
+
+    def _fail(self, error: BaseException) -> BaseException:
+        self._state = FileState.FAILED
+        interrupted = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
+        self._failure = error if isinstance(error, Exception) else interrupted
+        self._drop()
+        try:
+            with cleaning_up(error):
+                self._on_abort()
+        except Exception as failed:
+            error.add_note(f"{self.name} could not be given up: {failed}")
+        return error
+
+    def _drop(self) -> None:
+        with suppress(OSError):  # it is given up, whatever its disk says
+            self._file.close()
+        with suppress(OSError):  # goes with the attempt's directory
+            self.path.unlink()
+
+    def __del__(self) -> None:
+        # io.IOBase would call close(), which makes it a file of the attempt.
+        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
+            self._state = FileState.ABORTED
+            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)

@@ -1,0 +1,26 @@
+"""What stands behind the library's protocols in a job of the magic committer, for tests that look
+inside."""
+
+from __future__ import annotations
+
+import magic_committer as mc
+from magic_committer.committers.base import JobCommitter, TaskAttempt
+from magic_committer.committers.magic import Attempt, MagicCommitter
+
+
+def upload_of(file: object) -> mc.UploadStream:
+    """The upload that a file of a task is."""
+    assert isinstance(file, mc.UploadStream)
+    return file
+
+
+def attempt_of(attempt: TaskAttempt) -> Attempt:
+    """The attempt, as the magic committer makes it."""
+    assert isinstance(attempt, Attempt)
+    return attempt
+
+
+def uploads_of(committer: JobCommitter) -> MagicCommitter:
+    """The committer, which is magic's."""
+    assert isinstance(committer, MagicCommitter)
+    return committer
