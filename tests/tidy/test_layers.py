@@ -18,7 +18,14 @@ LAYERS = (
     # vocabulary: values; `_runtime` bundles the ports into one
     ("_arguments _java _job_json _modes checksum hadoop options _runtime protocol",),
     # mechanisms, which do not know of each other, and stores, which stand behind the port
-    ("upload", "commit", "stores.s3", "stores.memory stores.memory_bucket", "stores.unconditional"),
+    (
+        "upload",
+        "commit",
+        "file_trees",
+        "stores.s3",
+        "stores.memory stores.memory_bucket",
+        "stores.unconditional",
+    ),
     ("committers",),
     # composition
     ("_wiring",),

@@ -1,0 +1,137 @@
+"""Where a job of renames keeps what: the layout of Hadoop's Manifest Committer, with our record.
+
+::
+
+    D/_temporary/manifest_<job>/job-1.json ...            the record: one file for each version
+                                plan-<nonce>.jsonl        what the decision names
+                                alive.json                a sign of life
+                                00/open/<nonce>           a file while it is written
+                                00/tasks/<attempt>/<name> a file before it is published
+                                00/manifests/<task>-manifest.json
+
+All paths are relative to the destination D. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from magic_committer.errors import PathError
+from magic_committer.hadoop.paths import check_id, check_name
+
+TEMPORARY = "_temporary"
+"""Every committer of renames works here, and Hadoop's readers skip it."""
+JOB_PREFIX = "manifest_"
+MANIFEST_SUFFIX = "-manifest.json"
+"""Hadoop loads every file of the manifests' directory that ends so."""
+RESULT_SUFFIX = "-result.json"
+"""The manifest of one attempt, in a job that takes results: Hadoop does not load it."""
+ELEMENT_BYTES_MAX = 255
+"""Bytes of a name between two slashes on local disks."""
+
+_RECORD = re.compile(r"job-([1-9][0-9]{0,2})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeJobPaths:
+    """The paths of one job's control files.
+
+    Attributes:
+        job_id: the job's id.
+    """
+
+    job_id: str
+
+    def __post_init__(self) -> None:
+        check_id("job id", self.job_id)
+
+    @property
+    def directory(self) -> str:
+        return f"{TEMPORARY}/{JOB_PREFIX}{self.job_id}"
+
+    def record(self, version: int) -> str:
+        return f"{self.directory}/job-{version}.json"
+
+    def plan(self, nonce: str) -> str:
+        return f"{self.directory}/plan-{nonce}.jsonl"
+
+    def spare(self, nonce: str) -> str:
+        """A file that is written before it is renamed into place."""
+        return f"{self.directory}/spare-{nonce}.tmp"
+
+    @property
+    def alive(self) -> str:
+        return f"{self.directory}/alive.json"
+
+    @property
+    def job_attempt(self) -> str:
+        """The directory of everything that tasks write."""
+        return f"{self.directory}/00"
+
+    @property
+    def tasks(self) -> str:
+        return f"{self.job_attempt}/tasks"
+
+    @property
+    def manifests(self) -> str:
+        return f"{self.job_attempt}/manifests"
+
+    @property
+    def open_files(self) -> str:
+        """The directory of files that are being written."""
+        return f"{self.job_attempt}/open"
+
+    def attempt(self, attempt: str) -> str:
+        return f"{self.tasks}/{check_id('attempt', attempt)}"
+
+    def manifest(self, task: str) -> str:
+        return f"{self.manifests}/{check_id('task id', task)}{MANIFEST_SUFFIX}"
+
+    def result(self, attempt: str) -> str:
+        return f"{self.manifests}/{check_id('attempt', attempt)}{RESULT_SUFFIX}"
+
+
+def job_id_of(name: str) -> str | None:
+    """The id of the job whose directory has this name; None if it is none of ours."""
+    if not name.startswith(JOB_PREFIX):
+        return None
+    try:
+        return check_id("job id", name.removeprefix(JOB_PREFIX))
+    except PathError:
+        return None
+
+
+def version_of(name: str) -> int | None:
+    """The version that a record's file holds, by its name; None for every other file."""
+    found = _RECORD.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def check_tree_name(name: str, *, uuid: str = "") -> str:
+    """Check a file's name, relative to the destination: `check_name`, and what a disk asks for.
+
+    Raises:
+        PathError: the message says which rule the name breaks.
+    """
+    check_name(name, uuid=uuid)
+    elements = name.split("/")
+    if elements[0] == TEMPORARY:
+        raise PathError(
+            f"{name!r} lies in {TEMPORARY}, where committers work",
+            hint="What lies in there is deleted when a job ends: choose another name",
+        )
+    for element in elements:
+        if element in ("", ".", ".."):
+            raise PathError(f"{name!r} has an element {element!r}", hint="Write 'a/b.csv'")
+        if len(element.encode()) > ELEMENT_BYTES_MAX:
+            raise PathError(
+                f"{element[:40]!r}… has {len(element.encode())} bytes",
+                hint=f"A name between two slashes has at most {ELEMENT_BYTES_MAX} bytes",
+            )
+    return name
+
+
+def is_hidden_name(path: str) -> bool:
+    """Whether readers of tables skip a path: an element of it begins with ``_`` or ``.``."""
+    return any(element.startswith(("_", ".")) for element in path.split("/"))

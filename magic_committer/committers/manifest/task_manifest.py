@@ -1,0 +1,230 @@
+"""What a committed attempt tells its job: Hadoop's TaskManifest, read and written. Pure.
+
+The form is that of Hadoop 3.3.5 and later (``TaskManifest/1``): sources and destinations are URIs,
+percent-encoded as Java does it. What this library adds stands in ``extraData`` (Hadoop keeps and
+ignores it): the job's UUID, and the name of the library.
+
+A reader trusts nothing: a source must lie in the directory of the attempt, a destination below the
+job's, and both must end alike. So a forged manifest can move no file that the attempt has not
+written (docs/security.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+import orjson
+
+from magic_committer.committers.manifest.names import check_tree_name
+from magic_committer.errors import FormatError, PathError
+from magic_committer.hadoop.json import Invalid, refuse_crowded
+
+TYPE = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.TaskManifest/1"
+VERSION = 1
+MANIFEST_BYTES_MAX = 256 * 1024**2
+"""Bytes of a manifest: one million files with long names."""
+EXTRA_JOB = "magic-committer.job"
+
+_SAFE = "/!$&'()*+,;=:@-._~"
+"""What Java's URI leaves as it is in a path; it leaves non-ASCII letters too, and we encode them:
+both read the same."""
+FILE, DIRECTORY, ABSENT = 2, 1, 0
+"""``EntryStatus`` of Hadoop: what was at a directory's place when the task was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A file to be published.
+
+    Attributes:
+        name: relative to the attempt's directory, and to the destination.
+        size: in bytes.
+        etag: as the file system told it; "" if it tells none.
+    """
+
+    name: str
+    size: int
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskManifest:
+    """What one attempt publishes.
+
+    Attributes:
+        job_id: the job's id; Hadoop's own is the MapReduce job's.
+        uuid: the job's UUID; "" if Hadoop wrote it.
+        task, attempt: the task's id and the attempt's name.
+        files: what it publishes.
+        directories: further directories to be made, relative to the destination.
+    """
+
+    job_id: str
+    uuid: str
+    task: str
+    attempt: str
+    files: tuple[ManifestFile, ...] = ()
+    directories: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The sum of the sizes."""
+        return sum(file.size for file in self.files)
+
+
+def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -> bytes:
+    """Write a manifest as Hadoop's committer reads it.
+
+    Args:
+        manifest: what to write.
+        root: the destination's URL, with a ``/`` at its end.
+        attempt_directory: the attempt's directory, relative to the destination.
+    """
+    base = uri_of(root, attempt_directory)
+    files = []
+    for file in manifest.files:
+        path = quote(file.name, safe=_SAFE)
+        entry: dict[str, Any] = {"s": f"{base}/{path}", "d": f"{_bare(root)}{path}", "z": file.size}
+        if file.etag:
+            entry["e"] = file.etag
+        files.append(entry)
+    document = {
+        "extraData": {EXTRA_JOB: manifest.uuid},
+        "type": TYPE,
+        "version": VERSION,
+        "jobId": manifest.job_id,
+        "jobAttemptNumber": 0,
+        "taskID": manifest.task,
+        "taskAttemptID": manifest.attempt,
+        "taskAttemptDir": base,
+        "files": files,
+        "directories": [
+            {"d": uri_of(root, path), "t": ABSENT, "l": path.count("/") + 1}
+            for path in manifest.directories
+        ],
+        "iostatistics": {},
+    }
+    return orjson.dumps(document)
+
+
+def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskManifest:
+    """Read a manifest of this library or of Hadoop.
+
+    Args:
+        data: the file's bytes.
+        root: the destination's URL, with a ``/`` at its end.
+        tasks: the directory of the job's attempts, relative to the destination.
+        source: the file's name, for errors.
+
+    Raises:
+        FormatError: it is no manifest, or it names a file outside of its attempt or destination.
+    """
+    try:
+        refuse_crowded(data)
+    except Invalid as error:
+        raise FormatError(source, error.field, error.reason) from None
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise FormatError(source, "", f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise FormatError(source, "", "is not a JSON object")
+    if _text(document, "type", source) != TYPE:
+        raise FormatError(source, "type", f"is {document['type']!r}, not {TYPE!r}")
+    if document.get("version") != VERSION:
+        raise FormatError(source, "version", f"is {document.get('version')!r}, not {VERSION}")
+    attempt = _text(document, "taskAttemptID", source)
+    prefix = f"{tasks}/{attempt}/"
+    extra = document.get("extraData") or {}
+    uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
+    return TaskManifest(
+        job_id=_text(document, "jobId", source),
+        uuid=uuid if isinstance(uuid, str) else "",
+        task=_text(document, "taskID", source),
+        attempt=attempt,
+        files=tuple(
+            _file(entry, f"files[{number}]", root, prefix, source)
+            for number, entry in enumerate(_entries(document, "files", source))
+        ),
+        directories=tuple(
+            _name(
+                path_of(root, _text(entry, "d", source), f"directories[{number}].d", source),
+                f"directories[{number}].d",
+                source,
+            )
+            for number, entry in enumerate(_entries(document, "directories", source))
+        ),
+    )
+
+
+def uri_of(root: str, path: str) -> str:
+    """A path as Hadoop's manifests name it."""
+    return f"{_bare(root)}{quote(path, safe=_SAFE)}"
+
+
+def path_of(root: str, uri: str, field: str, source: str) -> str:
+    """The path, relative to the destination, that a URI of a manifest names.
+
+    Raises:
+        FormatError: it is not below the destination.
+    """
+    below = _plain(uri).removeprefix(_plain(root))
+    if below == _plain(uri) or not below:
+        raise FormatError(source, field, f"{uri!r} is not below {root!r}")
+    return below
+
+
+def _bare(root: str) -> str:
+    """``file:/data/t/`` for ``file:///data/t/``: the form that Hadoop gives destinations."""
+    return "file:/" + root.removeprefix("file:///") if root.startswith("file:///") else root
+
+
+def _plain(uri: str) -> str:
+    """A URI in one form: Hadoop writes ``file:/x`` and ``file:///x`` for the same."""
+    text = unquote(uri)
+    if text.startswith("file:"):
+        return "file:/" + text.removeprefix("file:").lstrip("/")
+    return text
+
+
+def _entries(document: Mapping[str, Any], name: str, source: str) -> Sequence[Mapping[str, Any]]:
+    values = document.get(name)
+    if values is None:
+        return ()
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise FormatError(source, name, "is not a list of objects")
+    return values
+
+
+def _text(document: Mapping[str, Any], name: str, source: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise FormatError(source, name, f"is {value!r}, not a text")
+    return value
+
+
+def _file(
+    entry: Mapping[str, Any], field: str, root: str, prefix: str, source: str
+) -> ManifestFile:
+    written = path_of(root, _text(entry, "s", source), f"{field}.s", source)
+    name = path_of(root, _text(entry, "d", source), f"{field}.d", source)
+    if written != prefix + name:
+        raise FormatError(
+            source, field, f"moves {written!r} to {name!r}: it is not the attempt's own file"
+        )
+    size, etag = entry.get("z"), entry.get("e") or ""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise FormatError(source, f"{field}.z", f"is {size!r}, not a size")
+    if not isinstance(etag, str):
+        raise FormatError(source, f"{field}.e", "is no text")
+    return ManifestFile(_name(name, field, source), size, etag)
+
+
+def _name(name: str, field: str, source: str) -> str:
+    try:
+        return check_tree_name(name)
+    except PathError as error:
+        raise FormatError(source, field, error.message) from error

@@ -1,0 +1,229 @@
+"""A local disk, or a network file system that is mounted: `pathlib`'s world, behind the port.
+
+* `LocalTree.create` writes a file beside its place, syncs it, and links it into place: ``link``
+  fails if the name is taken, and no reader sees half a file. Over NFS it is exclusive too.
+* `LocalTree.rename` without ``replace`` links and unlinks. A crash between the two leaves one file
+  with two names; the next call sees that they are the same, and goes on.
+* The etag is the inode and the time of the last write, to the nanosecond. Both stay in a rename.
+* A symbolic link is ``"other"``: it is never followed below the root. The root itself may be one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat as modes
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote, urlsplit
+
+from magic_committer._runtime import new_id
+from magic_committer.errors import InvalidRequest, PathError
+from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises
+from magic_committer.file_trees.os_errors import telling
+
+SYNC_EACH_MAX = 32
+"""Up to so many files are synced one by one; more of them by one ``syncfs``, where there is one."""
+BATCH_FILES = 256
+
+_WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+def local_path(url: str) -> Path:
+    """The directory that a URL ``file:///path`` names; ``file:/path`` is the same.
+
+    Raises:
+        PathError: it is another kind of URL, names another machine, or is no absolute path.
+    """
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query:
+        raise PathError(f"{url!r} names no local directory", hint="Write 'file:///data/table'")
+    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise PathError(
+            f"{url!r} is no absolute path without '..'", hint="Write 'file:///data/table'"
+        )
+    if path.strip("/") == "":
+        raise PathError(f"{url!r} is the root of the machine", hint="Name a directory below it")
+    return Path(path)
+
+
+class LocalTree:
+    """A directory of this machine.
+
+    Args:
+        root: an absolute path. It need not exist yet: `make_root` makes it.
+    """
+
+    promises = TreePromises(directories=True, rename_is_atomic=True, batch_files=BATCH_FILES)
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self.url = f"file://{quote(self._root.rstrip('/'))}/"
+
+    def __repr__(self) -> str:
+        return f"LocalTree({self._root!r})"
+
+    def make_root(self) -> None:
+        """Make the root and its parents. Repeatable."""
+        with telling("make_directory", self.url, ""):
+            os.makedirs(self._root, exist_ok=True)
+
+    def at(self, path: str) -> str:
+        """Where a path of the tree is on this machine."""
+        if not path:
+            return self._root
+        elements = path.split("/")
+        if ".." in elements or "." in elements or "" in elements or "\0" in path:
+            raise PathError(f"{path!r} is no path below {self.url}")
+        return f"{self._root}/{path}"
+
+    def stat(self, path: str) -> TreeEntry | None:
+        with telling("stat", self.url, path):
+            try:
+                return _entry(path, os.lstat(self.at(path)))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def list(self, directory: str) -> Iterator[TreeEntry]:
+        prefix = f"{directory}/" if directory else ""
+        with telling("list", self.url, directory):
+            try:
+                scan = os.scandir(self.at(directory))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        with scan:
+            for child in scan:
+                with telling("list", self.url, directory):
+                    try:
+                        found = _entry(prefix + child.name, child.stat(follow_symlinks=False))
+                    except FileNotFoundError:  # removed meanwhile
+                        continue
+                yield found
+
+    def read(self, path: str, bytes_max: int) -> bytes:
+        with telling("read", self.url, path), open(self.at(path), "rb") as file:
+            data = file.read(bytes_max + 1)
+        if len(data) > bytes_max:
+            raise InvalidRequest(
+                f"{self.url}{path} has more than {bytes_max} bytes",
+                operation="read", bucket=self.url, key=path, code="TooLarge",
+            )  # fmt: skip
+        return data
+
+    def reader(self, path: str) -> BinaryIO:
+        with telling("read", self.url, path):
+            return open(self.at(path), "rb")
+
+    def create(self, path: str, data: bytes) -> None:
+        target = self.at(path)
+        beside = f"{target}.{new_id()}.tmp"
+        with telling("create", self.url, path):
+            try:
+                descriptor = os.open(beside, _WRITE_NEW, 0o666)
+                with open(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(descriptor)
+                os.link(beside, target)
+            finally:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.unlink(beside)
+            _sync_directory(os.path.dirname(target))
+
+    def open(self, path: str) -> BinaryIO:
+        with telling("open", self.url, path):
+            return open(os.open(self.at(path), _WRITE_NEW, 0o666), "wb")
+
+    def rename(self, source: str, target: str, *, replace: bool = True) -> None:
+        old, new = self.at(source), self.at(target)
+        with telling("rename", self.url, source):
+            if replace or os.path.isdir(old):
+                os.rename(old, new)
+                return
+            try:
+                os.link(old, new, follow_symlinks=False)
+            except FileExistsError:
+                if not os.path.samestat(os.lstat(old), os.lstat(new)):
+                    raise
+            os.unlink(old)
+
+    def make_directory(self, path: str) -> None:
+        with telling("make_directory", self.url, path):
+            where = self.at(path)
+            try:
+                os.mkdir(where)
+            except FileExistsError:
+                if not os.path.isdir(where):
+                    raise
+
+    def remove(self, path: str) -> None:
+        with telling("remove", self.url, path), suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(self.at(path))
+
+    def remove_directory(self, path: str) -> bool:
+        with telling("remove_directory", self.url, path):
+            try:
+                os.rmdir(self.at(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return True
+            except OSError as error:
+                if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                    return False
+                raise
+            return True
+
+    def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
+        paths, directories = list(files), list(directories)
+        if len(paths) + len(directories) > SYNC_EACH_MAX and _sync_file_system(self._root):
+            return
+        for path in paths:
+            with telling("sync", self.url, path):
+                descriptor = os.open(self.at(path), os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        for directory in directories:
+            with telling("sync", self.url, directory):
+                _sync_directory(self.at(directory))
+
+
+def _entry(path: str, found: os.stat_result) -> TreeEntry:
+    kind: EntryKind = "other"
+    if modes.S_ISREG(found.st_mode):
+        kind = "file"
+    elif modes.S_ISDIR(found.st_mode):
+        kind = "directory"
+    size = found.st_size if kind == "file" else 0
+    etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}"
+    return TreeEntry(path, kind, size, found.st_mtime, etag)
+
+
+def _sync_directory(path: str) -> None:
+    """Make a directory's entries last. Where a directory cannot be opened they do so anyway."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file_system(root: str) -> bool:
+    """Write out everything of the file system that holds ``root``: one call for any number of
+    files. False where there is no such call."""
+    if not sys.platform.startswith("linux"):
+        return False
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        return bool(ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0)
+    except AttributeError:
+        return False
+    finally:
+        os.close(descriptor)

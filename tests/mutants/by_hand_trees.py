@@ -1,0 +1,41 @@
+"""Mutants written by hand: what a file tree promises, and what a task manifest may name."""
+
+from __future__ import annotations
+
+from tests.mutants.handwork import Hand
+
+LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+
+TREES = (
+    Hand(
+        "trees: a create that is not exclusive", LOCAL, "LocalTree.create",
+        (("os.link(beside, target)", "os.rename(beside, target)"),),
+        "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: a rename replaces what it may not", LOCAL, "LocalTree.rename",
+        (("replace or os.path.isdir(old)", "True"),),
+        "I6: a file of a neighbour is overwritten in mode fail",
+    ),
+    Hand(
+        "trees: half a rename without replace", LOCAL, "LocalTree.rename",
+        (("not os.path.samestat(os.lstat(old), os.lstat(new))", "True"),),
+        "a rename that died between its two steps never goes on",
+    ),
+    Hand(
+        "trees: a path leads out", LOCAL, "LocalTree.at",
+        (("'..' in elements", "False"),),
+        "a name of a job reads or writes outside of its destination",
+    ),
+    Hand(
+        "manifest: any source", MANIFEST, "_file",
+        (("written != prefix + name", "False"),),
+        "a forged manifest moves any file of the destination",
+    ),
+    Hand(
+        "manifest: names are not checked", MANIFEST, "_name",
+        (("check_tree_name(name)", "name"),),
+        "a forged manifest moves a file into another job's directory, or out of the destination",
+    ),
+)  # fmt: skip
+"""The rules, each taken away."""
