@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs simulate search mutants servers interop soak pythons venv format clean
+.PHONY: help demo test check bench docs simulate search compare mutants servers interop soak pythons venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -39,6 +39,9 @@ simulate: venv  ## Run seeded schedules of the production code: RUNS=3000, or on
 
 search: venv  ## Search the protocol's core over all interleavings
 	@$(BIN)/python -m tests.model
+
+compare: venv  ## Try every committer against every property; a schedule for each no: ONLY=magic WRITE=1
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.properties $(if $(ONLY),--only '$(ONLY)') $(if $(WRITE),--write)
 
 mutants: venv  ## Change the library a little, some hundred times; see that each is noticed: ONLY=word
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.mutants $(if $(ONLY),--only '$(ONLY)')

@@ -1,0 +1,94 @@
+"""What is said of the committers, and why the comparison finds something else.
+
+From Loughran and others, *A Zero-Rename Committer* (sections 8, 10 and 12, and its tables of
+attributes), and Hadoop's pages "Manifest Committer Protocol" and "S3A Committers: Architecture".
+They speak of v1 and v2 on a file system; here both run on an object store. "Magic" there is S3A's.
+"""
+
+from __future__ import annotations
+
+SAID: dict[str, dict[str, bool]] = {
+    "magic": {
+        "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
+        "continuity of correctness": True, "task commit atomic": True,
+        "job commit atomic": False, "job commit repeatable": False,
+        "job commit recoverable": False, "concurrent jobs": False,
+        "invisible before the commit": True,
+    },
+    "v1": {
+        "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
+        "continuity of correctness": True, "task commit atomic": True,
+        "job commit atomic": False, "job commit repeatable": False,
+        "job commit recoverable": False, "concurrent jobs": False,
+        "invisible before the commit": True,
+    },
+    "v2": {
+        "complete": True, "exclusive": False, "concurrent": True, "abortable": False,
+        "continuity of correctness": False, "task commit atomic": False,
+        "job commit atomic": True, "job commit repeatable": True, "concurrent jobs": False,
+        "invisible before the commit": False,
+    },
+    "direct": {
+        "exclusive": False, "abortable": True, "continuity of correctness": False,
+        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
+        "invisible before the commit": False,
+    },
+    "Stocator": {
+        "exclusive": True, "abortable": True, "continuity of correctness": False,
+        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
+        "invisible before the commit": False,
+    },
+    "Stocator, any reader": {
+        "exclusive": True, "abortable": True, "continuity of correctness": False,
+        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
+        "invisible before the commit": False,
+    },
+}  # fmt: skip
+"""By committer and property. A property that nobody speaks of is not there."""
+
+_RECORD = (
+    "S3A keeps no record of a decision. Here the job's record names the plan, and whoever reads it"
+    " finishes the same commit"
+)
+_RENAME = (
+    "said of a file system whose directories are renamed in one step. On an object store a rename"
+    " is copies and deletes, and an attempt that goes on later adds its files (Hadoop's page says"
+    " the same of GCS)"
+)
+_MARKER = "said of the call `commitJob`, which only marks. A reader has seen parts long before"
+_READER = "said of a reader that lists. This column's reader goes by the manifest"
+_LISTING = "said of the manifest in `_SUCCESS`. A reader that lists finds whatever lies there"
+
+WHY: dict[tuple[str, str], str] = {
+    ("magic", "job commit repeatable"): _RECORD,
+    ("magic", "job commit recoverable"): _RECORD,
+    ("magic", "concurrent jobs"): (
+        "S3A's cleanup aborts every upload below the destination, by default. Here a job aborts its"
+        " own alone"
+    ),
+    ("v1", "complete"): _RENAME,
+    ("v1", "exclusive"): _RENAME,
+    ("v1", "continuity of correctness"): (
+        "said of late tasks, of which v1 lets none in. Here late drivers count, too: MapReduce"
+        " keeps them out by YARN's heartbeats, not by the committer"
+    ),
+    ("v1", "task commit atomic"): _RENAME,
+    ("v1", "abortable"): (
+        "said of an abort before `commitJob`. Here an abort after a commit that failed counts, too:"
+        " it is what engines call then"
+    ),
+    ("v2", "complete"): (
+        "said without late tasks. An attempt that was taken for lost goes on renaming, over the"
+        " files of the next one, and deletes first what it finds"
+    ),
+    ("v2", "job commit atomic"): _MARKER,
+    ("direct", "task commit atomic"): "said of `commitTask`, which does nothing. A part of an"
+    " attempt's files is there when it dies",
+    ("direct", "job commit atomic"): _MARKER,
+    ("Stocator", "continuity of correctness"): _READER,
+    ("Stocator", "invisible before the commit"): _READER,
+    ("Stocator, any reader", "exclusive"): _LISTING,
+    ("Stocator, any reader", "task commit atomic"): _LISTING,
+    ("Stocator, any reader", "job commit atomic"): _LISTING,
+}
+"""Why the comparison finds something else than was said."""

@@ -1,0 +1,408 @@
+"""Where committers are tried: a store, processes that can be stopped at each request, a reader.
+
+A `Process` is an actor of the simulator's scheduler (tests/simulation/scheduler.py), but nothing is
+drawn here: the play says who goes on, and a `Cut` says at which request of a leg something happens.
+So a schedule has few changes of place, and can be told in a few lines.
+
+Invariants:
+
+* The same legs and cuts give the same requests in the same order.
+* A process stands still at each of its requests until it is let on. Code between two requests has
+  no effect that others could see.
+* After each request that takes effect the reader looks. What it saw is kept, so a property speaks
+  of every moment and not of the end alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, get_args
+
+from greenlet import getcurrent  # type: ignore[import-untyped]
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit import probe
+from magic_committer.errors import MagicError, StoreError, Unanswered
+from magic_committer.hadoop.paths import Destination
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory_bucket import md5, quoted
+from magic_committer.upload import BlockSource, sender
+from tests.simulation.scheduler import (
+    Actor,
+    ActorClock,
+    Killed,
+    NeverEndsError,
+    Scheduler,
+    Strand,
+    StrandPool,
+)
+
+DEST = Destination.parse("s3://bucket/t")
+STEP_SECONDS = 0.01
+"""Virtual time that a step takes."""
+COPIED_BYTES_MAX = 4096
+"""The largest object that is copied: those of a play have some bytes."""
+WAIT_SECONDS_MAX = 600.0
+"""Virtual time that a leg may take: who waits longer is blocked."""
+
+DEATHS = ("dies before", "dies after")
+ERRORS = ("lost reply", "sent twice", "lands late")
+STOP = "stops before"
+
+View = Mapping[str, bytes]
+"""What a reader finds: names and contents."""
+Reader = Callable[["Stage"], View]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What happens at the ``nth`` request of a leg.
+
+    ============  ==================================================================================
+    dies before   the process dies; the request was never sent
+    dies after    the process dies; the request took effect
+    stops before  the process stands still, until it is woken or for ever
+    lost reply    the request takes effect, its sender is told that there was no answer
+    sent twice    it takes effect, its reply is lost, it is sent again: the second answer is told
+    lands late    its sender is told that there was no answer; it takes effect when all is over
+    ============  ==================================================================================
+    """
+
+    kind: str
+    nth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Something that happened, and what a reader found after it.
+
+    Attributes:
+        process, step: whose request it was, and what that process was doing: `Process.step`.
+        request: what was asked, as words.
+        note: what a cut made of it; "" for nothing.
+    """
+
+    process: str
+    step: str
+    request: str
+    note: str
+    view: View
+
+
+class Process(Actor):
+    """A process of the play.
+
+    Attributes:
+        step: what it is doing, in words that properties know: ``"begin"``, ``"write"``, ``"commit
+            task"``, ``"abort task"``, ``"commit job"``, ``"abort job"``, ``"recover"``.
+        cut: what is to happen to it in this leg. sent: its requests in this leg.
+    """
+
+    def __init__(self, name: str, stage: Stage) -> None:
+        super().__init__(name, "process")
+        self.stage = stage
+        self.step = ""
+        self.cut: Cut | None = None
+        self.sent = 0
+        self.stopped = False
+        self.runtime = Runtime(
+            store=stage.store,
+            pool=StrandPool(stage.scheduler, self),
+            clock=ActorClock(stage.scheduler, self),
+            ids=stage.new_id,
+        )
+
+
+@dataclass
+class Leg:
+    """What a process did without a break.
+
+    Attributes:
+        error: what its program raised. ended: it came to its end. late: it would have waited for
+            longer than `WAIT_SECONDS_MAX`, or for ever.
+    """
+
+    process: Process
+    error: MagicError | None = None
+    ended: bool = False
+    late: bool = False
+
+    @property
+    def well(self) -> bool:
+        """Whether it ended without an error."""
+        return self.ended and self.error is None
+
+
+class Director(Scheduler):
+    """A scheduler that draws nothing: it lets those on that it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0), "told", STEP_SECONDS)
+
+    def let(self, actors: Collection[Actor], until: Callable[[], bool]) -> bool:
+        """Let some actors on, in turns, each one's strands in the order in which they gave way.
+
+        Returns:
+            False: none of them can go on, or only after `WAIT_SECONDS_MAX`.
+        """
+        self._hub = getcurrent()
+        order = list(actors)
+        end = self.now + WAIT_SECONDS_MAX
+        while not until():
+            self._wake_sleepers()
+            strand = self._first(order)
+            if strand is not None:
+                self._ready.remove(strand)
+                order.append(order.pop(order.index(strand.actor)))
+                try:
+                    self._step(strand)
+                except NeverEndsError:
+                    return False
+                continue
+            due = [time for time, _, sleeper in self._sleeping if sleeper.actor in order]
+            if not due or min(due) > end:
+                return False
+            self.now = max(self.now, min(due))
+        return True
+
+    def _first(self, order: list[Actor]) -> Strand | None:
+        for actor in order:
+            for strand in self._ready:
+                if strand.actor is actor:
+                    return strand
+        return None
+
+
+@dataclass
+class Stage:
+    """A store, processes and a reader.
+
+    Args:
+        reader: what a reader of this committer's data finds.
+    """
+
+    reader: Reader
+    scheduler: Director = field(default_factory=Director)
+    moments: list[Moment] = field(default_factory=list)
+    struck: list[Moment] = field(default_factory=list)
+    """Where cuts struck."""
+
+    def __post_init__(self) -> None:
+        self._drawn = 0
+        self.store = MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id)
+        self.store._pool = lambda: StrandPool(self.scheduler, self.process)  # type: ignore[method-assign]
+        self.store.before, self.store.after = self._before, self._after
+        self.blocks = BlockSource()
+        self.view: View = {}
+        self._numbers: dict[Strand, int] = {}
+        self._late: list[tuple[Process, str, Callable[[], object]]] = []
+        probe._known.clear()  # what a process has learnt of its store
+        kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
+        probe._known[self.store.identity] = kept
+        kept["uploads_by_prefix"] = probe._Finding(True)
+
+    @property
+    def process(self) -> Process:
+        """The process that acts now."""
+        strand = self.scheduler.current
+        assert strand is not None
+        assert isinstance(strand.actor, Process)
+        return strand.actor
+
+    def new_id(self) -> str:
+        """The next id: 32 hexadecimal digits."""
+        self._drawn += 1
+        return f"{self._drawn:016x}{0xABCDEF:016x}"
+
+    def close(self) -> None:
+        """End what is left of this stage in the process that plays it."""
+        self.store.before = self.store.after = None
+        sender._unsettled.clear()
+
+    # Legs -----------------------------------------------------------------------------------------
+
+    def go(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
+        """Let a process run a program, alone, until it ends, dies or stops."""
+        leg = self.start(process, program, cut)
+        self.go_on(leg)
+        return leg
+
+    def start(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
+        """Start a leg; it runs with `go_on` or `side_by_side`."""
+        process.cut, process.sent = cut, 0
+        leg = Leg(process)
+
+        def run() -> None:
+            try:
+                program()
+            except MagicError as error:
+                leg.error = error
+            leg.ended = True
+
+        self.scheduler.spawn(process, run)
+        return leg
+
+    def go_on(self, leg: Leg) -> None:
+        """Let a leg on until it ends, dies or stops."""
+        self.side_by_side(leg)
+
+    def side_by_side(self, *legs: Leg) -> None:
+        """Let some legs on, a request of each in turn, until all have ended, died or stopped."""
+        for leg in legs:
+            leg.process.stopped = False
+        going = [leg.process for leg in legs]
+        while not all(self._over(leg) for leg in legs):
+            alive = [p for p in going if not p.dead and not p.stopped]
+            if not self.scheduler.let(alive, partial(self._changed, alive, legs)):
+                for leg in legs:
+                    leg.late = not self._over(leg)
+                break
+        if self.scheduler.crashes:
+            actor, error = self.scheduler.crashes[0]
+            raise AssertionError(f"{actor}: a program of the play raised {error!r}") from error
+
+    def _over(self, leg: Leg) -> bool:
+        process = leg.process
+        return process.dead or process.stopped or (leg.ended and not process.strands)
+
+    def _changed(self, alive: list[Process], legs: Collection[Leg]) -> bool:
+        return any(p.dead or p.stopped for p in alive) or all(self._over(leg) for leg in legs)
+
+    def land(self) -> None:
+        """Let requests take effect that were given up: see `Cut`."""
+        while self._late:
+            process, words, effect = self._late.pop(0)
+            self._carry_out(effect)
+            self.look(process.name, "late", words, "lands late")
+
+    # Requests, of whatever store ------------------------------------------------------------------
+
+    def before(self, words: str, effect: Callable[[], object]) -> None:
+        """A request is to be sent: the process gives way, and what is to happen to it happens.
+
+        Args:
+            words: the request. effect: carries it out, and may be called more than once.
+        """
+        strand = self.scheduler.current
+        assert strand is not None, f"a request outside of the play: {words}"
+        process = self.process
+        if process.dead:
+            raise Killed
+        process.sent += 1
+        self._numbers[strand] = process.sent
+        cut = process.cut
+        strikes = cut is not None and cut.nth == process.sent
+        if cut is not None and strikes and cut.kind == STOP:
+            process.stopped = True
+            self._strike(process, words, cut.kind)
+        self.scheduler.turn()
+        if cut is None or not strikes:
+            return
+        if cut.kind == "dies before":
+            self._strike(process, words, cut.kind)
+            self.scheduler.kill(process)
+            raise Killed
+        if cut.kind == "sent twice":
+            self._carry_out(effect)
+        elif cut.kind == "lands late":
+            self._strike(process, words, cut.kind)
+            self._late.append((process, words, effect))
+            raise _unanswered(words)
+
+    def after(self, words: str) -> None:
+        """A request took effect, or was refused."""
+        strand = self.scheduler.current
+        assert strand is not None
+        process = self.process
+        cut, number = process.cut, self._numbers.pop(strand)
+        note = ""
+        if cut is not None and cut.nth == number and cut.kind in (*DEATHS, *ERRORS):
+            note = cut.kind
+        self.look(process.name, process.step, words, note)
+        if note:
+            self.struck.append(self.moments[-1])
+        if note == "dies after":
+            self.scheduler.kill(process)
+            raise Killed
+        if note == "lost reply":
+            raise _unanswered(words)
+
+    def look(self, process: str, step: str, words: str, note: str = "") -> None:
+        """Note what happened, and what a reader finds now."""
+        seen = self.reader(self)
+        if seen != self.view:
+            self.view = seen
+        self.moments.append(Moment(process, step, words, note, self.view))
+
+    def _strike(self, process: Process, words: str, note: str) -> None:
+        moment = Moment(process.name, process.step, words, note, self.view)
+        self.moments.append(moment)
+        self.struck.append(moment)
+
+    def _carry_out(self, effect: Callable[[], object]) -> None:
+        try:
+            effect()
+        except StoreError:
+            return  # a refused request has no effect, and its answer goes to nobody
+
+    # Beside the port ------------------------------------------------------------------------------
+
+    def copy(self, source: str, target: str) -> None:
+        """S3's CopyObject, which the library's port does not have: one request.
+
+        Raises:
+            NotFound: there is no object at the source.
+        """
+        bucket = self.store._bucket
+
+        def effect() -> None:
+            body = bucket.get(source, COPIED_BYTES_MAX).body
+            attributes = bucket.objects[source].attributes
+            bucket.put(target, body, quoted(md5(body)), attributes)
+
+        self.store._send(Request("copy", target, keys=(source,), effect=effect), effect)
+
+    # The hooks of the store in memory -------------------------------------------------------------
+
+    def _before(self, request: Request) -> None:
+        self.before(words_of(request), request.effect)
+
+    def _after(self, request: Request, answer: Any) -> Any:
+        refused = f" -> {type(answer).__name__}" if isinstance(answer, StoreError) else ""
+        self.after(words_of(request) + refused)
+        return None
+
+
+def words_of(request: Request) -> str:
+    """A request in words: S3's name of it, and the key below the destination."""
+    verb = VERBS.get(request.verb, request.verb)
+    if request.verb == "copy":
+        return f"{verb} {request.keys[0]} to {request.key}".replace(DEST.prefix, "")
+    keys = (request.key,) if request.key else request.keys
+    return f"{verb} {', '.join(key.removeprefix(DEST.prefix) or '/' for key in keys)}"
+
+
+VERBS = {
+    "get": "GET", "head": "HEAD", "put": "PUT", "delete": "DELETE", "delete_one": "DELETE",
+    "list": "LIST", "create_upload": "Create", "put_part": "UploadPart",
+    "list_parts": "ListParts", "complete_upload": "Complete", "abort_upload": "Abort",
+    "list_uploads": "ListUploads", "copy": "COPY",
+}  # fmt: skip
+
+
+def _unanswered(words: str) -> Unanswered:
+    return Unanswered(f"{words}: no answer", operation=words.partition(" ")[0], key="", status=0)
+
+
+def objects_read(stage: Stage) -> View:
+    """What every reader of a bucket finds below the destination: objects none of whose path
+    elements begins with ``_`` or ``.``."""
+    found = {}
+    for key, stored in stage.store._bucket.objects.items():
+        name = key.removeprefix(DEST.prefix)
+        if name != key and not any(part[:1] in "_." for part in name.split("/")):
+            found[name] = b"".join(stored.pieces)
+    return found

@@ -1,0 +1,84 @@
+"""Committers that complete multipart uploads when the job commits: the production code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.errors import IncompleteJob
+from magic_committer.maintenance.recover import recover_job
+from magic_committer.options import Accept, Options, Track
+from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.stores.base import Attributes
+from tests.properties.stage import DEST, Process, Stage, View, objects_read
+
+OPTIONS = Options(commit_threads=4, checksum="off")
+ENDED = (State.ABSENT, State.CLOSED)
+
+
+@dataclass(frozen=True)
+class Magic:
+    """The magic committer, as `magic_committer.start` drives it.
+
+    Attributes:
+        track, accept: the job's terms of these names.
+    """
+
+    name: str
+    track: Track = "memory"
+    accept: Accept = "results"
+
+    def read(self, stage: Stage) -> View:
+        """What any reader finds."""
+        return objects_read(stage)
+
+    def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
+        """Start a job of a given id: whoever recovers it knows only that."""
+        terms = Terms(
+            mode="replace" if replace else "append",
+            accept=self.accept,
+            track=self.track,
+            checksum="off",
+        )
+        blocks = process.stage.blocks
+        return MagicCommitter.setup(process.runtime, DEST, terms, OPTIONS, blocks, name).job
+
+    def attempt(self, process: Process, job: StartedJob, task: str, number: int) -> Attempt:
+        """An attempt of a drawn name."""
+        return self._committer(process, job).attempt(task)
+
+    def write(self, process: Process, attempt: Attempt, name: str, data: bytes) -> None:
+        """One file."""
+        with attempt.open(name, unique=False, attributes=Attributes()) as stream:
+            stream.write(data)
+
+    def commit_task(self, process: Process, attempt: Attempt) -> Any:
+        """Store the pendingset."""
+        return attempt.commit()
+
+    def abort_task(self, process: Process, attempt: Attempt) -> None:
+        """Abort the uploads."""
+        attempt.abort()
+
+    def commit_job(self, process: Process, job: StartedJob, results: Sequence[Any]) -> None:
+        """Complete the uploads."""
+        given = results if self.accept == "results" else None
+        report = self._committer(process, job).commit_job(given, [one.task for one in results])
+        if report.state not in ENDED:
+            raise IncompleteJob(f"the job is {report.state}")
+
+    def abort_job(self, process: Process, job: StartedJob) -> None:
+        """Abort all that the job holds."""
+        self._committer(process, job).abort_job()
+
+    def recover(self, process: Process, name: str) -> str:
+        """As `magic-committer job recover`, at once."""
+        found = recover_job(process.runtime, DEST, name, dead_after=0.0, options=OPTIONS)
+        if found.found == State.ABSENT:
+            return "aborted"  # a given id leaves a record, so there was no job
+        return found.outcome
+
+    def _committer(self, process: Process, job: StartedJob) -> MagicCommitter:
+        return MagicCommitter(process.runtime, job, OPTIONS, process.stage.blocks)
