@@ -57,7 +57,7 @@ class Progress:
 
     Attributes:
         phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
-            ``"write"``: its tasks.
+            ``"write"``: its tasks; ``"put"``: files of this machine.
         done, total: numbers of ``unit``; ``total`` is None if it is not known.
         unit: ``"tasks"``, ``"files"``, ``"uploads"``.
     """

@@ -51,6 +51,8 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
+from magic_committer.filesystem.calls import FileCalls
+from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.ledger import StreamBatch
@@ -589,7 +591,7 @@ def _nothing() -> None:
 # A task -------------------------------------------------------------------------------------------
 
 
-class Task:
+class Task(FileCalls):
     """One attempt of one task, from `Job.task`. Use it with ``with``: if the block ends normally,
     the attempt commits; if an exception ends it, the attempt aborts.
 
@@ -601,6 +603,7 @@ class Task:
     def __init__(self, job: Job, attempt: Attempt) -> None:
         self._job = job
         self._attempt = attempt
+        self._sink: Sink | None = None
 
     def __repr__(self) -> str:
         return f"<Task {self._attempt!r}>"
@@ -740,7 +743,27 @@ class Task:
         stream = self._attempt.open(
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
+        if self._sink is not None:
+            self._sink.note(name, stream)
         return stream if text is None else TextUpload(stream, **text)
+
+    def _files(self) -> Sink:
+        if self._sink is None:
+            job, attempt = self._job, self._attempt
+            self._sink = Sink(
+                title=f"task {self.task_id!r} of job {job.id!r}",
+                dest=Destination.parse(job.dest),
+                runtime=job._runtime(),
+                block_bytes=job._options.block_bytes,
+                open_file=attempt.open,
+                discard_file=attempt.discard,
+            )
+            for name, stream in attempt.streams().items():
+                self._sink.note(name, stream)
+        return self._sink
+
+    def _uuid(self) -> str:
+        return self._job.uuid
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.

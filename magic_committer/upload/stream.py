@@ -130,7 +130,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         self._sender = sender
 
     def __repr__(self) -> str:
-        return f"<UploadStream {self.name} {self.state} {self._length} bytes>"
+        return f"<UploadStream {self.name} {self.state} {self.length} bytes>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
@@ -161,6 +161,11 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         return self._ends_beside
 
     @property
+    def length(self) -> int:
+        """How many bytes were written; also of a file that is closed."""
+        return self._ledger.length + self._uncounted
+
+    @property
     def bytes_held(self) -> int:
         """Memory of the block that is being filled."""
         return self._block.bytes_held if self._block is not None else 0
@@ -189,7 +194,7 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
-        return self._length
+        return self.length
 
     def flush(self) -> None:
         """Do nothing: only closing makes anything last. Raises what `write` would raise."""
@@ -401,10 +406,6 @@ class UploadStream(io.BufferedIOBase, BinaryIO):
         except UploadFailed as error:
             self._fail(error)
             raise
-
-    @property
-    def _length(self) -> int:
-        return self._ledger.length + self._uncounted
 
     @property
     def _uncounted(self) -> int:

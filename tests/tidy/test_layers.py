@@ -21,7 +21,7 @@ LAYERS = (
     ("upload", "commit", "stores.s3", "stores.memory stores.memory_bucket", "stores.unconditional"),
     ("committers",),
     # composition
-    ("_wiring",),
+    ("_wiring", "filesystem"),
     ("job",),
     ("writing",),
     ("api", "maintenance", "doctor"),
