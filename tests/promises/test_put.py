@@ -6,6 +6,7 @@ import doctest
 import inspect
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     path = there / "a"
     before = os.stat(path)
     path.write_bytes(b"longer")
-    monkeypatch.setattr("magic_committer.filesystem.local.os.stat", lambda _: before)
+    old = SimpleNamespace(stat=lambda _: before, fstat=os.fstat, fspath=os.fspath)
+    monkeypatch.setattr("magic_committer.filesystem.local.os", old)
     with pytest.raises(mc.UploadFailed, match="changed"), mc.write(DEST) as job:
         job.put_file(path)
     assert visible(s3) == {}
