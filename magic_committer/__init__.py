@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         JobTooYoung,
         MagicError,
         NotFound,
+        NotYetAnObject,
         OptionError,
         OutcomeUnknown,
         PathError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         WrongProcess,
         WrongType,
     )
+    from magic_committer.filesystem.local import PutReport
     from magic_committer.job import BinaryMode, Job, Task, TextMode
     from magic_committer.maintenance.api import (
         Adoption,
@@ -109,6 +111,7 @@ __all__ = [
     "MagicError",
     "Mode",
     "NotFound",
+    "NotYetAnObject",
     "OptionError",
     "Options",
     "OutcomeUnknown",
@@ -116,6 +119,7 @@ __all__ = [
     "PermissionDenied",
     "Progress",
     "ProgressFunction",
+    "PutReport",
     "Recovery",
     "Remedy",
     "S3Options",
@@ -159,10 +163,10 @@ _NAMES_OF = {
         "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
         "CommitRefused ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen "
         "FormatError IncompleteJob JobError JobExists JobNotFound JobNotRunning JobTooYoung "
-        "MagicError "
-        "NotFound OptionError OutcomeUnknown PathError PermissionDenied StoreError TaskFailed "
-        "UploadFailed WrongProcess WrongType"
+        "MagicError NotFound NotYetAnObject OptionError OutcomeUnknown PathError PermissionDenied "
+        "StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
+    "filesystem.local": "PutReport",
     "job": "BinaryMode Job Task TextMode",
     "maintenance.api": (
         "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "

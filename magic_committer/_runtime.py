@@ -57,7 +57,8 @@ class Progress:
 
     Attributes:
         phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
-            ``"write"``: its tasks; in a task with a local directory ``"upload"``: its files.
+            ``"write"``: its tasks; in a task with a local directory ``"upload"``: its files;
+            ``"put"``: files of this machine.
         done, total: numbers of ``unit``; ``total`` is None if it is not known.
         unit: ``"tasks"``, ``"files"``, ``"uploads"``.
     """

@@ -13,6 +13,7 @@ the library's own judgement of a job, a file, an option or a path.
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Sequence
 from typing import Self
 
@@ -418,6 +419,12 @@ class TaskFailed(JobError):
 class UploadFailed(MagicError, OSError):
     """A part or the Create of a file failed, and the upload was aborted. The store's error is the
     ``__cause__``."""
+
+
+class NotYetAnObject(MagicError, io.UnsupportedOperation):
+    """A file of a job cannot be read, copied, renamed or extended: it is an upload, and no object
+    before the job commits. A file system of a job keeps the bytes of small files for that; of this
+    one they were not kept. It is also an `io.UnsupportedOperation`."""
 
 
 class WrongProcess(UploadFailed, ValueError):

@@ -52,13 +52,15 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.hadoop.paths import name_text
+from magic_committer.filesystem.calls import FileCalls
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TaskFile, TextUpload
+from magic_committer.upload import TaskFile, TextUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
 
@@ -591,7 +593,7 @@ def _nothing() -> None:
 # A task -------------------------------------------------------------------------------------------
 
 
-class Task:
+class Task(FileCalls):
     """One attempt of one task, from `Job.task`. Use it with ``with``: if the block ends normally,
     the attempt commits; if an exception ends it, the attempt aborts.
 
@@ -603,6 +605,7 @@ class Task:
     def __init__(self, job: Job, attempt: TaskAttempt) -> None:
         self._job = job
         self._attempt = attempt
+        self._sink: Sink | None = None
 
     def __repr__(self) -> str:
         return f"<Task {self._attempt!r}>"
@@ -742,6 +745,8 @@ class Task:
         stream = self._attempt.open(
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
+        if self._sink is not None and isinstance(stream, UploadStream):
+            self._sink.note(name, stream)
         return stream if text is None else TextUpload(stream, **text)
 
     def local_file(
@@ -811,6 +816,32 @@ class Task:
                 is a forked child of its process.
         """
         return self._attempt.directory(unique=unique)
+
+    def _files(self) -> Sink:
+        if self._sink is None:
+            job, attempt = self._job, self._attempt
+            streams = attempt.streams()
+
+            def open_file(name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
+                stream = attempt.open(name, unique=unique, attributes=attributes)
+                assert isinstance(stream, UploadStream)  # of an attempt that has streams
+                return stream
+
+            dest = Destination.parse(job.dest)
+            self._sink = Sink(
+                title=f"task {self.task_id!r} of job {job.id!r}",
+                dest=dest,
+                runtime=_wiring.runtime_for(dest.bucket, job._s3, job._progress),
+                block_bytes=job._options.block_bytes,
+                open_file=open_file,
+                discard_file=attempt.discard,
+            )
+            for name, stream in streams.items():
+                self._sink.note(name, stream)
+        return self._sink
+
+    def _uuid(self) -> str:
+        return self._job.uuid
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.

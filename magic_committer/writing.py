@@ -15,6 +15,10 @@ from typing import NoReturn, overload
 
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
+from magic_committer.filesystem import open_writes
+from magic_committer.filesystem.calls import FileCalls
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import Destination
 from magic_committer.job import (
     BinaryMode,
     Job,
@@ -30,7 +34,7 @@ from magic_committer.stores.base import Attributes
 from magic_committer.upload import TaskFile, TextUpload
 
 
-class Writing:
+class Writing(FileCalls):
     """What ``with write(...) as job`` gives: one job with one task, in one process.
 
     It does not pickle. In a forked child opening, writing and closing raise, and the end of the
@@ -43,6 +47,7 @@ class Writing:
         self._job: Job | None = None
         self._task: Task | None = None
         self._end_life: Callable[[], None] = _nothing
+        self._leave_urls: Callable[[], None] = _nothing
 
     def __repr__(self) -> str:
         return f"<Writing {self._job!r}>"
@@ -55,6 +60,7 @@ class Writing:
 
     def __del__(self) -> None:
         self._end_life()  # a block that is entered and then dropped must not stay alive for ever
+        self._leave_urls()
 
     @property
     def job(self) -> Job:
@@ -182,6 +188,14 @@ class Writing:
             raise _not_started()
         return self._task.directory(unique=unique)
 
+    def _files(self) -> Sink:
+        if self._task is None:
+            raise _not_started()
+        return self._task._files()
+
+    def _uuid(self) -> str:
+        return self.job.uuid
+
     def __enter__(self) -> Writing:
         if self._job is not None:
             raise MagicError("a job is used once", hint="Call write(...) again")
@@ -190,6 +204,7 @@ class Writing:
         self._task = self._job.task("0")
         self._end_life = self._job.keep_alive()
         self._job._keep_at_home()
+        self._leave_urls = open_writes.enter(Destination.parse(self._job.dest), self._files)
         return self
 
     def __exit__(
@@ -202,6 +217,7 @@ class Writing:
             leave_alone(self.job, self._pid, error)
             return
         try:
+            self._leave_urls()
             self._end(error)
         finally:
             self._end_life()

@@ -17,7 +17,7 @@ Invariants that each implementation keeps, whatever it stores its files and its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -38,7 +38,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import BlockSource, TaskFile
+from magic_committer.upload import BlockSource, TaskFile, UploadStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,22 @@ class TaskAttempt(Protocol):
 
         Raises:
             OptionError: this committer has none.
+        """
+        ...
+
+    def streams(self) -> Mapping[str, UploadStream]:
+        """The files that `open` gave here, by their names; also those that ended badly.
+
+        Raises:
+            OptionError: this committer sends nothing before the task's commit.
+        """
+        ...
+
+    def discard(self, name: str) -> None:
+        """Take a file of `open` out of the attempt: see `Task.discard`.
+
+        Raises:
+            OptionError: as for `streams`.
         """
         ...
 

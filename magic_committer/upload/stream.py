@@ -134,7 +134,7 @@ class UploadStream(TaskFile):
         self._sender = sender
 
     def __repr__(self) -> str:
-        return f"<UploadStream {self.name} {self.state} {self._length} bytes>"
+        return f"<UploadStream {self.name} {self.state} {self.length} bytes>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
@@ -165,6 +165,11 @@ class UploadStream(TaskFile):
         return self._ends_beside
 
     @property
+    def length(self) -> int:
+        """How many bytes were written; also of a file that is closed."""
+        return self._ledger.length + self._uncounted
+
+    @property
     def bytes_held(self) -> int:
         """Memory of the block that is being filled."""
         return self._block.bytes_held if self._block is not None else 0
@@ -193,7 +198,7 @@ class UploadStream(TaskFile):
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
-        return self._length
+        return self.length
 
     def flush(self) -> None:
         """Do nothing: only closing makes anything last. Raises what `write` would raise."""
@@ -270,7 +275,7 @@ class UploadStream(TaskFile):
             ValueError: the file is closed, or something was written into it.
         """
         self._check_open()
-        if self._length or self._taken:
+        if self.length or self._taken:
             raise ValueError(f"{self.name} has bytes already: it takes no local file")
         try:
             blocks = self._file_blocks(path)
@@ -449,10 +454,6 @@ class UploadStream(TaskFile):
         except UploadFailed as error:
             self._fail(error)
             raise
-
-    @property
-    def _length(self) -> int:
-        return self._ledger.length + self._uncounted
 
     @property
     def _uncounted(self) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.committers import registry
-from magic_committer.errors import StoreError
+from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
@@ -211,3 +211,17 @@ def test_a_task_that_is_not_accepted_publishes_nothing(s3: MemoryStore, tmp_path
     job.commit(results[:1])
     assert keys(s3) == [f"t/a-mcj{job.uuid}.tar.gz"]
     assert not s3.open_uploads()
+
+
+def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
+    s3: MemoryStore,
+) -> None:
+    """Its tasks have a local directory; a file system of uploads would be empty there."""
+    with mc.write(f"s3://{s3.bucket}/t", committer="directory") as job:
+        with pytest.raises(OptionError, match=r"task\.directory\(\)"):
+            job.filesystem()
+        with pytest.raises(OptionError, match=r"task\.directory\(\)"):
+            job.discard("a.csv")
+        (job.directory() / "a.csv").write_text("1")
+    assert job.report is not None
+    assert job.report.files == 1

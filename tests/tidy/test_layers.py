@@ -28,7 +28,7 @@ LAYERS = (
     ),
     ("committers",),
     # composition
-    ("_wiring",),
+    ("_wiring", "filesystem"),
     ("job",),
     ("writing",),
     ("api", "maintenance", "doctor"),

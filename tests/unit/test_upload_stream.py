@@ -223,10 +223,10 @@ def test_a_small_write_sees_each_end_of_its_file(
     stream = world.open()
     assert stream.write(piece) == stream.write(piece) == 8
     ended(stream, by, monkeypatch)
-    length = stream._length
+    length = stream.length
     with pytest.raises(error):
         stream.write(piece)
-    assert stream._length <= length
+    assert stream.length <= length
     monkeypatch.undo()
     stream.abort()
 

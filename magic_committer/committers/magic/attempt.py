@@ -83,6 +83,8 @@ class _File:
     name: str
     stream: UploadStream
     pending: Pending | None = None
+    discarded: bool = False
+    """Nobody commits it any more; its upload may still be open."""
 
 
 class Attempt:
@@ -170,6 +172,8 @@ class Attempt:
             TaskFailed: a close of a file failed, and its `.pending` may be stored.
         """
         self._saved.share()
+        if self._turns.discarding:  # which may have looked before: both look after they have shown
+            raise self._turns.busy("changed: a file is discarded")
 
     def was_committed(self, result: TaskCommit) -> None:
         """Note that the attempt was committed with this result."""
@@ -323,6 +327,66 @@ class Attempt:
             self._tree.delete([pending_key])
             raise late
 
+    def streams(self) -> dict[str, UploadStream]:
+        """The files that were opened here, by their names; also those that ended badly."""
+        with self._turns.lock:
+            return {file.name: file.stream for file in self._files.values()}
+
+    def discard(self, name: str) -> None:
+        """Take a file out of the attempt, open or closed, and abort its upload. Repeatable after a
+        StoreError. Afterwards the name is free.
+
+        Raises:
+            PathError: the attempt has no such file here.
+            TaskFailed: the file is closed, and other processes may commit it. Or the attempt has
+                ended, is just being ended, or belongs to another process. Nothing was done.
+            StoreError: the upload may still be open. The file is out of the attempt, or not: call
+                it again.
+        """
+        self.check_process("discarding a file")
+        with patient(), self._turns.discard():
+            file = self._files.get(name)
+            if file is None:
+                raise PathError(
+                    f"attempt {self.attempt!r} has no file {name!r} here",
+                    hint="Give the name as it was opened; with unique=True if it was opened so",
+                )
+            self._discard(file)
+
+    def _discard(self, file: _File) -> None:
+        """Take it out, then remove its upload: nobody may commit an upload that is gone."""
+        file.stream.stop()
+        file.stream.abort()  # does nothing to a closed file
+        if file.pending is not None:
+            self._take_out(file, file.pending)
+            failures: list[BaseException] = []
+            # This handle alone could commit the file, and has not: it has not become an object.
+            count = remove_all(
+                self._runtime, [file.pending], failures, look_first=False, in_flight=1
+            )
+            if failures:
+                raise failures[0]
+            self.statistics.add(statistics.COMMITS_ABORTED, count)
+        with self._turns.lock:
+            if self._files.get(file.name) is file:
+                del self._files[file.name]
+
+    def _take_out(self, file: _File, pending: Pending) -> None:
+        if file.discarded:
+            return
+        if not self._in_memory:
+            if self._saved.shared:
+                raise TaskFailed(
+                    f"attempt {self.attempt!r} may be committed by other processes, with the closed"
+                    f" file {file.name!r}: it cannot be taken out",
+                    job_id=self.job.id,
+                    hint="Abort the attempt, and run the task again; or write the file under"
+                    " another name",
+                )
+            self._tree.take_out(self._paths.pending(self.attempt, file.name))
+            self._saved.is_free(pending)
+        file.discarded = True
+
     # Commit ---------------------------------------------------------------------------------------
 
     def commit(self) -> TaskCommit:
@@ -373,6 +437,8 @@ class Attempt:
             self._closings.settle()
             self._closings.tell_failure()
             self._refuse_lost_files()  # looks first: a closed file stays closed
+            for file in [file for file in self._files.values() if file.discarded]:
+                self._discard(file)  # the call that discarded it has failed
             own = self._closed_well()
             pendings, stored = self._gather(own)
             if not pendings and self._in_memory and self.job.terms.accept == "results":
@@ -425,7 +491,9 @@ class Attempt:
         return [
             file.pending
             for file in self._files.values()
-            if file.pending is not None and file.stream.state is FileState.PENDING
+            if file.pending is not None
+            and file.stream.state is FileState.PENDING
+            and not file.discarded
         ]
 
     def _refuse_lost_files(self) -> None:

@@ -110,6 +110,17 @@ class AttemptTree:
         deleted."""
         self.delete(self._own if self._job.given_id else self._listed)
 
+    def take_out(self, key: str) -> None:
+        """Delete the `.pending` of a closed file: from now on nobody commits the file. Repeatable.
+
+        Raises:
+            StoreError: it may still be there.
+        """
+        failed = self._runtime.store.delete([key])
+        if failed:
+            raise failed[key]
+        self._saved.pop(key, None)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete control objects. What stays is swept with the job."""
         doomed = list(keys)

@@ -7,6 +7,8 @@ Invariants:
   for the files that were closed before, and are still being sent: `closings`.)
 * While a thread aborts, no thread commits. Several aborts may run at the same time: each does no
   more than another one.
+* While a thread discards a file, no thread commits: the commit would store what is being removed.
+  Other files are opened and closed meanwhile.
 * A signal handler counts as another thread: it may run between any two steps of a call here. So
   each call first shows itself and then looks for others: if there are two, at least one sees the
   other.
@@ -38,6 +40,12 @@ class Turns:
         self._attempt = attempt
         self._committing: object | None = None
         self._aborting: set[object] = set()
+        self._discarding: set[object] = set()
+
+    @property
+    def discarding(self) -> bool:
+        """Whether a call discards a file now."""
+        return bool(self._discarding)
 
     @contextmanager
     def commit(self) -> Iterator[None]:
@@ -50,10 +58,12 @@ class Turns:
         try:
             with self.lock:
                 if self._committing is not None:
-                    raise self._busy("committed")
+                    raise self.busy("committed")
                 self._committing = me
                 if self._aborting:
-                    raise self._busy("aborted")
+                    raise self.busy("aborted")
+                if self._discarding:
+                    raise self.busy("changed: a file is discarded")
                 if self.phase is Phase.ABORTED:
                     raise TaskFailed(
                         f"attempt {self._attempt!r} is aborted, it cannot be committed",
@@ -77,10 +87,26 @@ class Turns:
             with self.lock:
                 self._aborting.add(me)
                 if self._committing is not None:
-                    raise self._busy("committed")
+                    raise self.busy("committed")
             yield
         finally:
             self._aborting.discard(me)
+
+    @contextmanager
+    def discard(self) -> Iterator[None]:
+        """A turn of a call that takes a file out of the attempt.
+
+        Raises:
+            TaskFailed: the attempt is not open, or another thread is ending it.
+        """
+        me = object()
+        try:
+            with self.lock:
+                self._discarding.add(me)
+                self.check_open()
+            yield
+        finally:
+            self._discarding.discard(me)
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
@@ -104,7 +130,8 @@ class Turns:
             hint=CLOSE_FIRST,
         )
 
-    def _busy(self, doing: str) -> TaskFailed:
+    def busy(self, doing: str) -> TaskFailed:
+        """The error of a call that may not run beside another one, which is ``doing`` that."""
         return TaskFailed(
             f"attempt {self._attempt!r} is being {doing}, by another thread or by what a signal"
             " handler has interrupted: nothing was done",

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
@@ -32,7 +33,14 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.turns import Turns
 from magic_committer.committers.staging.scan import FoundFile, look_at, scan
-from magic_committer.errors import FileStillOpen, MagicError, PathError, TaskFailed, UploadFailed
+from magic_committer.errors import (
+    FileStillOpen,
+    MagicError,
+    OptionError,
+    PathError,
+    TaskFailed,
+    UploadFailed,
+)
 from magic_committer.hadoop.paths import Destination, check_name, unique_name
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
@@ -145,6 +153,22 @@ class StagingAttempt:
 
     local_file = open
     """A file of a staging job is a local one."""
+
+    def streams(self) -> NoReturn:
+        """Not to be called: nothing is sent before the commit. Raises `OptionError`."""
+        raise self._writes_locally()
+
+    def discard(self, name: str) -> NoReturn:
+        """Not to be called: a local file is removed by its path. Raises `OptionError`."""
+        raise self._writes_locally()
+
+    def _writes_locally(self) -> OptionError:
+        return OptionError(
+            f"job {self.job.id!r} has committer={self.job.terms.committer!r}: its tasks write local"
+            " files, and have no filesystem(), discard() or put_...()",
+            hint="Write, copy, rename and remove files in task.directory(); or start the job with"
+            " committer='magic'",
+        )
 
     def _directory(self) -> LocalDirectory:
         with self._lock:

@@ -1,0 +1,199 @@
+"""What `Task` and `Writing` have of this package for their users."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from magic_committer._arguments import attributes_of
+from magic_committer.errors import OptionError
+from magic_committer.filesystem.kept import KEEP_BYTES_MAX
+from magic_committer.filesystem.local import PutReport, local_text, put_all, put_one
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import check_name, name_text, unique_name
+from magic_committer.stores.base import Attributes
+
+if TYPE_CHECKING:
+    from magic_committer.filesystem.job_files import JobFileSystem
+
+
+class FileCalls(ABC):
+    """The calls of everybody who opens files of one task."""
+
+    @abstractmethod
+    def _files(self) -> Sink:
+        """The task, as a place to put files."""
+
+    @abstractmethod
+    def _uuid(self) -> str:
+        """The job's UUID."""
+
+    def filesystem(
+        self,
+        *,
+        unique: bool = False,
+        read_through: bool = False,
+        keep_bytes_max: int = KEEP_BYTES_MAX,
+    ) -> JobFileSystem:
+        r"""Give the task as a file system of fsspec, for libraries that write directories. Its
+        writes are files of the task: they appear when the job commits. Sends nothing. Repeatable:
+        all file systems of a task show the same files::
+
+            >>> import pyarrow as pa, pyarrow.dataset as ds
+            >>> table = pa.table({"day": [1, 2], "n": [10, 20]})
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     ds.write_dataset(table, "/", format="parquet", partitioning=["day"],
+            ...                      filesystem=job.filesystem())
+            >>> job.report.files
+            2
+
+        Paths are relative to the destination. ``exists``, ``ls``, ``info``, ``find``, ``glob`` and
+        ``walk`` show what this task has written. ``rm`` takes a file out of the task and aborts its
+        upload. A file can be read, copied and renamed before the commit if its bytes were kept. The
+        file system belongs to this process and does not pickle.
+
+        Args:
+            unique: True: put the job's UUID into the name of each file, as in `open`. The file
+                system still shows the name as it was given. False (default): the name as given.
+            read_through: True: the questions also show what the destination holds, with one or two
+                requests each, and files of up to 64 MiB there can be read. Nothing there is ever
+                deleted. False (default): a writer meets an empty directory.
+            keep_bytes_max: bytes of closed files that are kept in memory for reading, 64 MiB by
+                default; 0: none. A file of more than an eighth of it is not kept.
+
+        Returns:
+            A file system for the argument ``filesystem`` of pandas, pyarrow, dask, DuckDB, zarr…
+
+        Raises:
+            OptionError: fsspec is not installed, or ``keep_bytes_max`` is below 0.
+            WrongType: ``keep_bytes_max`` is no whole number.
+            MagicError: a `write` block that has not begun.
+        """
+        try:
+            from magic_committer.filesystem.job_files import JobFileSystem
+        except ImportError as error:
+            raise OptionError(
+                f"filesystem() needs fsspec, which cannot be imported: {error}",
+                hint="pip install 'magic-committer[fsspec]'",
+            ) from error
+        return JobFileSystem(
+            self._files(), unique=unique, read_through=read_through, keep_bytes_max=keep_bytes_max
+        )
+
+    def discard(self, name: str, *, unique: bool = False) -> None:
+        r"""Take a file out of the task, open or closed: its upload is aborted, and it never
+        appears. Repeatable after a `StoreError`. Afterwards a file of that name may be opened::
+
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     for name in ("a.csv", "b.csv"):
+            ...         with job.open(name, "w") as file:
+            ...             _ = file.write("1,2,3\n")
+            ...     job.discard("b.csv")
+            >>> job.report.files
+            1
+
+        Args:
+            name: the file's name, as it was given to `open`.
+            unique: as it was given to `open`. False is the default.
+
+        Raises:
+            PathError: this handle has opened no file of that name.
+            TaskFailed: the file is closed, and other processes may commit the attempt by its name;
+                or the attempt has ended, is just being ended, or belongs to another process.
+                Nothing was done.
+            StoreError: the upload may still be open. Call it again; the commit tries it too, and
+                does not publish the file.
+        """
+        sink = self._files()
+        name = name_text(name)
+        stored = unique_name(name, self._uuid()) if unique else name
+        sink.discard_file(stored)
+        sink.forget(name, stored)
+
+    def put_file(
+        self,
+        path: str | PathLike[str],
+        name: str | None = None,
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> int:
+        """Put a file of this machine into the task. Not repeatable: a task has a name once::
+
+            >>> import pathlib, tempfile
+            >>> path = pathlib.Path(tempfile.mkdtemp(), "model.bin")
+            >>> _ = path.write_bytes(b"12345")
+            >>> with mc.write("s3://bucket/models") as job:
+            ...     job.put_file(path, "v7/model.bin")
+            5
+
+        Args:
+            path: the file's path. A link is followed.
+            name: as for `open`; None (default): the last part of ``path``.
+            unique, attributes: as for `open`.
+
+        Returns:
+            How many bytes the file has.
+
+        Raises:
+            OSError: the file cannot be read. Nothing of it is in the task.
+            PathError: it is a directory, a pipe or a device, or the name cannot be used.
+            UploadFailed: it changed while it was read, or could not be sent.
+            WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
+        """
+        local = local_text(path)
+        name = name_text(name) if name is not None else os.path.basename(local)
+        check_name(name)
+        attributes = attributes_of(attributes)
+        return put_one(self._files(), local, name, unique=unique, attributes=attributes)
+
+    def put_directory(
+        self,
+        path: str | PathLike[str],
+        name: str = "",
+        *,
+        hidden: bool = False,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> PutReport:
+        """Put all files of a directory of this machine into the task, small ones beside each other.
+        ``progress`` of the job is told of each. Not repeatable: a task has a name once::
+
+            >>> import pathlib, tempfile
+            >>> there = pathlib.Path(tempfile.mkdtemp())
+            >>> _ = (there / "index.html").write_text("<p>")
+            >>> _ = (there / ".cache").write_text("no")
+            >>> with mc.write("s3://bucket/site", mode="replace") as job:
+            ...     print(job.put_directory(there))
+            1 file, 3 bytes; left out: .cache
+
+        Left out are hidden files and directories (their names begin with a dot), and a ``_SUCCESS``
+        at the top of the destination, which the job writes itself. Links to files are followed.
+        Empty directories have no place in S3.
+
+        Args:
+            path: the directory's path.
+            name: the directory below the destination; "" (default): the destination itself.
+            hidden: True: put hidden files, too. False is the default.
+            unique, attributes: as for `open`, for each file.
+
+        Returns:
+            How many files and bytes were put, and what was left out.
+
+        Raises:
+            PathError: it is no directory, or has no file to put; something in it is no regular
+                file, or a link to a directory or to nothing; or a name cannot be used. Nothing was
+                put.
+            OSError: something cannot be read. UploadFailed: a file changed while it was read. Files
+                that were put before are in the task: let the error leave the block.
+            WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
+        """
+        below = name_text(name).strip("/")
+        if below:
+            check_name(below)
+        return put_all(
+            self._files(), local_text(path), below,
+            hidden=hidden, unique=unique, attributes=attributes_of(attributes),
+        )  # fmt: skip

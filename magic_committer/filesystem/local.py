@@ -1,0 +1,203 @@
+"""Files of this machine, put into a task: all of them, or the call raises.
+
+Invariants:
+
+* Nothing is left out in silence. What is left out by a rule is told (`PutReport.left_out`); what
+  cannot be read, or is no file, is an error before the first byte is sent.
+* A file that changes while it is read is an error: nobody could say which of the two was put.
+* Files of at most one block are read and sent beside each other; a larger one has the caller's
+  thread, and its parts are sent beside each other.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from magic_committer._quantities import counted, name_some
+from magic_committer._runtime import Progress
+from magic_committer.errors import PathError, UploadFailed, WrongType
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import SUCCESS, check_name, shown
+from magic_committer.options import MiB
+from magic_committer.stores.base import Attributes
+
+COPY_BYTES = 1 * MiB
+"""Bytes of a local file that are read at once."""
+PUT_FILES_IN_FLIGHT = 16
+"""Small files that are read and sent at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutReport:
+    """What `Task.put_directory` has put.
+
+    Attributes:
+        files: how many files.
+        bytes: their bytes.
+        left_out: names that were left out: hidden ones, and a ``_SUCCESS`` at the top, which the
+            job writes itself.
+    """
+
+    files: int
+    bytes: int
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        said = f"{counted(self.files, 'file')}, {self.bytes:,} bytes"
+        if not self.left_out:
+            return said
+        return f"{said}; left out: {name_some(self.left_out)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of this machine, and its name below the destination."""
+
+    path: str
+    name: str
+    size: int
+
+
+def local_text(path: str | PathLike[str]) -> str:
+    """A path of this machine that a caller passed.
+
+    Raises:
+        WrongType: it is neither text nor a `Path`.
+    """
+    if isinstance(path, str | PathLike):
+        text = os.fspath(path)
+        if isinstance(text, str):
+            return text
+    raise WrongType(
+        f"a path of this machine is text or a Path, not {type(path).__name__}",
+        hint="Pass '/data/table', or pathlib.Path('/data/table')",
+    )
+
+
+def put_one(
+    sink: Sink, path: str, name: str, *, unique: bool = False, attributes: Attributes
+) -> int:
+    """Put one file. Gives its bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        PathError: it is no regular file.
+        UploadFailed: it changed meanwhile; and as `Task.open`.
+    """
+    before = os.stat(path)
+    if not stat.S_ISREG(before.st_mode):
+        raise _no_file(path, before.st_mode)
+    buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
+    total = 0
+    with open(path, "rb", buffering=0) as source:
+        to = sink.open(name, unique=unique, attributes=attributes).stream
+        with to:
+            while count := source.readinto(buffer):
+                to.write(buffer[:count])
+                total += count
+            after = os.fstat(source.fileno())
+            if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                raise UploadFailed(
+                    f"{path} changed while it was read: it had {before.st_size:,} bytes when the"
+                    f" call began, and {total:,} were read",
+                    hint="Put it again when nobody writes it any more",
+                )
+    return total
+
+
+def local_files(
+    directory: str, below: str, *, hidden: bool, left_out: list[str]
+) -> Iterator[SourceFile]:
+    """The files in a directory of this machine and below it, in the order of their names.
+
+    Args:
+        directory: its path.
+        below: what goes before their names, without a slash at its end; "": nothing.
+        hidden: also those whose name, or a directory's, begins with a dot.
+        left_out: takes the names that are left out.
+
+    Raises:
+        OSError: a directory cannot be read, or is none.
+        PathError: an entry is no file, a link to a directory or to nothing, or its name cannot be
+            used.
+    """
+    for entry in sorted(os.scandir(directory), key=lambda one: one.name):
+        name = f"{below}/{entry.name}" if below else entry.name
+        if name == SUCCESS or (entry.name.startswith(".") and not hidden):
+            left_out.append(name)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from local_files(entry.path, name, hidden=hidden, left_out=left_out)
+        else:
+            yield _source_file(entry, name)
+
+
+def _source_file(entry: os.DirEntry[str], name: str) -> SourceFile:
+    try:
+        seen = entry.stat()
+    except FileNotFoundError as error:
+        raise PathError(
+            f"{entry.path} is a link to nothing, or was just removed",
+            hint="Remove the link, or put the files one by one: put_file(path, name)",
+        ) from error
+    if not stat.S_ISREG(seen.st_mode):
+        raise _no_file(entry.path, seen.st_mode)
+    check_name(name)
+    return SourceFile(entry.path, name, seen.st_size)
+
+
+def _no_file(path: str, mode: int) -> PathError:
+    if stat.S_ISDIR(mode):
+        return PathError(
+            f"{path} is a directory, or a link to one",
+            hint="Put a directory with put_directory(path); a link in it is not followed, since it"
+            " may lead in a circle",
+        )
+    return PathError(
+        f"{path} is no regular file", hint="Devices, pipes and sockets cannot be put: leave it out"
+    )
+
+
+def files_in(
+    path: str, below: str = "", *, hidden: bool = False
+) -> tuple[list[SourceFile], tuple[str, ...]]:
+    """All files of a directory, and the names that are left out. Raises as `local_files`."""
+    left_out: list[str] = []
+    files = list(local_files(path, below, hidden=hidden, left_out=left_out))
+    return files, tuple(left_out)
+
+
+def put_all(
+    sink: Sink, path: str, below: str, *, hidden: bool, unique: bool, attributes: Attributes
+) -> PutReport:
+    """Put a directory: see `Task.put_directory`."""
+    if not Path(path).is_dir():
+        raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
+    files, left_out = files_in(path, below, hidden=hidden)
+    if not files:
+        raise PathError(
+            f"{shown(path)} has no file to put"
+            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            hint="Check the path; hidden files are put with hidden=True",
+        )
+    progress = sink.runtime.progress
+    done = count = 0
+
+    def put(file: SourceFile) -> int:
+        return put_one(sink, file.path, file.name, unique=unique, attributes=attributes)
+
+    small = [file for file in files if file.size <= sink.block_bytes]
+    with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
+        for outcome in outcomes:
+            done, count = done + 1, count + outcome.unwrap()
+            progress(Progress("put", done, len(files), "files"))
+    for file in files:
+        if file.size > sink.block_bytes:
+            done, count = done + 1, count + put(file)
+            progress(Progress("put", done, len(files), "files"))
+    return PutReport(done, count, left_out)

@@ -1,0 +1,81 @@
+"""The blocks ``with write(...)`` that are open in this process: what ``magic://`` URLs mean.
+
+A process has one table, because a library's threads do not inherit a context of the caller.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from magic_committer.errors import OptionError
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import Destination, Location, shown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OpenWrite:
+    pid: int
+    dest: Destination
+    sink: Callable[[], Sink]
+
+
+_open: list[_OpenWrite] = []
+"""Items are only appended and removed. Both are atomic, so that there is no lock that a fork could
+leave locked."""
+
+
+def enter(dest: Destination, sink: Callable[[], Sink]) -> Callable[[], None]:
+    """Note that a block is open.
+
+    Args:
+        dest: its destination.
+        sink: gives its task, as a place to put files. Called when a URL is used.
+
+    Returns:
+        A function to call when it ends. Repeatable.
+    """
+    entry = _OpenWrite(os.getpid(), dest, sink)
+    _open.append(entry)
+
+    def leave() -> None:
+        with suppress(ValueError):
+            _open.remove(entry)
+
+    return leave
+
+
+def sink_of(place: Location) -> Sink:
+    """The one open block whose destination holds a place: the deepest, if several do.
+
+    Raises:
+        OptionError: there is none, or there are two of the same destination; or the block's job has
+            no files that are sent as they are written.
+    """
+    key = f"{place.key.rstrip('/')}/"
+    fitting = [
+        one
+        for one in tuple(_open)
+        if one.pid == os.getpid()
+        and one.dest.bucket == place.bucket
+        and key.startswith(one.dest.prefix)
+    ]
+    if not fitting:
+        where = shown(f"magic://{place.bucket}/{place.key}")
+        raise OptionError(
+            f"{where} is below the destination of no `with magic_committer.write(...)` that is open"
+            " in this process",
+            hint="Use the URL inside the block of the job that writes there; in a task, pass"
+            " filesystem=task.filesystem()",
+        )
+    deepest = max(len(one.dest.prefix) for one in fitting)
+    chosen = [one for one in fitting if len(one.dest.prefix) == deepest]
+    if len(chosen) > 1:
+        raise OptionError(
+            f"{len(chosen)} open blocks of this process write to {chosen[0].dest.url}: the URL does"
+            " not say which is meant",
+            hint="Pass filesystem=job.filesystem()",
+        )
+    return chosen[0].sink()

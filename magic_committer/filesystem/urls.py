@@ -1,0 +1,124 @@
+"""``magic://bucket/table/x``: a file of the ``with write("s3://bucket/table")`` that is open.
+
+For libraries that take a URL and no file system. fsspec finds `MagicUrls` by the package's entry
+point. Each call finds the open block by its destination and asks that block's `JobFileSystem`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from fsspec.spec import AbstractFileSystem
+from fsspec.utils import stringify_path
+
+from magic_committer.errors import OptionError
+from magic_committer.filesystem.job_files import PROTOCOL, Info, JobFileSystem
+from magic_committer.filesystem.kept import KEEP_BYTES_MAX
+from magic_committer.filesystem.open_writes import sink_of
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import Location
+
+_systems: weakref.WeakKeyDictionary[Sink, JobFileSystem] = weakref.WeakKeyDictionary()
+"""What is kept for reading is kept once for all URLs of a block."""
+
+
+class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """All open blocks as one file system. Its paths are ``bucket/key``."""
+
+    protocol = PROTOCOL
+    root_marker = ""
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = str(stringify_path(path))
+        return text.removeprefix(f"{PROTOCOL}://").strip("/")
+
+    def _found(self, path: Any) -> tuple[JobFileSystem, str, str]:
+        """The file system that a path is in, the path there, and what goes before its names.
+
+        Raises:
+            OptionError: no open block, or more than one, writes there.
+        """
+        bucket, _, key = self._strip_protocol(path).partition("/")
+        sink = sink_of(Location(bucket, key))
+        system = _systems.get(sink)
+        if system is None:
+            system = JobFileSystem(
+                sink, unique=False, read_through=False, keep_bytes_max=KEEP_BYTES_MAX
+            )
+            _systems[sink] = system
+        name = f"{key}/".removeprefix(sink.dest.prefix).rstrip("/")
+        return system, name, f"{bucket}/{sink.dest.prefix}"
+
+    def info(self, path: Any, **kwargs: Any) -> Info:
+        system, name, above = self._found(path)
+        return _named(system.info(name), above)
+
+    def ls(self, path: Any, detail: bool = True, **kwargs: Any) -> list[Any]:
+        system, name, above = self._found(path)
+        found = [_named(one, above) for one in system.ls(name)]
+        return found if detail else [one["name"] for one in found]
+
+    def open(self, path: Any, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
+        system, name, _ = self._found(path)
+        return system.open(name, mode, *args, **kwargs)
+
+    def mkdir(self, path: Any, create_parents: bool = True, **kwargs: Any) -> None:
+        system, name, _ = self._found(path)
+        system.mkdir(name, create_parents)
+
+    def makedirs(self, path: Any, exist_ok: bool = False) -> None:
+        system, name, _ = self._found(path)
+        system.makedirs(name, exist_ok)
+
+    def rmdir(self, path: Any) -> None:
+        system, name, _ = self._found(path)
+        system.rmdir(name)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        for one in self._strip_protocol(path) if isinstance(path, list) else [path]:
+            system, name, _ = self._found(one)
+            system.rm(name, recursive=recursive, maxdepth=maxdepth)
+
+    def _rm(self, path: Any) -> None:
+        self.rm(path)
+
+    def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+            return
+        content = self.cat_file(path1)
+        with self.open(path2, "wb") as file:
+            file.write(content)
+
+    def mv(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        system, source, _ = self._found(path1)
+        other, target, _ = self._found(path2)
+        if other is not system:
+            raise OptionError(
+                f"{path1} and {path2} are files of two jobs: no file goes from one to the other",
+                hint="Write it in the block of the job that publishes it",
+            )
+        system.mv(source, target, recursive=recursive, maxdepth=maxdepth, **kwargs)
+
+    def created(self, path: Any) -> Any:
+        system, name, _ = self._found(path)
+        return system.created(name)
+
+    def modified(self, path: Any) -> Any:
+        return self.created(path)
+
+
+def _named(info: Info, above: str) -> Info:
+    return {**info, "name": f"{above}{info['name']}".rstrip("/")}

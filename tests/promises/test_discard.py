@@ -1,0 +1,157 @@
+"""`Task.discard`: one file leaves its task, its upload is aborted, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.options import Track
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.promises.hands import DEST, visible
+
+TRACKS: tuple[Track, ...] = ("memory", "s3")
+
+
+def written(task: mc.Task, *names: str, unique: bool = False) -> None:
+    """Write small files."""
+    for name in names:
+        with task.open(name, unique=unique) as file:
+            file.write(name.encode())
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_a_closed_file_leaves_its_task(s3: MemoryStore, track: Track) -> None:
+    """The others are published; of the discarded one no object and no upload is left."""
+    job = mc.start(DEST, track=track)
+    with job.task(1) as task:
+        written(task, "a", "b")
+        task.discard("a")
+        assert len(s3.open_uploads()) <= 1
+    assert job.commit([task.result]).files == 1
+    assert visible(s3) == {"t/b": b"b"}
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_an_open_file_leaves_its_task(s3: MemoryStore, track: Track) -> None:
+    """A file that is still being written is aborted, and the commit does not wait for its close."""
+    job = mc.start(DEST, track=track)
+    with job.task(1) as task:
+        written(task, "b")
+        task.open("a").write(b"1")
+        task.discard("a")
+    job.commit([task.result])
+    assert visible(s3) == {"t/b": b"b"}
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("track", TRACKS)
+def test_the_name_is_free_afterwards(s3: MemoryStore, track: Track) -> None:
+    """A discarded file can be written again, and the second one is published."""
+    job = mc.start(DEST, track=track)
+    with job.task(1) as task:
+        written(task, "a")
+        task.discard("a")
+        with task.open("a") as file:
+            file.write(b"second")
+    job.commit([task.result])
+    assert visible(s3) == {"t/a": b"second"}
+    assert s3.open_uploads() == ()
+
+
+def test_a_unique_name_is_discarded_as_it_was_opened(s3: MemoryStore) -> None:
+    """With ``unique=True`` the plain name is enough."""
+    job = mc.start(DEST)
+    with job.task(1) as task:
+        written(task, "a.csv", unique=True)
+        task.discard("a.csv", unique=True)
+    assert task.result.files == 0
+    job.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_an_unknown_name_is_refused(s3: MemoryStore) -> None:
+    """The error repeats the name."""
+    with mc.write(DEST) as job, pytest.raises(mc.PathError, match="no file 'x'"):
+        job.discard("x")
+
+
+def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
+    """Another handle of a named attempt may have committed it: its upload is not aborted."""
+    job = mc.start(DEST, track="s3")
+    task = job.task(1, attempt="a_0")
+    written(task, "a")
+    with pytest.raises(mc.TaskFailed, match="other processes"):
+        task.discard("a")
+    result = job.task(1, attempt="a_0").commit()
+    job.commit([result])
+    assert visible(s3) == {"t/a": b"a"}
+
+
+def test_a_committed_task_keeps_its_files(s3: MemoryStore) -> None:
+    """After the task's commit a driver may have accepted it: nothing is taken out."""
+    job = mc.start(DEST)
+    with job.task(1) as task:
+        written(task, "a")
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        task.discard("a")
+    job.commit([task.result])
+    assert visible(s3) == {"t/a": b"a"}
+
+
+def test_nothing_is_aborted_while_the_pending_may_be_stored(s3: MemoryStore) -> None:
+    """If the `.pending` cannot be deleted, the file stays whole, and the task publishes it."""
+    job = mc.start(DEST, track="s3")
+    with job.task(1) as task:
+        written(task, "a")
+
+        def refuse(request: Request) -> None:
+            if request.verb == "delete":
+                raise mc.PermissionDenied("no", operation="delete")
+
+        s3.before = refuse
+        with pytest.raises(mc.PermissionDenied):
+            task.discard("a")
+        s3.before = None
+    job.commit([task.result])
+    assert visible(s3) == {"t/a": b"a"}
+
+
+def test_a_failed_abort_is_tried_again_and_the_file_stays_out(s3: MemoryStore) -> None:
+    """The upload is not published, though its abort failed; the commit aborts it."""
+    job = mc.start(DEST)
+    with job.task(1) as task:
+        written(task, "a", "b")
+
+        def refuse(request: Request) -> None:
+            if request.verb == "abort_upload":
+                raise mc.PermissionDenied("no", operation="abort_upload")
+
+        s3.before = refuse
+        with pytest.raises(mc.PermissionDenied):
+            task.discard("a")
+        s3.before = None
+    job.commit([task.result])
+    assert visible(s3) == {"t/b": b"b"}
+    assert s3.open_uploads() == ()
+
+
+def test_no_commit_runs_beside_a_discard(s3: MemoryStore) -> None:
+    """A commit that begins while a file is being discarded is refused, and may be made later."""
+    job = mc.start(DEST, track="s3")
+    task = job.task(1)
+    written(task, "a", "b")
+    refused: list[mc.TaskFailed] = []
+
+    def commit_now(request: Request) -> None:
+        if request.verb == "delete":
+            with pytest.raises(mc.TaskFailed, match="discarded") as raised:
+                task.commit()
+            refused.append(raised.value)
+
+    s3.before = commit_now
+    task.discard("a")
+    s3.before = None
+    assert refused
+    job.commit([task.commit()])
+    assert visible(s3) == {"t/b": b"b"}
