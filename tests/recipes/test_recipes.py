@@ -6,6 +6,7 @@ import io
 import json
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,7 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import magic_committer as mc
-from examples.recipes import airflow_steps, nightly, with_pandas, with_polars, with_pyarrow
+from examples.recipes import (
+    airflow_steps,
+    directories,
+    nightly,
+    with_pandas,
+    with_polars,
+    with_pyarrow,
+)
 from magic_committer.testing import MemoryStore, memory_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -282,3 +290,71 @@ def test_an_interrupted_cell_leaves_nothing(memory_s3: MemoryStore) -> None:
     assert not memory_s3.open_uploads()
     exec(write, space)
     assert data(memory_s3, "experiments/") == ["run-1.csv", "run-2.csv"]
+
+
+TWO_DAYS = pa.table({"day": ["21", "21", "22"], "amount": [1, 2, 3]})
+
+
+def test_a_library_writes_a_directory_through_a_file_system(memory_s3: MemoryStore) -> None:
+    """Each day is a directory; a second export replaces the days that it has."""
+    directories.partitions(TWO_DAYS, TABLE)
+    directories.partitions(pa.table({"day": ["22"], "amount": [9]}), TABLE)
+    assert data(memory_s3) == ["day=21/part-0.parquet", "day=22/part-0.parquet"]
+    assert pq.read_table(io.BytesIO(only(memory_s3, "day=22")))["amount"].to_pylist() == [9]
+
+
+def test_a_directory_that_fails_half_way_is_not_there(
+    memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library has written and closed a file of its own: nothing is visible, nothing open."""
+    real = directories.ds.write_dataset
+
+    def breaks(*args: object, **named: object) -> None:
+        real(*args, **named)
+        raise Broken
+
+    monkeypatch.setattr(directories.ds, "write_dataset", breaks)
+    with pytest.raises(Broken):
+        directories.partitions(TWO_DAYS, TABLE)
+    assert data(memory_s3) == []
+    assert not memory_s3.open_uploads()
+
+
+def test_a_database_is_written_with_seeks(memory_s3: MemoryStore, tmp_path: Path) -> None:
+    """SQLite gets a path; what is published is a database."""
+    directories.database([("21", 1), ("22", 2)], TABLE)
+    (tmp_path / "read.db").write_bytes(only(memory_s3, "sales"))
+    connection = sqlite3.connect(tmp_path / "read.db")
+    assert connection.execute("select sum(amount) from sales").fetchone() == (3,)
+    connection.close()
+
+
+def test_a_database_that_fails_is_not_there(memory_s3: MemoryStore) -> None:
+    """A row that does not fit: nothing is visible, nothing open."""
+    with pytest.raises(sqlite3.ProgrammingError):
+        directories.database([("21", 1), ("too", "many", "values")], TABLE)  # type: ignore[list-item]
+    assert data(memory_s3) == []
+    assert not memory_s3.open_uploads()
+
+
+def test_another_program_writes_into_a_local_directory(memory_s3: MemoryStore) -> None:
+    """Its files are there when it ends well; if it fails, none is."""
+    writes = "import pathlib; pathlib.Path('a.txt').write_text('1'); pathlib.Path('_tmp').touch()"
+    directories.program([sys.executable, "-c", writes], TABLE)
+    assert data(memory_s3) == ["a.txt"]
+    with pytest.raises(subprocess.CalledProcessError):
+        directories.program([sys.executable, "-c", f"{writes}; raise SystemExit(3)"], f"{TABLE}2")
+    assert data(memory_s3, "table2/") == []
+    assert not memory_s3.open_uploads()
+
+
+def test_a_directory_that_is_there_is_published_whole(
+    memory_s3: MemoryStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It replaces what was there; what is left out is told."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "model.bin").write_bytes(b"123")
+    (tmp_path / ".git").mkdir()
+    directories.publish(tmp_path, TABLE)
+    assert data(memory_s3) == ["v1/model.bin"]
+    assert capsys.readouterr().out == "1 file, 3 bytes; left out: .git\n"
