@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -225,3 +226,118 @@ def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
         (job.directory() / "a.csv").write_text("1")
     assert job.report is not None
     assert job.report.files == 1
+
+
+def plain_keys(s3: MemoryStore) -> list[str]:
+    """The data that readers see, without the job's UUID in the names."""
+    return [re.sub("-mcj[0-9a-f]{32}", "", key) for key in keys(s3)]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
+    """A job of two tasks, whose process dies before or after a request. Gives whether it lived."""
+    sent = 0
+
+    def strike(request: object) -> None:
+        nonlocal sent
+        sent += 1
+        if sent > requests:
+            raise Killed
+
+    s3.before = strike
+    try:
+        job = start(tmp_path, "partitioned", mode="replace", job_id="j")
+        results = []
+        for number in range(2):
+            task = job.task(number)
+            directory = task.directory(unique=True) / f"dt={number}"
+            directory.mkdir()
+            (directory / "a.csv").write_bytes(b"new")
+            (directory / "b.csv").write_bytes(b"")
+            results.append(task.commit())
+        job.commit(results)
+    except Killed:
+        return False
+    finally:
+        s3.before = None
+    return True
+
+
+def test_a_driver_that_dies_at_any_request_leaves_all_or_nothing(tmp_path: Path) -> None:
+    """Whoever recovers the job afterwards finds a table of the old files or of the new ones, and
+    nothing of the job stays open: the names hold the job's UUID."""
+    old, new = ["t/dt=0/old"], [f"t/dt={n}/{name}.csv" for n in range(2) for name in "ab"]
+    seen: set[str] = set()
+    for requests in range(200):
+        with memory_store("bucket") as s3:
+            s3.put("t/dt=0/old", b"old")
+            if run_and_die(s3, tmp_path, requests):
+                assert plain_keys(s3) == new
+                break
+            try:
+                mc.recover(DEST, "j", dead_after=0)
+            except mc.JobNotFound:  # it died before its record, or after its end
+                assert plain_keys(s3) in (old, new)
+            found = plain_keys(s3)
+            assert found in (old, new), (requests, found)
+            assert not s3.open_uploads(), requests
+            seen.add("new" if found == new else "old")
+    else:
+        pytest.fail("the job never ends")
+    assert seen == {"old", "new"}
+    assert requests > 30
+
+
+def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> None:
+    """The limit is for the whole directory, whoever wrote into it; the error names it."""
+    options = mc.Options(buffer_dir=str(tmp_path), local_bytes_max=10)
+    task = mc.start(DEST, committer="directory", options=options).task(1)
+    for name in "ab":
+        (task.directory() / name).write_bytes(b"123456")
+    with pytest.raises(mc.UploadFailed, match="local_bytes_max"):
+        task.commit()
+    assert s3.requests["create_upload"] == 0
+    assert not task._attempt._local.path.exists()  # type: ignore[attr-defined]
+
+
+def test_a_file_that_changes_while_it_is_uploaded_ends_the_task(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """What was sent may be a mixture of both states."""
+    task = start(tmp_path).task(1)
+    path = task.directory() / "a.csv"
+    path.write_bytes(b"old")
+
+    def change(request: object, _: object) -> None:
+        if getattr(request, "verb", "") == "put_part":
+            path.write_bytes(b"new")
+            os.utime(path, ns=(1, 1))
+
+    s3.after = change
+    with pytest.raises(mc.MagicError, match="was changed|has changed"):
+        task.commit()
+    s3.after = None
+    assert not s3.open_uploads()
+
+
+def test_a_forked_child_neither_commits_nor_removes(s3: MemoryStore, tmp_path: Path) -> None:
+    """The directory belongs to the process that made it; the child's end leaves it."""
+    task = start(tmp_path).task(1)
+    path = task.directory() / "a.csv"
+    path.write_bytes(b"1")
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (task.commit, task.abort, task.directory):
+            try:
+                call()
+            except mc.MagicError:
+                refused += 1
+        os._exit(0 if refused == 3 else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert path.exists()
+    assert task.commit().files == 1
