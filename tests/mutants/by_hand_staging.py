@@ -15,7 +15,8 @@ LOCAL_FILES = (
     ),
     Hand(
         "staging: a disk without an end", ATTEMPT, "StagingAttempt._upload",
-        (("refuse_full(used, self._options.local_bytes_max, f'attempt {self.attempt!r}')", "pass"),),
+        (("refuse_full(used, self._options.local_bytes_max, f'attempt {self.attempt!r}')",
+          "pass"),),
         "a task fills the disk of all others",
     ),
     Hand(
