@@ -179,13 +179,14 @@ def table(runs: Sequence[Run]) -> str:
     for run in runs:
         seconds.setdefault(run.case, []).append(run.seconds)
         cpu.setdefault(run.case, []).append(run.cpu_seconds)
+    native = seconds.get(NATIVE)
     lines = [
         f"| case | s | (min–max) | × {FLOOR} | × {NATIVE} | CPU s | CPU × {FLOOR} |",
         "|---" * 7 + "|",
     ]
     lines += [
         f"| {case} | {statistics.median(of):.2f} | {min(of):.2f}–{max(of):.2f}"
-        f" | {_ratio(of, seconds[FLOOR]):.3f} | {_ratio(of, seconds[NATIVE]):.3f}"
+        f" | {_ratio(of, seconds[FLOOR]):.3f} | {f'{_ratio(of, native):.3f}' if native else '–'}"
         f" | {statistics.median(cpu[case]):.2f} | {_ratio(cpu[case], cpu[FLOOR]):.3f} |"
         for case, of in seconds.items()
     ]

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from magic_committer.remedy import Remedy
     from magic_committer.report import Decider, JobReport
     from magic_committer.stores.base import Attributes
-    from magic_committer.upload import FileState, TaskFile, TextUpload, UploadStream
+    from magic_committer.upload import FileState, LocalFile, TaskFile, TextUpload, UploadStream
     from magic_committer.writing import Writing
 
 __all__ = [
@@ -108,6 +108,7 @@ __all__ = [
     "JobNotRunning",
     "JobReport",
     "JobTooYoung",
+    "LocalFile",
     "MagicError",
     "Mode",
     "NotFound",
@@ -178,7 +179,7 @@ _NAMES_OF = {
     "remedy": "Remedy",
     "report": "Decider JobReport",
     "stores.base": "Attributes",
-    "upload": "FileState TaskFile TextUpload UploadStream",
+    "upload": "FileState LocalFile TaskFile TextUpload UploadStream",
     "writing": "Writing",
 }
 """The modules that define the public names. The imports above say the same to type checkers."""

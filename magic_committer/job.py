@@ -60,7 +60,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TaskFile, TextUpload, UploadStream
+from magic_committer.upload import LocalFile, TaskFile, TextUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
 
@@ -751,7 +751,7 @@ class Task(FileCalls):
 
     def local_file(
         self, name: str, *, unique: bool = False, attributes: Attributes | None = None
-    ) -> TaskFile:
+    ) -> LocalFile:
         """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
         `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
         read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not

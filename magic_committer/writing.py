@@ -31,7 +31,7 @@ from magic_committer.job import (
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TaskFile, TextUpload
+from magic_committer.upload import LocalFile, TaskFile, TextUpload
 
 
 class Writing(FileCalls):
@@ -137,7 +137,7 @@ class Writing(FileCalls):
 
     def local_file(
         self, name: str, *, unique: bool = False, attributes: Attributes | None = None
-    ) -> TaskFile:
+    ) -> LocalFile:
         """Open a file on local disk, for programs that seek or that want a path. It is uploaded
         when it is closed, and appears when the block ends normally::
 

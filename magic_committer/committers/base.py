@@ -38,7 +38,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import BlockSource, TaskFile, UploadStream
+from magic_committer.upload import BlockSource, LocalFile, TaskFile, UploadStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class TaskAttempt(Protocol):
         """
         ...
 
-    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
+    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
         """Open a local file with seeks: see `Task.local_file`.
 
         Raises:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakMethod
 
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.sink import Sink
@@ -19,7 +20,7 @@ from magic_committer.hadoop.paths import Destination, Location, shown
 class _OpenWrite:
     pid: int
     dest: Destination
-    sink: Callable[[], Sink]
+    sink: WeakMethod[Callable[[], Sink]]
 
 
 _open: list[_OpenWrite] = []
@@ -32,12 +33,13 @@ def enter(dest: Destination, sink: Callable[[], Sink]) -> Callable[[], None]:
 
     Args:
         dest: its destination.
-        sink: gives its task, as a place to put files. Called when a URL is used.
+        sink: a method that gives its task, as a place to put files. Called when a URL is used. The
+            table does not keep its object: a block that is dropped must end.
 
     Returns:
         A function to call when it ends. Repeatable.
     """
-    entry = _OpenWrite(os.getpid(), dest, sink)
+    entry = _OpenWrite(os.getpid(), dest, WeakMethod(sink))
     _open.append(entry)
 
     def leave() -> None:
@@ -56,11 +58,12 @@ def sink_of(place: Location) -> Sink:
     """
     key = f"{place.key.rstrip('/')}/"
     fitting = [
-        one
+        (one.dest, sink)
         for one in tuple(_open)
         if one.pid == os.getpid()
         and one.dest.bucket == place.bucket
         and key.startswith(one.dest.prefix)
+        and (sink := one.sink()) is not None
     ]
     if not fitting:
         where = shown(f"magic://{place.bucket}/{place.key}")
@@ -70,12 +73,12 @@ def sink_of(place: Location) -> Sink:
             hint="Use the URL inside the block of the job that writes there; in a task, pass"
             " filesystem=task.filesystem()",
         )
-    deepest = max(len(one.dest.prefix) for one in fitting)
-    chosen = [one for one in fitting if len(one.dest.prefix) == deepest]
+    deepest = max(len(dest.prefix) for dest, _ in fitting)
+    chosen = [(dest, sink) for dest, sink in fitting if len(dest.prefix) == deepest]
     if len(chosen) > 1:
         raise OptionError(
-            f"{len(chosen)} open blocks of this process write to {chosen[0].dest.url}: the URL does"
+            f"{len(chosen)} open blocks of this process write to {chosen[0][0].url}: the URL does"
             " not say which is meant",
             hint="Pass filesystem=job.filesystem()",
         )
-    return chosen[0].sink()
+    return chosen[0][1]()

@@ -14,7 +14,7 @@ import io
 from abc import abstractmethod
 from enum import StrEnum
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from magic_committer._patience import cleaning_up
 
@@ -59,7 +59,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
 
-    def __enter__(self) -> TaskFile:
+    def __enter__(self) -> Self:
         self.check_process()
         super().__enter__()
         return self

@@ -150,6 +150,21 @@ class LocalFile(TaskFile):
         return self._check_open().readline(-1 if size is None else size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to a place in the file. Repeatable with ``os.SEEK_SET`` and ``os.SEEK_END``; with
+        ``os.SEEK_CUR`` each call goes further.
+
+        Args:
+            offset: bytes; may lie behind the end: what is between is zeros once something follows.
+            whence: ``os.SEEK_SET`` (default): from the start; ``os.SEEK_CUR``: from here;
+                ``os.SEEK_END``: from the end.
+
+        Returns:
+            The new place, in bytes from the start.
+
+        Raises:
+            ValueError: the file is closed. WrongProcess: this is a forked child.
+            OSError: the place lies before the start.
+        """
         return self._check_open().seek(offset, whence)
 
     def tell(self) -> int:

@@ -116,7 +116,7 @@ def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
     job = mc.start(DEST, options=mc.Options(buffer_dir=str(tmp_path)))
     with job.task(1) as task:
         with task.local_file("a.db") as file:
-            database = sqlite3.connect(os.fspath(file))  # type: ignore[call-overload]
+            database = sqlite3.connect(os.fspath(file))
             database.execute("create table t (n)")
             database.commit()
             database.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -307,13 +308,13 @@ def test_a_directory_that_fails_half_way_is_not_there(
     memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The library has written and closed a file of its own: nothing is visible, nothing open."""
-    real = directories.ds.write_dataset
+    real = ds.write_dataset
 
     def breaks(*args: object, **named: object) -> None:
         real(*args, **named)
         raise Broken
 
-    monkeypatch.setattr(directories.ds, "write_dataset", breaks)
+    monkeypatch.setattr(ds, "write_dataset", breaks)
     with pytest.raises(Broken):
         directories.partitions(TWO_DAYS, TABLE)
     assert data(memory_s3) == []

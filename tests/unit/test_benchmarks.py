@@ -628,12 +628,18 @@ def test_the_profiler_names_the_line_that_is_busy() -> None:
 def test_sparks_ratios_are_taken_within_rounds() -> None:
     """The ratio to the floor is the median of the rounds' own ratios: a round in which everything
     was slow counts like the others."""
-    seconds = {spark.FLOOR: [1.0, 10.0, 2.0], spark.OURS: [1.5, 11.0, 2.2]}
+    seconds = {
+        spark.FLOOR: [1.0, 10.0, 2.0],
+        spark.OURS: [1.5, 11.0, 2.2],
+        spark.NATIVE: [0.5, 11.0, 1.0],
+    }
     runs = [
         spark.Run(case, seconds[case][number], 2 * seconds[case][number])
         for number in range(3)
         for case in seconds
     ]
-    floor, ours = spark.table(runs).splitlines()[2:]
-    assert floor == "| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | 4.00 | 1.000 |"
-    assert ours == "| write_dataframe | 2.20 | 1.50–11.00 | 1.100 | 4.40 | 1.100 |"
+    floor, ours, _ = spark.table(runs).splitlines()[2:]
+    assert floor == "| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | 2.000 | 4.00 | 1.000 |"
+    assert ours == "| write_dataframe | 2.20 | 1.50–11.00 | 1.100 | 2.200 | 4.40 | 1.100 |"
+    alone = spark.table([run for run in runs if run.case == spark.FLOOR])
+    assert alone.endswith("| mapInArrow | 2.00 | 1.00–10.00 | 1.000 | – | 4.00 | 1.000 |")

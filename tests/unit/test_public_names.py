@@ -25,7 +25,16 @@ PUBLIC = (
     "magic_committer.testing",
 )
 WITH_SPARK = (*PUBLIC, "magic_committer.spark")
-MADE_BY_THE_LIBRARY = {"Job", "Task", "Writing", "UploadStream", "TextUpload", "State", "FileState"}
+MADE_BY_THE_LIBRARY = {
+    "Job",
+    "Task",
+    "Writing",
+    "UploadStream",
+    "TextUpload",
+    "State",
+    "FileState",
+    "LocalFile",
+}
 """Their constructors are not for users: `start`, `Job.task`, `write` and `open` make them."""
 JSON = {"dict[str, Any]", "Mapping[str, Any]"}
 """Where alone `Any` may stand: values of JSON."""
@@ -138,6 +147,6 @@ def test_a_job_shows_users_what_is_theirs() -> None:
     """`dir` of a job has the calls that the documentation has, and no others."""
     shown = {name for name in dir(mc.Job) if not name.startswith("_")}
     assert shown == {
-        "abort", "commit", "dest", "from_dict", "id", "keep_alive", "outcome", "state", "task",
-        "to_dict", "track", "uuid",
+        "abort", "commit", "committer", "dest", "from_dict", "id", "keep_alive", "outcome", "state",
+        "task", "to_dict", "track", "uuid",
     }  # fmt: skip
