@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from typing import overload
+from typing import get_args, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -26,6 +26,7 @@ from magic_committer._arguments import (
 )
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.committers.base import CommitterClass
 from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import default_for, named
@@ -156,7 +157,7 @@ def start(
     terms = Terms(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
-        track=track if track is not None else kind.track,
+        track=_track_of(kind, track),
         exclusive=exclusive,
         mark_success=mark_success,
         checksum=options.checksum,
@@ -169,6 +170,18 @@ def start(
         join=exist_ok, checkpoint=checkpoint_of(checkpoint),
     )  # fmt: skip
     return Job(started.job, options, s3, progress=progress, starter=True)
+
+
+def _track_of(kind: CommitterClass, track: Track | None) -> Track:
+    if track is None:
+        return kind.tracks[0]
+    if track in get_args(Track) and track not in kind.tracks:
+        there = ", ".join(map(repr, kind.tracks))
+        raise OptionError(
+            f"committer={kind.name!r} has no track={track!r}, only {there}",
+            hint="Leave track out",
+        )
+    return track
 
 
 def attach(

@@ -236,11 +236,12 @@ class CommitterClass(Protocol):
 
     Attributes:
         name: the name in records.
-        track: where its attempts keep what their commit needs, if the caller does not say.
+        tracks: where its attempts can keep what their commit needs; the first, if the caller does
+            not say.
     """
 
     name: ClassVar[str]
-    track: ClassVar[Track]
+    tracks: ClassVar[tuple[Track, ...]]
 
     @classmethod
     def destination(cls, dest: str) -> str:

@@ -48,7 +48,7 @@ class UploadsCommitter:
     """
 
     name: ClassVar[str]
-    track: ClassVar[Track]
+    tracks: ClassVar[tuple[Track, ...]]
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource

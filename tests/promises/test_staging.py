@@ -341,3 +341,12 @@ def test_a_forked_child_neither_commits_nor_removes(s3: MemoryStore, tmp_path: P
     assert os.waitstatus_to_exitcode(status) == 0
     assert path.exists()
     assert task.commit().files == 1
+
+
+def test_a_track_that_staging_does_not_have_is_refused_before_the_job_starts(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """Its files are on local disk; nothing is written for such a job."""
+    with pytest.raises(mc.OptionError, match="only 'memory'"):
+        start(tmp_path, track="s3")
+    assert not s3.requests

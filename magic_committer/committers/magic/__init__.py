@@ -22,7 +22,7 @@ class MagicCommitter(UploadsCommitter):
     """One started job in one process, whose attempts send their files while they are written."""
 
     name: ClassVar[str] = "magic"
-    track: ClassVar[Track] = "s3"
+    tracks: ClassVar[tuple[Track, ...]] = ("s3", "memory")
 
     def attempt(
         self,

@@ -35,7 +35,7 @@ class StagingCommitter(UploadsCommitter):
     """One started job in one process, whose attempts have a local directory. Its base; jobs are of
     one of the two classes below."""
 
-    track: ClassVar[Track] = "memory"
+    tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
     def attempt(
         self, task: str, attempt: str | None = None, *, sole: bool = False
@@ -65,11 +65,11 @@ class StagingCommitter(UploadsCommitter):
         return attempt
 
     def _make(self, task: str, attempt: str) -> StagingAttempt:
-        if self.job.terms.track != "memory":
+        if self.job.terms.track not in self.tracks:  # a record that this library did not write
             raise OptionError(
                 f"committer={self.name!r} has no track={self.job.terms.track!r}: its files are on"
                 " local disk, where other processes do not find them",
-                hint="Leave track out",
+                hint="Start another job, without track",
             )
         uploads = Attempt(self.runtime, self.job, self.options, task, attempt, blocks=self.blocks)
         return StagingAttempt(self.runtime, uploads, self.options)
