@@ -96,8 +96,8 @@ SUITES = (
     Suite("properties", 45, ("properties",)),
     Suite("cli", 75, ("cli",)),
     Suite("spark", 240, ("spark",)),
-    Suite("faces", 225, ("spark_faces",), slow=True),
-    Suite("cluster", 210, ("cluster",), slow=True),
+    Suite("faces", 270, ("spark_faces",), slow=True),
+    Suite("cluster", 270, ("cluster",), slow=True),
     Suite("scale", 130, ("scale",), slow=True),
     Suite("simulation", 270, ("simulation",), (SCHEDULES,), slow=True),
     Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
@@ -107,11 +107,11 @@ SUITES = (
     Suite("benchmarks", 70, ("benchmarks",), slow=True),
     Suite("transport", 260, ("transport",), slow=True),
     Suite("network", 350, ("network",), slow=True),
-    Suite("real", 620, ("real_servers",), (SERVERS,), slow=True),
+    Suite("real", 560, ("real_servers",), (SERVERS,), slow=True),
     Suite("soak", 215, ("soak",), (SOAK,), slow=True),
     Suite("interop", 200, ("interop",), (HADOOP,), slow=True),
     Suite("site", 30, ("site",), (SITE,), slow=True),
-    Suite("demo", 415, ("demo",), slow=True),
+    Suite("demo", 370, ("demo",), slow=True),
 )
 
 
