@@ -382,13 +382,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Write a second file with the bytes of a kept one. Raises NotYetAnObject."""
-        source, target = self._relative(path1), self._relative(path2)
-        if self.isdir(source):
-            self.makedirs(target, exist_ok=True)
-            return
-        content = self._read(source)
-        with self.open(target, "wb") as file:
-            file.write(content)
+        copy_file(self, self._relative(path1), self._relative(path2))
 
     def mv(
         self,
@@ -420,6 +414,17 @@ def _of_file(file: ShelvedFile) -> Info:
 
 def _of_directory(name: str) -> Info:
     return {"name": name, "type": "directory", "size": 0}
+
+
+def copy_file(system: AbstractFileSystem, source: str, target: str) -> None:
+    """Copy within a file system that has no copy of its own: through memory; a directory is made.
+    Raises NotYetAnObject: the bytes of the source were not kept."""
+    if system.isdir(source):
+        system.makedirs(target, exist_ok=True)
+        return
+    content = system.cat_file(source)
+    with system.open(target, "wb") as file:
+        file.write(content)
 
 
 def _is_control(name: str) -> bool:

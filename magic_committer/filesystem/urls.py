@@ -13,7 +13,7 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from magic_committer.errors import OptionError
-from magic_committer.filesystem.job_files import PROTOCOL, Info, JobFileSystem
+from magic_committer.filesystem.job_files import PROTOCOL, Info, JobFileSystem, copy_file
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.open_writes import sink_of
 from magic_committer.filesystem.sink import Sink
@@ -88,12 +88,7 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         self.rm(path)
 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
-        if self.isdir(path1):
-            self.makedirs(path2, exist_ok=True)
-            return
-        content = self.cat_file(path1)
-        with self.open(path2, "wb") as file:
-            file.write(content)
+        copy_file(self, path1, path2)
 
     def mv(
         self,

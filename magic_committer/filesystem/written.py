@@ -10,13 +10,12 @@ Invariants:
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from magic_committer.filesystem.kept import KeptBytes
 from magic_committer.filesystem.shelf import ShelvedFile
+from magic_committer.upload import FileState, TaskFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -24,7 +23,7 @@ else:
     Buffer = object
 
 
-class WrittenFile(io.BufferedIOBase):
+class WrittenFile(TaskFile):
     """A file of a task, opened through a file system. It can only be written, from start to end.
 
     Args:
@@ -32,8 +31,6 @@ class WrittenFile(io.BufferedIOBase):
         kept: the room for bytes that can be read later.
         discard: takes the file out of its task.
     """
-
-    mode = "wb"
 
     def __init__(
         self, file: ShelvedFile, kept: KeptBytes, discard: Callable[[ShelvedFile], None]
@@ -49,9 +46,6 @@ class WrittenFile(io.BufferedIOBase):
     def __repr__(self) -> str:
         return f"<WrittenFile {self._file.name!r} {self._stream!r}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an open file does not travel between processes")
-
     @property
     def name(self) -> str:
         """The URL of the future object."""
@@ -66,6 +60,11 @@ class WrittenFile(io.BufferedIOBase):
     def pid(self) -> int:
         """The process that opened it."""
         return self._stream.pid
+
+    @property
+    def state(self) -> FileState:
+        """The upload's state."""
+        return self._stream.state
 
     @property
     def closed(self) -> bool:
@@ -128,23 +127,6 @@ class WrittenFile(io.BufferedIOBase):
     def discard(self) -> None:
         """Of a transaction of fsspec that has failed: take the file out of its task."""
         self._discard(self._file)
-
-    def __enter__(self) -> WrittenFile:
-        self._stream.check_process()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-            return
-        if self._held is not None:
-            self._let_go()
-        self._stream.__exit__(kind, error, traceback)
 
     def __del__(self) -> None:
         # Instead of io.IOBase's method, which closes, and so would hand in half a file.

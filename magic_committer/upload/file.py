@@ -14,7 +14,7 @@ import io
 from abc import abstractmethod
 from enum import StrEnum
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, NoReturn, Self
 
 from magic_committer._patience import cleaning_up
 
@@ -58,6 +58,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     @abstractmethod
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open file does not travel between processes")
 
     def __enter__(self) -> Self:
         self.check_process()

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed, WrongProcess
@@ -79,9 +79,6 @@ class LocalFile(TaskFile):
 
     def __repr__(self) -> str:
         return f"<LocalFile {self.name} {self.state} in {self.path}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an open file does not travel between processes")
 
     def __fspath__(self) -> str:
         """The local path, as long as the file is open."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from magic_committer import checksum as checksums
 from magic_committer._patience import cleaning_up
@@ -135,9 +135,6 @@ class UploadStream(TaskFile):
 
     def __repr__(self) -> str:
         return f"<UploadStream {self.name} {self.state} {self.length} bytes>"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an open file does not travel between processes")
 
     @property
     def pid(self) -> int:
