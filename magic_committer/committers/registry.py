@@ -22,13 +22,19 @@ COMMITTERS: Mapping[str, str] = {
     "magic": "magic_committer.committers.magic:MagicCommitter",
     "directory": "magic_committer.committers.staging:DirectoryCommitter",
     "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
+    "manifest": "magic_committer.committers.manifest:ManifestCommitter",
 }
 """The committers of this library: their names in records, and where their classes are."""
 
 ALIASES: Mapping[str, str] = {"staging": "directory"}
 """Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`."""
 
-OF_SCHEME: Mapping[str, str] = {"s3": "magic", "s3a": "magic", "s3n": "magic"}
+OF_SCHEME: Mapping[str, str] = {
+    "s3": "magic",
+    "s3a": "magic",
+    "s3n": "magic",
+    "file": "manifest",
+}
 """The committer of a destination for which nobody names one, by the URL's scheme."""
 
 _DEFAULT = "magic"

@@ -83,6 +83,10 @@ class FileTree(Protocol):
         """What the file system keeps beyond the port."""
         ...
 
+    def make_root(self) -> None:
+        """Make the root and its parents, where directories are real. Repeatable."""
+        ...
+
     def stat(self, path: str) -> TreeEntry | None:
         """Look at one path; None: nothing is there. Never lags. "" is the root."""
         ...
@@ -114,7 +118,8 @@ class FileTree(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """Open a new file for writing. Its bytes are visible under this path at once.
+        """Open a new file for writing. Its bytes are visible under this path at once. It need not
+        be buffered: `write` may take fewer bytes than it is given, as that of a raw file.
 
         Raises:
             PreconditionFailed: something is there.

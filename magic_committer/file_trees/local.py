@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from magic_committer._runtime import new_id
@@ -137,7 +137,8 @@ class LocalTree:
 
     def open(self, path: str) -> BinaryIO:
         with telling("open", self.url, path):
-            return open(os.open(self.at(path), _WRITE_NEW, 0o666), "wb")
+            # Not buffered: a forked child would write what its copy of the buffer holds.
+            return cast("BinaryIO", open(os.open(self.at(path), _WRITE_NEW, 0o666), "wb", 0))
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         old, new = self.at(source), self.at(target)
