@@ -502,7 +502,7 @@ def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:
         )
 
 
-def _late(job: StartedJob, seen: records.Seen | None) -> JobNotRunning:
+def _late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
     """The error of an attempt whose job does not run any more."""
     if seen is None:
         return ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")

@@ -65,7 +65,7 @@ def to_be_replaced(
     Raises:
         ConflictingJob: another job is publishing, and does not come to its end.
     """
-    busy: records.Seen | None = None
+    busy: records.SeenVersion | None = None
     for number in range(LISTINGS_MAX):
         first = {entry.path: entry for entry in data(parts, partitions)}
         busy = next((o for o in others(parts, job) if _publishes(o)), None)
@@ -82,11 +82,11 @@ def to_be_replaced(
     )
 
 
-def _publishes(other: records.Seen) -> bool:
+def _publishes(other: records.SeenVersion) -> bool:
     return other.record.state in (State.COMMITTING, State.COMPLETED, State.REVERTING)
 
 
-def others(parts: Parts, job: StartedJob) -> Iterator[records.Seen]:
+def others(parts: Parts, job: StartedJob) -> Iterator[records.SeenVersion]:
     """The records of the other jobs under the destination that have not ended."""
     for paths in records.every_job(parts):
         if paths.uuid == job.uuid:
@@ -96,7 +96,7 @@ def others(parts: Parts, job: StartedJob) -> Iterator[records.Seen]:
             yield seen
 
 
-def refuse_rivals(parts: Parts, job: StartedJob, own: records.Seen) -> None:
+def refuse_rivals(parts: Parts, job: StartedJob, own: records.SeenVersion) -> None:
     """After setup: raise `ConflictingJob` if a live job excludes this one and does not yield.
 
     Args:
@@ -115,7 +115,7 @@ def refuse_rivals(parts: Parts, job: StartedJob, own: records.Seen) -> None:
     raise _conflict(job, rivals[0], ": it has not gone yet")
 
 
-def _yields(other: records.Seen, own: records.Seen) -> bool:
+def _yields(other: records.SeenVersion, own: records.SeenVersion) -> bool:
     """Whether another job will yield, if its driver lives: it ends without publishing anything, or
     it runs, is younger, and must see this one. Pure."""
     if other.record.state in (State.ABORTING, State.REVERTED):
@@ -125,7 +125,7 @@ def _yields(other: records.Seen, own: records.Seen) -> bool:
     return (own.modified, own.record.uuid) < (other.modified, other.record.uuid)
 
 
-def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob:
+def _conflict(job: StartedJob, other: records.SeenVersion, more: str) -> ConflictingJob:
     record = other.record
     return ConflictingJob(
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",

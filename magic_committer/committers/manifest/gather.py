@@ -18,7 +18,7 @@ from magic_committer.commit.prepare import refusal
 from magic_committer.committers.manifest.existing import refuse_data, to_be_replaced
 from magic_committer.committers.manifest.names import MANIFEST_SUFFIX, TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.plan import Plan, PlannedFile, PlanWriter
+from magic_committer.committers.manifest.plan import PlannedFile, PlanWriter, RenamePlan
 from magic_committer.committers.manifest.task_manifest import (
     MANIFEST_BYTES_MAX,
     TaskManifest,
@@ -162,7 +162,7 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
     return manifest
 
 
-def check_files(parts: Parts, paths: TreeJobPaths, plan: Plan, found: Gathered) -> None:
+def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gathered) -> None:
     """Look at each file that is to be published, and at its place: it must be what its task
     committed, and no directory may be in its way. Adds to ``found.problems``."""
     there = {directory for directory in found.directories if _is_there(parts, directory, found)} | {
@@ -203,7 +203,7 @@ def write_plan(
     job: StartedJob,
     wanted: list[TaskCommit] | None,
     expect: int | Collection[str] | None,
-) -> tuple[Plan, Gathered]:
+) -> tuple[RenamePlan, Gathered]:
     """Make the plan that is to be decided.
 
     Raises:

@@ -42,9 +42,9 @@ from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.gather import check_files, drop_plan, gather, write_plan
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.plan import Plan, PlanWriter, load_plan
+from magic_committer.committers.manifest.plan import PlanWriter, RenamePlan, load_plan
 from magic_committer.committers.manifest.publish import (
-    Published,
+    Renamed,
     delete_replaced,
     marker_ref,
     publish_all,
@@ -196,10 +196,10 @@ class TreeJobCommit:
 
     # The decision ---------------------------------------------------------------------------------
 
-    def _read(self) -> records.Seen | None:
+    def _read(self) -> records.SeenVersion | None:
         return records.read(self.parts, self.paths)
 
-    def _decide(self, seen: records.Seen, plan: Plan) -> records.Seen | None:
+    def _decide(self, seen: records.SeenVersion, plan: RenamePlan) -> records.SeenVersion | None:
         """Decide *commit*. The loser deletes its plan."""
         committing = seen.record.step(
             State.COMMITTING, self.parts.ids(), decider=decider("driver"), plan=plan.ref
@@ -212,7 +212,7 @@ class TreeJobCommit:
             drop_plan(self.parts, plan.ref.key)
         return swapped.now
 
-    def _refused(self, seen: records.Seen, error: MagicError) -> JobReport:
+    def _refused(self, seen: records.SeenVersion, error: MagicError) -> JobReport:
         """A check failed. What looked wrong may have been another driver's work: the record is read
         again before the job is aborted."""
         now = self._read()
@@ -231,7 +231,7 @@ class TreeJobCommit:
             error.report = self._abandon(swapped.now, may_remove=True)
         raise error
 
-    def _obey(self, seen: records.Seen | None) -> JobReport:
+    def _obey(self, seen: records.SeenVersion | None) -> JobReport:
         """Do what the record says, for a caller that wants the job committed."""
         if seen is None:
             return self._without_record()
@@ -256,7 +256,9 @@ class TreeJobCommit:
             return error
         return ended(self.job.dest, self.job.id, State.ABSENT, "committed")
 
-    def _swap_to(self, seen: records.Seen, state: State, **changes: object) -> records.Seen:
+    def _swap_to(
+        self, seen: records.SeenVersion, state: State, **changes: object
+    ) -> records.SeenVersion:
         now = records.swap(
             self.parts, seen, seen.record.step(state, self.parts.ids(), **changes)
         ).now
@@ -267,11 +269,11 @@ class TreeJobCommit:
     # Forward --------------------------------------------------------------------------------------
 
     @patient(Kind.DECIDED)
-    def _publish_stored(self, seen: records.Seen) -> JobReport:
+    def _publish_stored(self, seen: records.SeenVersion) -> JobReport:
         """Go on by the stored plan, from ``committing`` or ``completed``."""
         record = seen.record
         assert record.plan is not None
-        plan: Plan | None = None
+        plan: RenamePlan | None = None
         directories: set[str] = set()
         try:
             plan = load_plan(self.parts.tree, record.plan)
@@ -294,8 +296,8 @@ class TreeJobCommit:
 
     def _publish(
         self,
-        seen: records.Seen,
-        plan: Plan | None,
+        seen: records.SeenVersion,
+        plan: RenamePlan | None,
         directories: Collection[str],
         *,
         may_remove: bool,
@@ -323,7 +325,7 @@ class TreeJobCommit:
                 raise incomplete(self.job, "what became of it cannot be read", error) from error
         return self._report("committed", end.state, seen.record.decider, end.warnings, plan, names)
 
-    def _after_renames(self, seen: records.Seen, published: Published) -> records.Seen:
+    def _after_renames(self, seen: records.SeenVersion, published: Renamed) -> records.SeenVersion:
         """The record after the renames: ``completed``, or what another process has made of it.
 
         Raises:
@@ -348,14 +350,16 @@ class TreeJobCommit:
             self.job, cause, (), published.unresolved, (), sorted(published.failed)
         ) from cause
 
-    def _revert_after(self, seen: records.Seen, name: str) -> DestinationExists:
+    def _revert_after(self, seen: records.SeenVersion, name: str) -> DestinationExists:
         """Revert a job of a mode ``fail``, because another program's file is in the way: nothing
         was there before, so undoing takes back everything."""
         conflict = destination_exists(self.job, f"{self.job.dest}{name}")
         conflict.report = self._abandon(self._swap_to(seen, State.REVERTING), may_remove=False)
         return conflict
 
-    def _finish_committed(self, seen: records.Seen, plan: Plan | None, may_remove: bool) -> _End:
+    def _finish_committed(
+        self, seen: records.SeenVersion, plan: RenamePlan | None, may_remove: bool
+    ) -> _End:
         """From ``completed`` to the end."""
         record = seen.record
         if record.state is State.CLOSED and record.outcome == "committed":
@@ -379,7 +383,7 @@ class TreeJobCommit:
             self._mark(seen, plan, warnings)
         return self._end(seen, "committed", may_remove, warnings)
 
-    def _mark(self, seen: records.Seen, plan: Plan, warnings: list[str]) -> None:
+    def _mark(self, seen: records.SeenVersion, plan: RenamePlan, warnings: list[str]) -> None:
         if not self.job.terms.mark_success:
             return
         completed = seen.modified or self._modified(seen)
@@ -393,11 +397,11 @@ class TreeJobCommit:
         if why:
             warnings.append(f"_SUCCESS was not written: {why}")
 
-    def _modified(self, seen: records.Seen) -> float:
+    def _modified(self, seen: records.SeenVersion) -> float:
         entry = self.parts.tree.stat(self.paths.record(seen.version))
         return entry.modified if entry is not None else 0.0
 
-    def _success(self, seen: records.Seen, plan: Plan) -> SuccessData:
+    def _success(self, seen: records.SeenVersion, plan: RenamePlan) -> SuccessData:
         document = self.statistics.to_dict()
         names = [f"/{file.name}" for file, _ in zip(plan.files(), range(100), strict=False)]
         return new_success(
@@ -420,7 +424,7 @@ class TreeJobCommit:
 
     # Back -----------------------------------------------------------------------------------------
 
-    def _abandon(self, seen: records.Seen, *, may_remove: bool) -> JobReport:
+    def _abandon(self, seen: records.SeenVersion, *, may_remove: bool) -> JobReport:
         """From ``aborting``, ``reverting`` or ``reverted`` to the end."""
         if seen.record.state is State.REVERTING:
             seen = self._undo(seen)
@@ -434,7 +438,7 @@ class TreeJobCommit:
         logger.info("job %s: %s", self.job.id, what)
         return self._report(what, end.state, None, end.warnings)
 
-    def _undo(self, seen: records.Seen) -> records.Seen:
+    def _undo(self, seen: records.SeenVersion) -> records.SeenVersion:
         """Undo every file of a ``reverting`` job, then write ``reverted``. Repeatable."""
         assert seen.record.plan is not None
         failure: MagicError | None
@@ -454,7 +458,9 @@ class TreeJobCommit:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _end(self, seen: records.Seen, outcome: str, may_remove: bool, warnings: list[str]) -> _End:
+    def _end(
+        self, seen: records.SeenVersion, outcome: str, may_remove: bool, warnings: list[str]
+    ) -> _End:
         """Sweep, then remove the job's directory or close its record. Failures are warnings: the
         record stays as it is, and recovery does it."""
         removes = may_remove and self.job.undisturbed and not self.job.given_id
@@ -480,7 +486,7 @@ class TreeJobCommit:
         state: State,
         decider: Decider | None = None,
         warnings: Sequence[str] = (),
-        plan: Plan | None = None,
+        plan: RenamePlan | None = None,
         names: Sequence[str] = (),
     ) -> JobReport:
         totals = plan.totals if plan is not None else None

@@ -65,7 +65,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RenamePlan:
     """A plan that is stored and whose hash is known.
 
     Attributes:
@@ -128,19 +128,19 @@ class PlanWriter:
         """Add a file to be deleted."""
         self._write(["d", name, size, etag])
 
-    def end(self, tasks: int) -> Plan:
+    def end(self, tasks: int) -> RenamePlan:
         """Write the last row, and make the plan last through a power cut."""
         totals = Totals(self._files, self._bytes, tasks)
         self._write(["end", totals.files, totals.bytes, totals.tasks])
         self._file.close()
         self._tree.sync([self.path], [])
-        return Plan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
+        return RenamePlan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
 
-    def sofar(self) -> Plan:
+    def sofar(self) -> RenamePlan:
         """What is written until now, to be read back before `end`."""
         self._file.flush()
         self._raw.flush()
-        return Plan(self._tree, ObjectRef(self.path, ""), Totals(self._files, self._bytes, 0))
+        return RenamePlan(self._tree, ObjectRef(self.path, ""), Totals(self._files, self._bytes, 0))
 
     def _write(self, row: list[Any]) -> None:
         line = orjson.dumps(row) + b"\n"
@@ -148,7 +148,7 @@ class PlanWriter:
         self._file.write(line)
 
 
-def load_plan(tree: FileTree, ref: ObjectRef) -> Plan:
+def load_plan(tree: FileTree, ref: ObjectRef) -> RenamePlan:
     """Read a stored plan once, and check it.
 
     Raises:
@@ -165,7 +165,7 @@ def load_plan(tree: FileTree, ref: ObjectRef) -> Plan:
                 totals = Totals(*row[1:])
     if found.hexdigest() != ref.etag or totals is None:
         raise FormatError(ref.key, "", "is not the plan that was decided: its hash is another one")
-    return Plan(tree, ref, totals)
+    return RenamePlan(tree, ref, totals)
 
 
 _SHAPES = {

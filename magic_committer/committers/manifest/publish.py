@@ -27,7 +27,7 @@ from magic_committer.commit.success_marker import (
 )
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import TRIES_MAX, Parts
-from magic_committer.committers.manifest.plan import Plan, PlannedFile
+from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.errors import (
     FormatError,
     InvalidRequest,
@@ -50,7 +50,7 @@ from magic_committer.protocol.rules import Marker, may_replace_marker
 
 
 @dataclass(slots=True)
-class Published:
+class Renamed:
     """What became of a plan's files.
 
     Attributes:
@@ -82,12 +82,12 @@ def is_it(entry: TreeEntry | None, file: PlannedFile) -> bool:
 def publish_all(
     parts: Parts,
     paths: TreeJobPaths,
-    plan: Plan,
+    plan: RenamePlan,
     directories: Collection[str],
     *,
     over: bool,
     accept: Collection[str],
-) -> Published:
+) -> Renamed:
     """Rename every file of a plan to its place. Repeatable.
 
     Args:
@@ -96,7 +96,7 @@ def publish_all(
         over: whether a file that is at a place may be replaced.
         accept: names that an operator takes as they are.
     """
-    published = Published()
+    published = Renamed()
     for directory in sorted(directories):
         _make(parts, directory)
 
@@ -160,7 +160,7 @@ def _publish(parts: Parts, paths: TreeJobPaths, file: PlannedFile, over: bool) -
 
 
 def delete_replaced(
-    parts: Parts, paths: TreeJobPaths, plan: Plan, accept: Collection[str]
+    parts: Parts, paths: TreeJobPaths, plan: RenamePlan, accept: Collection[str]
 ) -> dict[str, MagicError]:
     """Delete what the job replaces, if it is still what was planned. Repeatable.
 

@@ -53,7 +53,7 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenVersion:
     """A record as it is stored.
 
     Attributes:
@@ -70,27 +70,27 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Swapped:
+class SwappedVersion:
     """The result of a swap. ``now``: the newest version; None if there is no record any more.
     ``won``: the swap created the version that follows the one it left."""
 
     won: bool
-    now: Seen | None
+    now: SeenVersion | None
 
 
-def read(parts: Parts, paths: TreeJobPaths) -> Seen | None:
+def read(parts: Parts, paths: TreeJobPaths) -> SeenVersion | None:
     """Read the newest version; None if there is no record.
 
     Raises:
         FormatError: a version is no record, or speaks of another job.
         StoreError: it could not be read.
     """
-    seen: Seen | None = None
+    seen: SeenVersion | None = None
     for version in range(1, VERSIONS_MAX + 1):
         record = _version(parts, paths, version)
         if record is None:
             break
-        seen = Seen(paths, version, record)
+        seen = SeenVersion(paths, version, record)
     if seen is None:
         return None
     first = parts.again(lambda: parts.tree.stat(paths.record(1)))
@@ -103,7 +103,7 @@ def read(parts: Parts, paths: TreeJobPaths) -> Seen | None:
         if found is None:
             return None
         newest = found
-    return Seen(paths, seen.version, seen.record, newest.modified)
+    return SeenVersion(paths, seen.version, seen.record, newest.modified)
 
 
 def _version(parts: Parts, paths: TreeJobPaths, version: int) -> JobRecord | None:
@@ -137,7 +137,7 @@ def _check_is_at_home(record: JobRecord, paths: TreeJobPaths, path: str) -> None
         raise FormatError(path, "marker", f"is {record.marker.key!r}: not {SUCCESS!r}")
 
 
-def create(parts: Parts, record: JobRecord) -> Seen:
+def create(parts: Parts, record: JobRecord) -> SeenVersion:
     """Make the directory of a job and the first version of its record. The UUID is new, so nothing
     can be in the way.
 
@@ -162,7 +162,7 @@ def create(parts: Parts, record: JobRecord) -> Seen:
             last: StoreError = error
             parts.pause(number)
             continue
-        return Seen(paths, 1, record)
+        return SeenVersion(paths, 1, record)
     raise OutcomeUnknown(
         f"the record of job {record.id!r} could not be written: {last.message}",
         job_id=record.id,
@@ -170,7 +170,7 @@ def create(parts: Parts, record: JobRecord) -> Seen:
     )
 
 
-def swap(parts: Parts, leaves: Seen, record: JobRecord) -> Swapped:
+def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion:
     """Follow the version ``leaves`` by ``record``, if no other process was faster.
 
     Raises:
@@ -182,7 +182,7 @@ def swap(parts: Parts, leaves: Seen, record: JobRecord) -> Swapped:
     for number in range(TRIES_MAX):
         try:
             parts.tree.create(path, record.encode())
-            return Swapped(True, Seen(leaves.paths, version, record))
+            return SwappedVersion(True, SeenVersion(leaves.paths, version, record))
         except (PreconditionFailed, NotFound):
             pass  # perhaps by our own success
         except Unanswered:
@@ -192,15 +192,15 @@ def swap(parts: Parts, leaves: Seen, record: JobRecord) -> Swapped:
                 raise
         now = _read_back(parts, leaves.paths, record.id)
         if now is None:
-            return Swapped(False, None)
+            return SwappedVersion(False, None)
         if now.version >= version:
             there = _version(parts, leaves.paths, version)
-            return Swapped(there is not None and there.nonce == record.nonce, now)
+            return SwappedVersion(there is not None and there.nonce == record.nonce, now)
         parts.pause(number)
     raise _unclear(parts, record)
 
 
-def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> Seen | None:
+def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> SeenVersion | None:
     try:
         return read(parts, paths)
     except StoreError as error:
@@ -306,7 +306,7 @@ def find(parts: Parts, job_id: str) -> TreeJobPaths | None:
     return TreeJobPaths(job_id) if _UUID.fullmatch(job_id) else None
 
 
-def read_by_id(parts: Parts, job_id: str) -> Seen | None:
+def read_by_id(parts: Parts, job_id: str) -> SeenVersion | None:
     """The record of the job with that id; None if there is none. Raises as `find` and `read`."""
     paths = find(parts, job_id)
     seen = read(parts, paths) if paths is not None else None

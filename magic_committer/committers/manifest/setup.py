@@ -108,7 +108,7 @@ def join_job(parts: Parts, terms: Terms, job_id: str, said_mode: str) -> Started
     return replace(job, said_mode=said_mode)
 
 
-def attached(parts: Parts, seen: records.Seen) -> StartedJob:
+def attached(parts: Parts, seen: records.SeenVersion) -> StartedJob:
     """The job for a process that found its record."""
     return StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
 

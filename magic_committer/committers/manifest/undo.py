@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.plan import Plan, PlannedFile
+from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.committers.manifest.publish import take_away
 from magic_committer.errors import MagicError, NotFound, NotSupported, Unanswered
 from magic_committer.file_trees.base import TreeEntry, remove_tree, walk
 
 
-def undo_all(parts: Parts, paths: TreeJobPaths, plan: Plan) -> MagicError | None:
+def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError | None:
     """Take every file of a plan back: from where it waits, or from its place. Repeatable.
 
     Returns:
