@@ -52,6 +52,11 @@ def default_for(dest: object) -> str:
     return OF_SCHEME.get(scheme_of(dest), _DEFAULT)
 
 
+def is_file_tree(dest: object) -> bool:
+    """Whether the jobs of a destination are jobs of renames, by its URL's scheme. Pure."""
+    return OF_SCHEME.get(scheme_of(dest)) == "manifest"
+
+
 def known_names() -> list[str]:
     """All names that `named` understands, this library's first."""
     return [*COMMITTERS, *ALIASES, *sorted(_others().keys() - COMMITTERS.keys() - ALIASES.keys())]

@@ -412,6 +412,9 @@ class TreeAttempt:
         path = f"{self._root}/{name}"
         entry = self._parts.again(lambda: self._parts.tree.stat(path))
         if entry is None:
+            seen = records.read(self._parts, self._paths)
+            if seen is None or seen.record.state is not State.RUNNING:
+                raise _late(self.job, seen)
             raise TaskFailed(
                 f"{path} was a file of the task, and is gone",
                 job_id=self.job.id,

@@ -51,7 +51,7 @@ from magic_committer.committers.manifest.publish import (
     read_marker,
     write_marker,
 )
-from magic_committer.committers.manifest.undo import sweep, undo_all
+from magic_committer.committers.manifest.undo import remove_job, sweep, undo_all
 from magic_committer.errors import (
     CommitRefused,
     DestinationExists,
@@ -179,7 +179,10 @@ class TreeJobCommit:
                     raise self._gone()
                 seen = now
             if seen.record.state is State.COMMITTING and revert:
-                seen = self._swap_to(seen, State.REVERTING)
+                reverting = self._swap_to(seen, State.REVERTING)
+                if reverting is None:
+                    raise self._gone()
+                seen = reverting
             return self._abandon(seen, may_remove=decided_here)
 
     def settle(self, state: State) -> JobReport:
@@ -258,13 +261,10 @@ class TreeJobCommit:
 
     def _swap_to(
         self, seen: records.SeenVersion, state: State, **changes: object
-    ) -> records.SeenVersion:
-        now = records.swap(
-            self.parts, seen, seen.record.step(state, self.parts.ids(), **changes)
-        ).now
-        if now is None:
-            raise self._gone()
-        return now
+    ) -> records.SeenVersion | None:
+        """Move the record on, and give it as it is then; None: it is gone."""
+        record = seen.record.step(state, self.parts.ids(), **changes)
+        return records.swap(self.parts, seen, record).now
 
     # Forward --------------------------------------------------------------------------------------
 
@@ -305,56 +305,82 @@ class TreeJobCommit:
         """Do all steps from the present state of the record to the end."""
         report = self._report("committed", seen.record.state)
         names: Sequence[str] = ()
+        now: records.SeenVersion | None = seen
         with patient(Kind.DECIDED), interrupted(committed(self.job), report):
             if seen.record.state is State.COMMITTING:
                 assert plan is not None
                 try:
-                    published = publish_all(
+                    renamed = publish_all(
                         self.parts, self.paths, plan, directories,
                         over=self.job.terms.mode not in FAILING, accept=self.accept,
                     )  # fmt: skip
-                    names = published.names
+                    names = renamed.names
                     self.statistics.add(stats.BYTES_COMMITTED, plan.totals.bytes)
                     self.statistics.add(stats.COMMITS_COMPLETED, plan.totals.files)
-                    seen = self._after_renames(seen, published)
-                except (StoreError, FormatError) as error:
-                    raise incomplete(self.job, "not all of it is visible", error) from error
+                    now = self._after_renames(seen, renamed)
+                except (StoreError, FormatError, OutcomeUnknown) as error:
+                    now = self._moved_on(seen, error, "not all of it is visible")
+            if now is None:
+                return self._without_record()
             try:
-                end = self._finish_committed(seen, plan, may_remove)
-            except StoreError as error:
-                raise incomplete(self.job, "what became of it cannot be read", error) from error
-        return self._report("committed", end.state, seen.record.decider, end.warnings, plan, names)
+                end = self._finish_committed(now, plan, may_remove)
+            except (StoreError, FormatError) as error:
+                now = self._moved_on(now, error, "not all that it replaces is gone")
+                if now is None:
+                    return self._without_record()
+                end = self._finish_committed(now, None, may_remove=False)
+        return self._report("committed", end.state, now.record.decider, end.warnings, plan, names)
 
-    def _after_renames(self, seen: records.SeenVersion, published: Renamed) -> records.SeenVersion:
+    def _moved_on(
+        self, seen: records.SeenVersion, error: MagicError, what: str
+    ) -> records.SeenVersion | None:
+        """The record, if another process has moved it on: then an error of this one, which found a
+        plan or a directory gone, says nothing.
+
+        Raises:
+            CommitIncomplete: it is as it was.
+        """
+        try:
+            now = self._read()
+        except StoreError:
+            raise incomplete(self.job, what, error) from error
+        if now is not None and now.version == seen.version:
+            raise incomplete(self.job, what, error) from error
+        return now
+
+    def _after_renames(
+        self, seen: records.SeenVersion, renamed: Renamed
+    ) -> records.SeenVersion | None:
         """The record after the renames: ``completed``, or what another process has made of it.
 
         Raises:
             CommitIncomplete: not all files are visible, and the job is ``committing`` still.
             DestinationExists: mode ``fail`` met another program's file; the job is reverted.
         """
-        if not (published.failed or published.unresolved or published.conflict):
+        if not (renamed.failed or renamed.unresolved or renamed.conflict):
             return self._swap_to(seen, State.COMPLETED, marker=marker_ref(self.parts))
         now = self._read()
         if now is None or now.version != seen.version:
-            if now is None:
-                raise self._gone()
             return now
-        if published.conflict:
-            raise self._revert_after(now, published.conflict)
+        if renamed.conflict:
+            raise self._revert_after(now, renamed.conflict)
         cause: MagicError = JobError(
-            f"{counted(len(published.unresolved), 'file')} cannot be told", job_id=self.job.id
+            f"{counted(len(renamed.unresolved), 'file')} cannot be told", job_id=self.job.id
         )
-        if published.failed:
-            cause = next(iter(published.failed.values()))
+        if renamed.failed:
+            cause = next(iter(renamed.failed.values()))
         raise not_all_visible(
-            self.job, cause, (), published.unresolved, (), sorted(published.failed)
+            self.job, cause, (), renamed.unresolved, (), sorted(renamed.failed)
         ) from cause
 
     def _revert_after(self, seen: records.SeenVersion, name: str) -> DestinationExists:
         """Revert a job of a mode ``fail``, because another program's file is in the way: nothing
         was there before, so undoing takes back everything."""
         conflict = destination_exists(self.job, f"{self.job.dest}{name}")
-        conflict.report = self._abandon(self._swap_to(seen, State.REVERTING), may_remove=False)
+        reverting = self._swap_to(seen, State.REVERTING)
+        if reverting is None:
+            raise self._gone()
+        conflict.report = self._abandon(reverting, may_remove=False)
         return conflict
 
     def _finish_committed(
@@ -446,7 +472,10 @@ class TreeJobCommit:
             plan = load_plan(self.parts.tree, seen.record.plan)
             failure = undo_all(self.parts, self.paths, plan)
             if failure is None:
-                return self._swap_to(seen, State.REVERTED)
+                reverted = self._swap_to(seen, State.REVERTED)
+                if reverted is None:
+                    raise self._gone()
+                return reverted
         except (StoreError, FormatError) as error:
             failure = error
         now = self._read()
@@ -468,7 +497,7 @@ class TreeJobCommit:
         state = seen.record.state
         try:
             if removes:
-                records.remove(self.parts, self.paths)
+                remove_job(self.parts, self.paths)
                 return _End(State.ABSENT, tuple(warnings))
             sweep(self.parts, self.paths)
             closed = seen.record.step(State.CLOSED, self.parts.ids(), outcome=outcome, marker=None)

@@ -9,7 +9,7 @@
                                  alive.json                   a sign of life
                                  00/tasks/<attempt>/<name>    a file before it is published
                                  00/manifests/<task>-manifest.json
-                                 00/trash/<nonce>             a file that was taken away
+                                 00/trash/<nonce>/<name>      a file that was taken away
 
 All paths are relative to the destination D. Everything of a job is in a directory that has its UUID
 as its name. So whoever comes late, with any call, can only meet what is left of that very job: a
@@ -32,6 +32,8 @@ MANIFEST_SUFFIX = "-manifest.json"
 RESULT_SUFFIX = "-result.json"
 """The manifest of one attempt, in a job that takes results: Hadoop does not load it."""
 ENDED_PREFIX = "ended_"
+SWEPT_PREFIX = "swept-"
+ATTEMPT, TRASH = "00", "trash"
 CLAIM_PREFIX = "id_"
 ELEMENT_BYTES_MAX = 255
 """Bytes of a name between two slashes on local disks."""
@@ -80,7 +82,7 @@ class TreeJobPaths:
     @property
     def job_attempt(self) -> str:
         """The directory of everything that tasks write."""
-        return f"{self.directory}/00"
+        return f"{self.directory}/{ATTEMPT}"
 
     @property
     def tasks(self) -> str:
@@ -93,7 +95,7 @@ class TreeJobPaths:
     @property
     def trash(self) -> str:
         """The directory of files that are taken away: replaced, or published and undone."""
-        return f"{self.job_attempt}/trash"
+        return f"{self.job_attempt}/{TRASH}"
 
     def attempt(self, attempt: str) -> str:
         return f"{self.tasks}/{check_id('attempt', attempt)}"

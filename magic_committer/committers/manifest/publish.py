@@ -169,9 +169,11 @@ def delete_replaced(
     """
     failed: dict[str, MagicError] = {}
 
+    trash = f"{paths.trash}/{parts.ids()}"
+
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
-            take_away(parts, paths, file)
+            take_away(parts, paths, file, trash)
         except MagicError as error:
             return file.name, error
         return file.name, None
@@ -197,8 +199,12 @@ def _remove_empty(parts: Parts, directory: str) -> None:
         directory = parent_of(directory)
 
 
-def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile) -> bool:
+def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> bool:
     """Take a file away from its place, if it is the planned one. Repeatable.
+
+    Args:
+        parts, paths, file: the components, the job's paths and the file.
+        trash: the caller's directory below the job's trash.
 
     Returns:
         Whether it was taken by this call. False: it is not there, or another file is.
@@ -206,24 +212,52 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile) -> bool:
     Raises:
         StoreError: it could not be taken, or another program's file could not be put back.
     """
-    tree = parts.tree
+    tree, aside = parts.tree, f"{trash}/{file.name}"
     if not is_it(parts.again(lambda: tree.stat(file.name)), file):
         return False
-    trash = f"{paths.trash}/{parts.ids()}"
     try:
-        tree.rename(file.name, trash)
+        move(parts, paths, file.name, aside)
     except NotFound:
         return False  # somebody else has taken it; or the job has ended
-    except Unanswered:
-        if parts.again(lambda: tree.stat(trash)) is None:
-            raise
-    if is_it(parts.again(lambda: tree.stat(trash)), file):
-        tree.remove(trash)
+    taken = parts.again(lambda: tree.stat(aside))
+    if taken is None:
+        return True  # the job was swept meanwhile: `undo.empty_trash` has looked at it
+    if is_it(taken, file):
+        tree.remove(aside)
         return True
-    # It was written between the look and the rename: it goes back, unless a newer one is there.
-    with suppress(PreconditionFailed):
-        tree.rename(trash, file.name, replace=False)
+    put_back(parts, aside, file.name)
     return False
+
+
+def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
+    """Rename a file into the trash. Its directory is made if need be, but not the job's.
+
+    Raises:
+        NotFound: there is no such file, or the job has ended.
+        StoreError: it could not be renamed.
+    """
+    tree, made, directory = parts.tree, False, parent_of(aside)
+    for number in range(TRIES_MAX):
+        try:
+            tree.rename(source, aside)
+            return
+        except NotFound:
+            if made or parts.again(lambda: tree.stat(source)) is None:
+                raise
+            parts.again(lambda: make_directories(tree, directory, below=paths.trash))
+            made = True
+        except Unanswered:
+            if parts.again(lambda: tree.stat(source)) is None:
+                return
+            parts.pause(number)
+    tree.rename(source, aside)
+
+
+def put_back(parts: Parts, aside: str, name: str) -> None:
+    """Put a file back that is not what was planned: it was written between a look and a rename. A
+    newer one that is at its place stays."""
+    with suppress(PreconditionFailed):
+        parts.tree.rename(aside, name, replace=False)
 
 
 # `_SUCCESS` ---------------------------------------------------------------------------------------

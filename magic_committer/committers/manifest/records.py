@@ -39,7 +39,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.file_trees.base import CONTROL_BYTES_MAX, make_directories, remove_tree
+from magic_committer.file_trees.base import CONTROL_BYTES_MAX, make_directories
 from magic_committer.hadoop.paths import SUCCESS
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import Reader, read_document
@@ -221,24 +221,23 @@ def _unclear(parts: Parts, record: JobRecord) -> OutcomeUnknown:
     )
 
 
-def remove(parts: Parts, paths: TreeJobPaths) -> None:
-    """Delete a job's directory with its record. Repeatable. Where directories are real it is
-    renamed first: nobody can write into it any more, or take half of it for the whole."""
+def set_aside(parts: Parts, paths: TreeJobPaths) -> str:
+    """Take a job's record away, with its directory, and give where that is now. Repeatable. Where
+    directories are real it is renamed: nobody can write into it any more, or take half of it for
+    the whole. Elsewhere the versions are deleted, the first one first."""
     tree = parts.tree
     if not tree.promises.directories:
         versions = [e.path for e in tree.list(paths.directory) if version_of(e.name)]
         for path in sorted(versions, key=_version_number):
             tree.remove(path)
-        remove_tree(tree, paths.directory)
-        return
+        return paths.directory
     gone = paths.ended(parts.ids())
     try:
         tree.rename(paths.directory, gone)
     except (NotFound, Unanswered):
         if parts.again(lambda: tree.stat(paths.directory)) is not None:
             raise
-    remove_tree(tree, gone)
-    tree.remove_directory(TEMPORARY)  # if this was the last job
+    return gone
 
 
 def _version_number(path: str) -> int:
@@ -307,12 +306,21 @@ def find(parts: Parts, job_id: str) -> TreeJobPaths | None:
 
 
 def read_by_id(parts: Parts, job_id: str) -> SeenVersion | None:
-    """The record of the job with that id; None if there is none. Raises as `find` and `read`."""
+    """The record of the job with that id, or with that UUID; None if there is none. Raises as
+    `find` and `read`."""
     paths = find(parts, job_id)
     seen = read(parts, paths) if paths is not None else None
-    if seen is not None and seen.record.id != job_id:
+    if seen is not None and job_id not in (seen.record.id, seen.record.uuid):
         raise FormatError(claim_of(job_id), "uuid", f"names job {seen.record.id!r}")
     return seen
+
+
+def id_of(parts: Parts, record: JobRecord) -> str:
+    """The id by which a job is found: the given one, if it has got it; else its UUID. A job that
+    died at its start may have written its record and not claimed its id."""
+    if not record.given_id or _claimed(parts, record.id) == record.uuid:
+        return record.id
+    return record.uuid
 
 
 def forget_id(parts: Parts, job_id: str) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 from dataclasses import fields, replace
 
+from magic_committer._hints import ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.existing import refuse_data, refuse_rivals
 from magic_committer.committers.manifest.names import TreeJobPaths, claim_of
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.errors import JobExists, MagicError
+from magic_committer.committers.manifest.undo import remove_job
+from magic_committer.errors import JobExists, MagicError, PathError
 from magic_committer.options import EXCLUDING
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.remedy import add_note
@@ -42,6 +44,7 @@ def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) ->
     uuid = parts.ids()
     if job_id is not None:
         claim_of(job_id)
+        _refuse_uuid(parts, job_id)
     record = JobRecord(
         id=job_id if job_id is not None else uuid,
         uuid=uuid,
@@ -108,6 +111,20 @@ def join_job(parts: Parts, terms: Terms, job_id: str, said_mode: str) -> Started
     return replace(job, said_mode=said_mode)
 
 
+def _refuse_uuid(parts: Parts, job_id: str) -> None:
+    """Refuse an id that is the UUID of another job: both would be found by it."""
+    try:
+        paths = TreeJobPaths(job_id)
+    except PathError:
+        return
+    if parts.again(lambda: parts.tree.stat(paths.directory)) is not None:
+        raise JobExists(
+            f"job {job_id!r} exists already under {parts.tree.url}",
+            job_id=job_id,
+            hint=ID_USED_ONCE,
+        )
+
+
 def attached(parts: Parts, seen: records.SeenVersion) -> StartedJob:
     """The job for a process that found its record."""
     return StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
@@ -132,7 +149,7 @@ def _take_back(parts: Parts, job: StartedJob, why: BaseException) -> None:
             aborting = seen.record.step(State.ABORTING, parts.ids())
             if not records.swap(parts, seen, aborting).won:
                 return
-        records.remove(parts, paths)
+        remove_job(parts, paths)
     except MagicError as error:
         told = f"taking back job {job.id!r}: {error.message}"
         add_note(why, told, end(job.dest, job.id, "end the job"))
