@@ -40,6 +40,7 @@ class TreeEntry:
         modified: when it was last written, in seconds since 1970, by the file system's clock.
         etag: the same before and after a rename, and another one for every other file; "" where
             the file system has no such mark.
+        device: the same for all places between which a file can be renamed.
     """
 
     path: str
@@ -47,6 +48,7 @@ class TreeEntry:
     size: int
     modified: float
     etag: str = ""
+    device: str = ""
 
     @property
     def name(self) -> str:

@@ -202,7 +202,7 @@ def _entry(path: str, found: os.stat_result) -> TreeEntry:
         kind = "directory"
     size = found.st_size if kind == "file" else 0
     etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}"
-    return TreeEntry(path, kind, size, found.st_mtime, etag)
+    return TreeEntry(path, kind, size, found.st_mtime, etag, f"{found.st_dev:x}")
 
 
 def _sync_directory(path: str) -> None:

@@ -121,9 +121,20 @@ def publish_all(
             published.names.append(f"/{file.name}")
     published.names.sort()
     if not (published.failed or published.unresolved or published.conflict):
-        touched = {parent_of(d) for d in directories} | {*directories, ""}
-        parts.again(lambda: parts.tree.sync([], sorted(touched)))
+        make_last(parts, {*directories, ""})
     return published
+
+
+def make_last(parts: Parts, directories: Collection[str]) -> None:
+    """Make what was renamed into or out of directories last through a power cut, before the record
+    says that it was. Directories that are gone are left out: what is above them tells."""
+    tree = parts.tree
+    try:
+        parts.again(lambda: tree.sync([], sorted(directories)))
+    except NotFound:
+        for directory in directories:
+            with suppress(NotFound):
+                tree.sync([], [directory])
 
 
 def _make(parts: Parts, directory: str) -> None:
@@ -183,6 +194,7 @@ def delete_replaced(
         emptied.add(parent_of(name))
         if error is not None and name not in accept and len(failed) < NAMES_MAX:
             failed[name] = error
+    make_last(parts, emptied)
     for directory in sorted(emptied, reverse=True):
         _remove_empty(parts, directory)
     return failed
@@ -323,6 +335,7 @@ def write_marker(
     try:
         parts.tree.create(spare, body)
         parts.tree.rename(spare, SUCCESS, replace=marker is not None)
+        make_last(parts, [""])
     except (NotFound, PreconditionFailed, Unanswered) as error:
         now = read_marker(parts)
         if now is not None and now.uuid == uuid:
