@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+RENAMING = "file_trees/renaming.py"
+_ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
 
 TREES = (
     Hand(
@@ -26,6 +28,34 @@ TREES = (
         "trees: a path leads out", LOCAL, "LocalTree.at",
         (("'..' in elements", "False"),),
         "a name of a job reads or writes outside of its destination",
+    ),
+    Hand(
+        "trees: a rename's NotFound is believed", RENAMING, "rename_once",
+        ((_ERRORS, "except (PreconditionFailed, Unanswered):"),),
+        "I5: a file that was renamed is told as lost, and its job never ends",
+    ),
+    Hand(
+        "trees: a rename's lost answer is believed", RENAMING, "rename_once",
+        ((_ERRORS, "except (NotFound, PreconditionFailed):"),),
+        "a rename that took effect is told as open",
+    ),
+    Hand(
+        "trees: the target is looked at first", RENAMING, "rename_once",
+        (
+            ("tree.stat(source) is not None", "(seen := [*map(tree.stat, (target, source))])[1]"),
+            ("is_file(tree.stat(target), size, etag)", "is_file(seen[0], size, etag)"),
+        ),
+        "a file that another process renames between the two looks is told as lost",
+    ),
+    Hand(
+        "trees: any file at the target is ours", RENAMING, "is_file",
+        (("entry.etag == etag", "True"),),
+        "I1: a lost file is reported as published, because an older one of its size is there",
+    ),
+    Hand(
+        "trees: any size at the target is ours", RENAMING, "is_file",
+        (("entry.size != size", "False"),),
+        "I1: a lost file is reported as published where the tree has no etags",
     ),
     Hand(
         "manifest: any source", MANIFEST, "_file",
