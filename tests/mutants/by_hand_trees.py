@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
-RENAMING = "file_trees/renaming.py"
+BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
 _ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
 
 TREES = (
@@ -25,7 +25,7 @@ TREES = (
         "a rename that died between its two steps never goes on",
     ),
     Hand(
-        "trees: a path leads out", LOCAL, "LocalTree.at",
+        "trees: a path leads out", BASE, "check_path",
         (("'..' in elements", "False"),),
         "a name of a job reads or writes outside of its destination",
     ),
