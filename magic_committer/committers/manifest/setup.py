@@ -131,8 +131,8 @@ def _need_etags(parts: Parts, job: StartedJob) -> None:
     if seen is not None and not seen.etag:
         raise OptionError(
             f"mode {job.said_mode or job.terms.mode!r}: {parts.tree.url} is on a file system"
-            " without etags: a file that is replaced cannot be told from one that another program writes"
-            " over it",
+            " without etags: a file that is replaced cannot be told from one that another program"
+            " writes over it",
             hint="Use mode 'append' or 'fail', and delete old files when nobody writes there",
         )
 
