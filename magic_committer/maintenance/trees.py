@@ -153,7 +153,7 @@ def _sign(parts: Parts, paths: TreeJobPaths) -> tuple[str, str, int]:
 
 
 @dataclass(slots=True)
-class _Progress:
+class _HowFar:
     visible: int = 0
     missing: list[str] = field(default_factory=list)
 
@@ -187,9 +187,9 @@ def _with_plan(
     )
 
 
-def _progress(parts: Parts, paths: TreeJobPaths, seen: records.SeenVersion) -> _Progress:
+def _progress(parts: Parts, paths: TreeJobPaths, seen: records.SeenVersion) -> _HowFar:
     assert seen.record.plan is not None
-    plan, progress = load_plan(parts.tree, seen.record.plan), _Progress()
+    plan, progress = load_plan(parts.tree, seen.record.plan), _HowFar()
 
     def look(file: PlannedFile) -> tuple[str, bool, bool]:
         waits = parts.tree.stat(file.source(paths)) is not None

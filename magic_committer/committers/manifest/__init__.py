@@ -34,7 +34,7 @@ from magic_committer.errors import (
     OptionError,
     StoreError,
 )
-from magic_committer.file_trees import tree_for
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms

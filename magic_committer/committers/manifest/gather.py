@@ -165,9 +165,9 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
 def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gathered) -> None:
     """Look at each file that is to be published, and at its place: it must be what its task
     committed, and no directory may be in its way. Adds to ``found.problems``."""
-    there = {directory for directory in found.directories if _is_there(parts, directory, found)} | {
-        ""
-    }
+    tasks = parts.again(lambda: parts.tree.stat(paths.tasks))
+    device = tasks.device if tasks is not None else ""
+    there = {d for d in found.directories if _is_there(parts, d, device, found)} | {""}
 
     def look(file: PlannedFile) -> str:
         source = file.source(paths)
@@ -189,12 +189,14 @@ def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gath
             found.problem(problem)
 
 
-def _is_there(parts: Parts, directory: str, found: Gathered) -> bool:
+def _is_there(parts: Parts, directory: str, device: str, found: Gathered) -> bool:
     entry = parts.again(lambda: parts.tree.stat(directory))
     if entry is not None and entry.kind != "directory":
         found.problem(
             f"{directory!r} is a {entry.kind} at the destination, and has to be a directory"
         )
+    elif entry is not None and entry.device != device:
+        found.problem(f"{directory!r} is another file system: no file can be renamed into it")
     return entry is not None
 
 

@@ -16,12 +16,13 @@ from magic_committer.committers.manifest.names import (
     TEMPORARY,
     TRASH,
     TreeJobPaths,
+    version_of,
 )
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan, Totals
-from magic_committer.committers.manifest.publish import move, put_back, take_away
+from magic_committer.committers.manifest.publish import make_last, move, put_back, take_away
 from magic_committer.errors import MagicError, NotFound, NotSupported, Unanswered
-from magic_committer.file_trees.base import TreeEntry, remove_tree, walk
+from magic_committer.file_trees.base import TreeEntry, parent_of, remove_tree, walk
 from magic_committer.protocol.record import ObjectRef
 
 
@@ -33,16 +34,19 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     """
     trash = f"{paths.trash}/{parts.ids()}"
 
-    def one(file: PlannedFile) -> MagicError | None:
+    def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
             _undo(parts, paths, file, trash)
         except MagicError as error:
-            return error
-        return None
+            return file.name, error
+        return file.name, None
 
     failure: MagicError | None = None
-    for error in parts.each(one, plan.files()):
+    touched: set[str] = set()
+    for name, error in parts.each(one, plan.files()):
         failure = failure or error
+        touched.add(parent_of(name))
+    make_last(parts, touched)
     return failure
 
 
@@ -136,7 +140,7 @@ def _planned(parts: Parts, directory: str, names: set[str]) -> set[tuple[str, in
 
 def _control_files(parts: Parts, paths: TreeJobPaths) -> Iterator[TreeEntry]:
     for entry in list(parts.tree.list(paths.directory)):
-        if not entry.name.startswith("job-"):
+        if version_of(entry.name) is None:
             yield entry
 
 
