@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from magic_committer.committers.manifest import ManifestCommitter, records
@@ -14,7 +13,6 @@ from magic_committer.errors import (
     ConflictingJob,
     DestinationExists,
     IncompleteJob,
-    JobExists,
     JobNotRunning,
     MagicError,
     OptionError,
@@ -29,7 +27,6 @@ from magic_committer.maintenance.trees import (
     inspect_tree,
     recover_tree,
 )
-from magic_committer.options import FAILING
 from magic_committer.stores.base import Attributes
 from tests.simulation.scheduler import Actor
 from tests.tree_simulation.tree import URL
@@ -39,6 +36,7 @@ TRIES_MAX = 3
 POLLS_MAX = 400
 POLL_SECONDS = 0.5
 TURNS_MAX = 150
+WAIT_TURNS_MAX = 400
 LIMITS_SECONDS = (0.0, 0.0, 60.0, 86_400.0)
 EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given=True)
 
@@ -49,9 +47,7 @@ EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given=True)
 def driver(world: World, run: JobRun, delay: float, aborts: bool, actor: Actor) -> None:
     """Start a job, wait for its tasks, commit or abort it."""
     world.scheduler.sleep(delay)
-    if run.job_id is not None and any(
-        job.id == run.job_id for job in world.judge.jobs.values()
-    ):
+    if run.job_id is not None and any(job.id == run.job_id for job in world.judge.jobs.values()):
         world.judge.met("same id")
     try:
         committer = ManifestCommitter.start(
@@ -168,8 +164,11 @@ def task(
 def operator(world: World, what: str, delay: float, actor: Actor) -> None:
     """One call of an operator, on a job that there is."""
     world.scheduler.sleep(delay)
-    for _ in range(world.chance.randrange(TURNS_MAX)):
-        world.scheduler.turn()
+    if world.chance.random() < 0.5:
+        wait_for_state(world, ("committing", "reverting", "completed"))
+    else:
+        for _ in range(world.chance.randrange(TURNS_MAX)):
+            world.scheduler.turn()
     parts, chance, judge = world.parts(actor), world.chance, world.judge
     if what == "cleanup":
         dead, leftover, forget = (chance.choice(LIMITS_SECONDS) for _ in range(3))
@@ -204,6 +203,16 @@ def operator(world: World, what: str, delay: float, actor: Actor) -> None:
             judge.told(uuid, asked, report.outcome)
     except MagicError as error:
         judge_error(world, uuid, asked, error, before)
+
+
+def wait_for_state(world: World, states: tuple[str, ...]) -> None:
+    """Wait until some job is in one of the states, and some turns more; but not for ever."""
+    for _ in range(WAIT_TURNS_MAX):
+        if any(job.state in states for job in world.judge.jobs.values()):
+            break
+        world.scheduler.turn()
+    for _ in range(world.chance.randrange(12)):
+        world.scheduler.turn()
 
 
 def force(world: World, uuid: str, parts: Any) -> None:
@@ -249,8 +258,11 @@ def program(world: World, names: tuple[str, ...], steps: int, actor: Actor) -> N
     """Write and delete files in the destination, now and then."""
     for number in range(steps):
         world.scheduler.sleep(world.chance.choice((0.0, 0.1, 2.0, 30.0)))
-        for _ in range(world.chance.randrange(40)):
-            world.scheduler.turn()
+        if world.chance.random() < 0.5:
+            wait_for_state(world, ("completed", "reverting"))
+        else:
+            for _ in range(world.chance.randrange(40)):
+                world.scheduler.turn()
         visible = [p for p in world.judge.visible if not p.startswith("_")]
         if visible and world.chance.random() < 0.3:
             path = world.chance.choice(sorted(visible))

@@ -30,6 +30,7 @@ CASES: Mapping[str, Case] = {
     "same id": Case("I5", "a given id was asked for again", 1),
     "stuck": Case("I5", "the last recovery met a job that it could not finish", 0),
     "recovered": Case("I5", "the last recovery met a job that was not at its end", 1),
+    "taken": Case("I5", "a cleanup took a directory that had no record", 0),
     "lost name": Case("I2", "an operator accepted unresolved names", 0),
 }
 """Checkers and their cases. What is stated is some third of what was measured, rare ones apart."""

@@ -231,9 +231,7 @@ class Judge:
         self.visible[path] = etag
         self.since[path] = self.scheduler.steps
 
-    def _published(
-        self, job: JobTruth, file: FileTruth, path: str, etag: str, over: str
-    ) -> None:
+    def _published(self, job: JobTruth, file: FileTruth, path: str, etag: str, over: str) -> None:
         self.met("published")
         if job.state not in ("committing", "reverting"):
             self.broken("I1", f"{path} of job {job.id} is published in state {job.state}")
@@ -300,6 +298,12 @@ class Judge:
                 self.broken("I5", f"job {job.id} is forgotten, and gets a version {version}")
             return  # nobody reads it without a version 1
         state = record["state"]
+        if version == 1 and state == "closed":  # a cleanup has taken a directory without a record
+            self.met("taken")
+            job.state, job.version, job.decision = state, 1, "aborted"
+            return
+        if version == 1 and job.state == "closed" and job.version == 1 and job.forgotten:
+            job.state, job.version, job.decision = "", 0, ""
         if state not in ARROWS[job.state] or version != job.version + 1:
             self.broken("record", f"job {job.id} goes from {job.state} to {state}, {version}")
         decision = {"committing": "committed", "aborting": "aborted"}.get(state, "")

@@ -76,9 +76,11 @@ def populate(world: World) -> str:
     for name in NAMES:
         if chance.random() < 0.35:
             world.foreign_put(name, b"old " + name.encode())
+    if chance.random() < 0.3:
+        world.foreign_put("_SUCCESS", b"")
     count = chance.choice((1, 1, 1, 2, 2, 3))
     said = [_job(world, f"job{number}") for number in range(count)]
-    for number in range(chance.choice((0, 1, 1, 2, 3))):
+    for number in range(chance.choice((0, 1, 1, 2, 2, 3))):
         what = chance.choice(
             ("recover", "recover", "abort", "revert", "revert", "force_abort", "cleanup", "cleanup",
              "inspect")
@@ -94,7 +96,7 @@ def populate(world: World) -> str:
     faults = FAULTS if chance.random() < 0.3 else FAULTS[:-1]
     strikes = [
         (chance.randrange(20, 60 + 130 * count), chance.choice(faults))
-        for _ in range(chance.choice((0, 1, 1, 2, 2, 3)))
+        for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4)))
     ]
     world.faults.plan(strikes)
     if not world.tree.promises.directories:
@@ -111,19 +113,14 @@ def _job(world: World, name: str) -> str:
         "mode": chance.choice(MODES),
         "mark_success": chance.random() < 0.8,
     }
+    tasks = {f"t{number}": _names(chance, number) for number in range(chance.choice((1, 2, 2, 3)))}
     run = JobRun(
         name,
         Terms(**terms),
         chance.choice((None, None, "nightly", "nightly", "hourly")),
-        {
-            f"t{number}": tuple(
-                {f"{chance.choice(PLACES)}{number}{kind}.csv" for kind in "ab"[: chance.choice((1, 1, 2))]}
-            )
-            for number in range(chance.choice((1, 2, 2, 3)))
-        },
+        tasks,
         unique=chance.random() < 0.3,
     )
-    run.tasks = {task: tuple(sorted(names)) for task, names in run.tasks.items()}
     world.runs.append(run)
     delay = chance.choice(DELAYS_SECONDS)
     aborts = chance.random() < 0.1
@@ -138,3 +135,9 @@ def _job(world: World, name: str) -> str:
         program = partial(actors.second_driver, world, run, late, commits)
         world.start(f"{name}-second", "driver", program)
     return f"{name}: {terms['mode']} by {terms['accept']}, id {run.job_id}, {run.tasks}"
+
+
+def _names(chance: random.Random, number: int) -> tuple[str, ...]:
+    """What one task writes. Tasks of different jobs may write the same names."""
+    kinds = "ab"[: chance.choice((1, 1, 2))]
+    return tuple(sorted(f"{chance.choice(PLACES)}{number}{kind}.csv" for kind in kinds))

@@ -328,5 +328,3 @@ class _Written(io.RawIOBase):
         view = memoryview(data)
         self._tree.write(self._path, self._etag, bytes(view))
         return len(view)
-
-

@@ -62,9 +62,7 @@ class World:
         self.chance = chance
         policy = chance.choice(("random", "random", "sticky", "priority", "priority"))
         self.scheduler = Scheduler(chance, policy, chance.choice((0.001, 0.01, 0.1)))
-        self.tree = ToldTree(
-            self.scheduler, directories=chance.random() < 0.8, exclusive=exclusive
-        )
+        self.tree = ToldTree(self.scheduler, directories=chance.random() < 0.8, exclusive=exclusive)
         self.faults = Faults(self.scheduler, chance)
         self.judge = Judge(self.tree, self.scheduler, self.faults)
         self.tree.told = self.judge

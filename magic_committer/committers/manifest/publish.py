@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from magic_committer._runtime import Progress
 from magic_committer.commit.success_marker import (
@@ -218,7 +219,7 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) 
     Raises:
         StoreError: it could not be taken, or another program's file could not be put back.
     """
-    tree, aside = parts.tree, f"{trash}/{file.name}"
+    tree, aside = parts.tree, aside_of(trash, file)
     if not is_it(parts.again(lambda: tree.stat(file.name)), file):
         return False
     try:
@@ -227,12 +228,33 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) 
         return False  # somebody else has taken it; or the job has ended
     taken = parts.again(lambda: tree.stat(aside))
     if taken is None:
-        return True  # the job was swept meanwhile: `undo.empty_trash` has looked at it
+        return True  # the job was swept meanwhile: `undo.remove_looking` has looked at it
     if is_it(taken, file):
         tree.remove(aside)
         return True
     put_back(parts, aside, file.name)
     return False
+
+
+def aside_of(trash: str, file: PlannedFile) -> str:
+    """Where a file goes in the trash: ``<trash>/<mark of what was planned>/<name>``. Pure."""
+    return f"{trash}/{_mark(file.size, file.etag)}/{file.name}"
+
+
+def _mark(size: int, etag: str) -> str:
+    return sha256(f"{size} {etag}".encode()).hexdigest()[:32]
+
+
+def goes_back(below_trash: str, entry: TreeEntry) -> str:
+    """The name to which a file in the trash goes back, because it is not what was planned; "" if it
+    is. Pure.
+
+    Args:
+        below_trash: its path below the job's trash: ``<nonce>/<mark>/<name>``.
+        entry: what is there.
+    """
+    _, mark, name = below_trash.split("/", 2)
+    return "" if mark == _mark(entry.size, entry.etag) else name
 
 
 def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
@@ -261,9 +283,21 @@ def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
 
 def put_back(parts: Parts, aside: str, name: str) -> None:
     """Put a file back that is not what was planned: it was written between a look and a rename. A
-    newer one that is at its place stays."""
-    with suppress(PreconditionFailed):
-        parts.tree.rename(aside, name, replace=False)
+    newer one that is at its place stays. Repeatable."""
+    tree = parts.tree
+    for number in range(TRIES_MAX):
+        try:
+            tree.rename(aside, name, replace=False)
+        except PreconditionFailed:
+            pass
+        except (NotFound, Unanswered):
+            if parts.again(lambda: tree.stat(aside)) is not None and number + 1 < TRIES_MAX:
+                # Its directory was empty without it, and was removed.
+                parts.again(lambda: make_directories(tree, parent_of(name)))
+                continue
+            if parts.again(lambda: tree.stat(aside)) is not None:
+                raise
+        return
 
 
 # `_SUCCESS` ---------------------------------------------------------------------------------------
