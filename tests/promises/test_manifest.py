@@ -13,6 +13,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.names import TreeJobPaths
+from magic_committer.committers.manifest.publish import read_marker
 from magic_committer.errors import (
     CommitIncomplete,
     CommitRefused,
@@ -382,6 +383,37 @@ def test_a_full_disk_under_the_plan_decides_nothing() -> None:
     assert [one.state for one in inspect_tree(world.parts(), 0.0)] == ["running"]
     assert job.commit_job([result]).outcome == "committed"
     assert world.data() == {"a": b"1"}
+
+
+@pytest.mark.parametrize("old", [b"", None])
+def test_a_paused_job_never_marks_over_a_later_one(old: bytes | None) -> None:
+    """It has read the marker, and is paused at each verb until its own is there; another job
+    completes and marks meanwhile: the later one's marker stays."""
+    met = 0
+    for number in range(1, 80):
+        world, later = World(), list[str]()
+        if old is not None:
+            world.put("_SUCCESS", old)
+        job = world.start()
+        result = write(job, "1", {"a": b"1"})
+
+        def ends(world: World = world, later: list[str] = later, first: str = job.job.uuid) -> None:
+            other = world.start()
+            other.commit_job([write(other, "1", {"b": b"2"})])
+            seen = records.read(world.parts(), TreeJobPaths(first))
+            if seen is not None and seen.record.state is State.COMPLETED:
+                later.append(other.job.uuid)
+
+        watched = Watched(world.tree, number, before=ends)
+        assert world.again(job, watched).commit_job([result]).outcome == "committed"
+        if watched.count < number:
+            break
+        if later:
+            met += 1
+            marker = read_marker(world.parts())
+            assert marker is not None
+            assert marker.uuid == later[0], number
+    assert met > 5
 
 
 def is_taking_away(verb: str, path: str) -> bool:

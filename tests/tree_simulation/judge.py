@@ -206,7 +206,12 @@ class Judge:
         elif path in job.files and job.files[path][1] == etag and job.decision == "reverted":
             self.met("undone")
         elif path == SUCCESS and job.completed_step:
-            self.away[etag] = path, self.scheduler.steps
+            other = self.jobs.get(self.markers.get(etag, ""))
+            if other is not None and other.completed_step > job.completed_step:
+                self.met("marker by mistake")
+                self.away[etag] = path, self.scheduler.steps
+            else:
+                self.met("marked over")
         elif job.completed_step or job.decision == "reverted":
             self.met("taken by mistake")
             self.away[etag] = path, self.scheduler.steps
@@ -261,8 +266,6 @@ class Judge:
         elif left := self._left(job):
             self.broken("I8", f"job {job.id} marks, and {left} are not replaced")
         other = self.jobs.get(self.markers.get(over, ""))
-        if over:
-            self.met("marked over")
         if other is not None and other.completed_step > job.completed_step:
             self.broken("I8", f"job {job.id} marks over later job {other.id}")
 
@@ -300,6 +303,8 @@ class Judge:
         state = record["state"]
         if version == 1 and state == "closed":  # a cleanup has taken a directory without a record
             self.met("taken")
+            if job.version:
+                return
             job.state, job.version, job.decision = state, 1, "aborted"
             return
         if version == 1 and job.state == "closed" and job.version == 1 and job.forgotten:

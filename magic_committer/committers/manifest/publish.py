@@ -336,7 +336,8 @@ def write_marker(
     completed: float,
     success: SuccessData,
 ) -> str:
-    """Write `_SUCCESS`, never over the one of a job that completed later. Repeatable.
+    """Write `_SUCCESS`, never over the one of a job that completed later. Repeatable. An older one
+    is taken away first: for a moment there is none.
 
     Args:
         parts, paths: the components and the job's paths.
@@ -351,26 +352,41 @@ def write_marker(
     Raises:
         StoreError: the file system failed. The job is committed all the same.
     """
-    marker = read_marker(parts)
-    if marker is not None and marker.uuid == uuid:
-        return ""
-    if marker is not None and not may_replace_marker(marker, named, completed):
-        return "a job that completed later has marked the destination"
     nonce = parts.ids()
     told = {DIAGNOSTIC_UUID: uuid, DIAGNOSTIC_COMPLETED: repr(completed), DIAGNOSTIC_NONCE: nonce}
     body = encode_success(replace(success, diagnostics={**success.diagnostics, **told}))
-    spare = paths.spare(nonce)
-    try:
-        parts.tree.create(spare, body)
-        parts.tree.rename(spare, SUCCESS, replace=marker is not None)
-        make_last(parts, [""])
-    except (NotFound, PreconditionFailed, Unanswered) as error:
-        now = read_marker(parts)
-        if now is not None and now.uuid == uuid:
+    spare, trash, last = paths.spare(nonce), f"{paths.trash}/{nonce}", None
+    for number in range(TRIES_MAX):
+        marker = read_marker(parts)
+        if marker is not None and marker.uuid == uuid:
             return ""
-        if isinstance(error, Unanswered):
-            raise
-        if isinstance(error, NotFound):
+        if marker is not None and not may_replace_marker(marker, named, completed):
+            return "a job that completed later has marked the destination"
+        try:
+            if parts.tree.stat(spare) is None:
+                parts.tree.create(spare, body)
+            if marker is not None:
+                _take_marker(parts, paths, marker, trash)
+            parts.tree.rename(spare, SUCCESS, replace=False)
+        except PreconditionFailed:
+            continue  # another job has marked at the same time: is it the later one?
+        except NotFound:
+            now = read_marker(parts)
+            if now is not None and now.uuid == uuid:
+                return ""
             return "the job was finished by another process"
-        return "another job has marked the destination at the same time"
-    return ""
+        except Unanswered as error:
+            last = error
+            parts.pause(number)
+            continue
+        return ""
+    if last is not None:
+        raise last
+    return "other jobs mark the destination at the same time"
+
+
+def _take_marker(parts: Parts, paths: TreeJobPaths, marker: Marker, trash: str) -> None:
+    """Take the marker away that was read. A rename over it could hit the one of a later job."""
+    entry = parts.again(lambda: parts.tree.stat(SUCCESS))
+    if entry is not None and entry.etag == marker.etag:
+        take_away(parts, paths, PlannedFile("", SUCCESS, entry.size, entry.etag), trash)

@@ -190,10 +190,8 @@ def take_unrecorded(parts: Parts, paths: TreeJobPaths) -> bool:
         started=parts.clock.now(),
         outcome="aborted",
     )
-    if not parts.tree.promises.directories:  # versions without a first one: of a late driver
-        for entry in list(parts.tree.list(paths.directory)):
-            if (version_of(entry.name) or 0) > 1:
-                parts.tree.remove(entry.path)
+    if any((version_of(entry.name) or 0) > 1 for entry in list(parts.tree.list(paths.directory))):
+        return True  # where directories are not real: of a job that had a record, and is forgotten
     try:
         parts.tree.create(paths.record(1), record.encode())
     except NotFound:
