@@ -12,11 +12,6 @@ OPERATOR = "maintenance/trees.py"
 
 _RECORDS = (
     Hand(
-        "manifest: whoever finds the next version has won", RECORDS, "swap",
-        (("there is not None and there.nonce == record.nonce", "there is not None"),),
-        "I10: an abort that lost to a commit goes on as if it had decided",
-    ),
-    Hand(
         "manifest: a lost answer is a lost swap", RECORDS, "swap",
         (("there is not None and there.nonce == record.nonce", "False"),),
         "a driver whose create was answered late takes its own decision for another's",
@@ -180,11 +175,6 @@ _DECIDED = (
         "manifest: what was taken is deleted", PUBLISH, "take_away",
         (("is_it(taken, file)", "True"),),
         "I6: a file is lost that another program wrote between the look and the rename",
-    ),
-    Hand(
-        "manifest: any file of the name is taken", PUBLISH, "take_away",
-        (("not is_it(parts.again(lambda: tree.stat(file.name)), file)", "False"),),
-        "I6: a file of another program is away for a while, for no reason",
     ),
     Hand(
         "manifest: nothing in the trash goes back", PUBLISH, "goes_back",
