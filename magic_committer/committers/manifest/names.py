@@ -9,7 +9,7 @@
                                  alive.json                   a sign of life
                                  00/tasks/<attempt>/<name>    a file before it is published
                                  00/manifests/<task>-manifest.json
-                                 00/trash/<nonce>/<name>      a file that was taken away
+                                 00/trash/<nonce>/<mark>/<name>  a file that was taken away
 
 All paths are relative to the destination D. Everything of a job is in a directory that has its UUID
 as its name. So whoever comes late, with any call, can only meet what is left of that very job: a
