@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from magic_committer._hints import SAME_VERSION
 from magic_committer.errors import FormatError, OptionError, PathError
-from magic_committer.hadoop.paths import Destination, check_id
+from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
 from magic_committer.protocol.record import ENDS, MAGIC, StartedJob, State, Terms
 from magic_committer.protocol.strict import Reader, given_dict
@@ -103,16 +103,22 @@ def _check(started: StartedJob) -> None:
     """Check what the types do not say."""
     if not _UUID.fullmatch(started.uuid):
         raise FormatError(SOURCE, "uuid", f"is {started.uuid!r}, not 32 hexadecimal digits")
-    for name, check in (
-        ("dest", lambda: Destination.parse(started.dest)),
-        ("id", lambda: check_id("job id", started.id)),
-        ("adopted", lambda: started.paths),
-    ):
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("id", lambda: check_id("job id", started.id))
+    ]
+    if is_s3_url(started.dest) or started.terms.committer == MAGIC:
+        checks += [
+            ("dest", lambda: Destination.parse(started.dest)),
+            ("adopted", lambda: started.paths),
+        ]
+    elif started.adopted:
+        raise FormatError(SOURCE, "adopted", f"is {started.adopted!r}: the job is not on S3")
+    for name, check in checks:
         try:
             check()
         except PathError as error:
             raise FormatError(SOURCE, name, error.message, hint=error.hint) from error
-    if Destination.parse(started.dest).url != started.dest:
+    if is_s3_url(started.dest) and Destination.parse(started.dest).url != started.dest:
         raise FormatError(SOURCE, "dest", f"is {started.dest!r}, not as a job writes it")
 
 

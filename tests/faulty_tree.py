@@ -204,6 +204,9 @@ class FaultyTree:
     def promises(self) -> TreePromises:
         return self.tree.promises
 
+    def make_root(self) -> None:
+        self._ask("make_directory", "", self.tree.make_root)
+
     def stat(self, path: str) -> TreeEntry | None:
         return self._ask("stat", path, lambda: self.tree.stat(path))
 

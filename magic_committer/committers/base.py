@@ -33,6 +33,8 @@ from magic_committer._runtime import (
 )
 from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
+from magic_committer.file_trees import tree_for
+from magic_committer.file_trees.base import FileTree
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
@@ -50,6 +52,7 @@ class Process:
             does not call it, and needs no connection.
         pool, clock, ids, progress: the components that need no store.
         blocks: the process's memory for the blocks of open files.
+        tree_for: the file tree of a destination's URL; a committer of uploads does not call it.
     """
 
     runtime_for: Callable[[str], Runtime]
@@ -58,6 +61,7 @@ class Process:
     clock: Clock = field(default_factory=SystemClock)
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
+    tree_for: Callable[[str], FileTree] = tree_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,19 @@ COMMITTERS: Mapping[str, str] = {
     "magic": "magic_committer.committers.magic:MagicCommitter",
     "directory": "magic_committer.committers.staging:DirectoryCommitter",
     "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
+    "manifest": "magic_committer.committers.manifest:ManifestCommitter",
 }
 """The committers of this library: their names in records, and where their classes are."""
 
 ALIASES: Mapping[str, str] = {"staging": "directory"}
 """Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`."""
 
-OF_SCHEME: Mapping[str, str] = {"s3": "magic", "s3a": "magic", "s3n": "magic"}
+OF_SCHEME: Mapping[str, str] = {
+    "s3": "magic",
+    "s3a": "magic",
+    "s3n": "magic",
+    "file": "manifest",
+}
 """The committer of a destination for which nobody names one, by the URL's scheme."""
 
 _DEFAULT = "magic"
@@ -44,6 +50,11 @@ def default_for(dest: object) -> str:
     """The committer of a destination for which nobody names one. A destination of a scheme that
     nobody knows gets magic, which refuses it with the URLs that it takes. Pure."""
     return OF_SCHEME.get(scheme_of(dest), _DEFAULT)
+
+
+def is_file_tree(dest: object) -> bool:
+    """Whether the jobs of a destination are jobs of renames, by its URL's scheme. Pure."""
+    return OF_SCHEME.get(scheme_of(dest)) == "manifest"
 
 
 def known_names() -> list[str]:

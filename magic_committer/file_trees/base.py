@@ -42,6 +42,7 @@ class TreeEntry:
         modified: when it was last written, in seconds since 1970, by the file system's clock.
         etag: the same before and after a rename, and another one for every other file; "" where
             the file system has no such mark.
+        device: the same for all places between which a file can be renamed.
     """
 
     path: str
@@ -49,6 +50,7 @@ class TreeEntry:
     size: int
     modified: float
     etag: str = ""
+    device: str = ""
 
     @property
     def name(self) -> str:
@@ -88,6 +90,10 @@ class FileTree(Protocol):
         """What the file system keeps beyond the port."""
         ...
 
+    def make_root(self) -> None:
+        """Make the root and its parents, where directories are real. Repeatable."""
+        ...
+
     def stat(self, path: str) -> TreeEntry | None:
         """Look at one path; None: nothing is there. Never lags. "" is the root."""
         ...
@@ -120,7 +126,8 @@ class FileTree(Protocol):
 
     def open(self, path: str) -> BinaryIO:
         """Open a new file for writing. Its bytes are visible under this path at once, or when it is
-        closed. What its ``write`` and ``close`` raise is an OSError or a StoreError.
+        closed. It need not be buffered: `write` may take fewer bytes than it is given, as that of a
+        raw file. What `write` and `close` raise is an OSError or a StoreError.
 
         Raises:
             PreconditionFailed: something is there.

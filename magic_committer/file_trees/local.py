@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from magic_committer._runtime import new_id
@@ -133,7 +133,8 @@ class LocalTree:
 
     def open(self, path: str) -> BinaryIO:
         with telling("open", self.url, path):
-            return open(os.open(self.at(path), _WRITE_NEW, 0o666), "wb")
+            # Not buffered: a forked child would write what its copy of the buffer holds.
+            return cast("BinaryIO", open(os.open(self.at(path), _WRITE_NEW, 0o666), "wb", 0))
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         old, new = self.at(source), self.at(target)
@@ -197,7 +198,7 @@ def _entry(path: str, found: os.stat_result) -> TreeEntry:
         kind = "directory"
     size = found.st_size if kind == "file" else 0
     etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}"
-    return TreeEntry(path, kind, size, found.st_mtime, etag)
+    return TreeEntry(path, kind, size, found.st_mtime, etag, f"{found.st_dev:x}")
 
 
 def _sync_directory(path: str) -> None:

@@ -118,6 +118,12 @@ def url_text(url: object) -> str:
     )
 
 
+def is_s3_url(url: str) -> bool:
+    """Whether a URL is one that `parse_url` reads, by its scheme."""
+    match = _URL.match(url)
+    return match is not None and match[1].lower() in _SCHEMES
+
+
 def parse_url(url: str) -> Location:
     """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL. Nothing in it is percent-decoded.
 

@@ -19,6 +19,9 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
+from magic_committer.committers.manifest import parts_of
+from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job
@@ -39,6 +42,13 @@ from magic_committer.maintenance.reports import (
     seconds,
 )
 from magic_committer.maintenance.streams import StreamState, abort_jobs_of, stream_state
+from magic_committer.maintenance.trees import (
+    TreeCleaning,
+    abort_tree,
+    force_abort_tree,
+    inspect_tree,
+    recover_tree,
+)
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
@@ -88,6 +98,8 @@ def inspect(
             says so.
         WrongType, PathError, OptionError: as for `start`.
     """
+    if is_file_tree(dest):
+        return list(inspect_tree(_parts(dest), seconds("dead_after", dead_after)))
     runtime, destination = _reach(dest, s3, no_progress)
     return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
 
@@ -153,6 +165,14 @@ def recover(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    if is_file_tree(dest):
+        return recover_tree(
+            _parts(dest, options, progress),
+            job_id,
+            dead_after=seconds("dead_after", dead_after),
+            accept=accept,
+            dry_run=dry_run,
+        )
     runtime, destination = _reach(dest, s3, progress)
     return recover_job(
         runtime,
@@ -214,6 +234,8 @@ def abort(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    if is_file_tree(dest):
+        return abort_tree(_parts(dest, options, progress), job_id, revert=revert)
     runtime, destination = _reach(dest, s3, progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
@@ -277,6 +299,10 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
+    if is_file_tree(dest):
+        limit = seconds("dead_after", dead_after)
+        parts = _parts(dest, options, progress)
+        return force_abort_tree(parts, job_id, dead_after=limit, dry_run=dry_run)
     runtime, destination = _reach(dest, s3, progress)
     return _force_abort(
         runtime,
@@ -402,7 +428,6 @@ def cleanup(
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3, progress)
     limits = Limits(
         dead_after=seconds("dead_after", dead_after),
         leftover_after=seconds("leftover_after", leftover_after),
@@ -410,6 +435,9 @@ def cleanup(
         forget_given=forget_given,
         finish=finish,
     )
+    if is_file_tree(dest):
+        return TreeCleaning(_parts(dest, options, progress), limits, dry_run=dry_run).run()
+    runtime, destination = _reach(dest, s3, progress)
     options = options_of(options)
     return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
 
@@ -484,6 +512,12 @@ def abort_stream(
     options = options_of(options)
     runtime, destination = _reach(dest, s3, progress)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
+
+
+def _parts(
+    dest: str, options: Options | None = None, progress: ProgressFunction = no_progress
+) -> Parts:
+    return parts_of(_wiring.process_for(S3Options(), progress), dest, options_of(options))
 
 
 def _reach(

@@ -2,14 +2,18 @@
 
 ::
 
-    D/_temporary/manifest_<job>/job-1.json ...            the record: one file for each version
-                                plan-<nonce>.jsonl        what the decision names
-                                alive.json                a sign of life
-                                00/open/<nonce>           a file while it is written
-                                00/tasks/<attempt>/<name> a file before it is published
-                                00/manifests/<task>-manifest.json
+    D/_temporary/id_<id>.json                                 a given id: which job has it
+                 ended_<uuid>_<nonce>/                        a job that is being deleted
+                 manifest_<uuid>/job-1.json ...               the record: one file for each version
+                                 plan-<nonce>.jsonl           what the decision names
+                                 alive.json                   a sign of life
+                                 00/tasks/<attempt>/<name>    a file before it is published
+                                 00/manifests/<task>-manifest.json
+                                 00/trash/<nonce>/<name>      a file that was taken away
 
-All paths are relative to the destination D. Pure.
+All paths are relative to the destination D. Everything of a job is in a directory that has its UUID
+as its name. So whoever comes late, with any call, can only meet what is left of that very job: a
+given id that is used again is another directory. Pure.
 """
 
 from __future__ import annotations
@@ -27,9 +31,14 @@ MANIFEST_SUFFIX = "-manifest.json"
 """Hadoop loads every file of the manifests' directory that ends so."""
 RESULT_SUFFIX = "-result.json"
 """The manifest of one attempt, in a job that takes results: Hadoop does not load it."""
+ENDED_PREFIX = "ended_"
+SWEPT_PREFIX = "swept-"
+ATTEMPT, TRASH = "00", "trash"
+CLAIM_PREFIX = "id_"
 ELEMENT_BYTES_MAX = 255
 """Bytes of a name between two slashes on local disks."""
 
+_UUID = re.compile(r"[0-9a-f]{32}")
 _RECORD = re.compile(r"job-([1-9][0-9]{0,2})\.json")
 
 
@@ -38,17 +47,22 @@ class TreeJobPaths:
     """The paths of one job's control files.
 
     Attributes:
-        job_id: the job's id.
+        uuid: the job's UUID: 32 hexadecimal digits.
     """
 
-    job_id: str
+    uuid: str
 
     def __post_init__(self) -> None:
-        check_id("job id", self.job_id)
+        if not _UUID.fullmatch(self.uuid):
+            raise PathError(f"{self.uuid!r} is no job UUID", hint="It has 32 hexadecimal digits")
 
     @property
     def directory(self) -> str:
-        return f"{TEMPORARY}/{JOB_PREFIX}{self.job_id}"
+        return f"{TEMPORARY}/{JOB_PREFIX}{self.uuid}"
+
+    def ended(self, nonce: str) -> str:
+        """Where the directory goes before it is deleted, so that nobody writes into it any more."""
+        return f"{TEMPORARY}/{ENDED_PREFIX}{self.uuid}_{nonce}"
 
     def record(self, version: int) -> str:
         return f"{self.directory}/job-{version}.json"
@@ -57,8 +71,9 @@ class TreeJobPaths:
         return f"{self.directory}/plan-{nonce}.jsonl"
 
     def spare(self, nonce: str) -> str:
-        """A file that is written before it is renamed into place."""
-        return f"{self.directory}/spare-{nonce}.tmp"
+        """A file that is written before it is renamed into place. It goes with the tasks' files: a
+        late rename finds nothing then."""
+        return f"{self.job_attempt}/spare-{nonce}.tmp"
 
     @property
     def alive(self) -> str:
@@ -67,7 +82,7 @@ class TreeJobPaths:
     @property
     def job_attempt(self) -> str:
         """The directory of everything that tasks write."""
-        return f"{self.directory}/00"
+        return f"{self.directory}/{ATTEMPT}"
 
     @property
     def tasks(self) -> str:
@@ -78,9 +93,9 @@ class TreeJobPaths:
         return f"{self.job_attempt}/manifests"
 
     @property
-    def open_files(self) -> str:
-        """The directory of files that are being written."""
-        return f"{self.job_attempt}/open"
+    def trash(self) -> str:
+        """The directory of files that are taken away: replaced, or published and undone."""
+        return f"{self.job_attempt}/{TRASH}"
 
     def attempt(self, attempt: str) -> str:
         return f"{self.tasks}/{check_id('attempt', attempt)}"
@@ -92,14 +107,15 @@ class TreeJobPaths:
         return f"{self.manifests}/{check_id('attempt', attempt)}{RESULT_SUFFIX}"
 
 
-def job_id_of(name: str) -> str | None:
-    """The id of the job whose directory has this name; None if it is none of ours."""
-    if not name.startswith(JOB_PREFIX):
-        return None
-    try:
-        return check_id("job id", name.removeprefix(JOB_PREFIX))
-    except PathError:
-        return None
+def claim_of(job_id: str) -> str:
+    """The file that a given id is taken by."""
+    return f"{TEMPORARY}/{CLAIM_PREFIX}{check_id('job id', job_id)}.json"
+
+
+def uuid_of(name: str) -> str | None:
+    """The UUID of the job whose directory has this name; None if it is none of ours."""
+    uuid = name.removeprefix(JOB_PREFIX)
+    return uuid if name.startswith(JOB_PREFIX) and _UUID.fullmatch(uuid) else None
 
 
 def version_of(name: str) -> int | None:

@@ -1,0 +1,211 @@
+"""`TreeFile`: a file of an attempt that is written where it waits for its job.
+
+Its bytes are in the attempt's directory, where no reader looks. It has a small buffer of its own,
+which a forked child does not write: the raw file below has none (`FileTree.open`).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+from magic_committer.errors import MagicError, StoreError, UploadFailed, WrongProcess
+from magic_committer.file_trees.os_errors import telling
+from magic_committer.upload import FileState, TaskFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = object
+
+BUFFER_BYTES = 256 * 1024
+"""Bytes that are collected before they are written."""
+
+
+class TreeFile(TaskFile):
+    """A file for writing, from its start to its end. One thread at a time may use it.
+
+    Args:
+        file: the open file, not buffered.
+        url: the URL of the future file.
+        drop: removes what was written, after a failure or `abort`.
+        may_close: raises if the attempt takes no more files.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        url: str,
+        *,
+        drop: Callable[[], None],
+        may_close: Callable[[], None],
+    ) -> None:
+        self._pid = os.getpid()
+        self._url = url
+        self._file = file
+        self._drop = drop
+        self._may_close = may_close
+        self._buffer = bytearray()
+        self._written = 0
+        self._failure: MagicError | None = None
+        self._state = FileState.OPEN
+
+    def __repr__(self) -> str:
+        return f"<TreeFile {self.name} {self.state}>"
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._pid
+
+    @property
+    def name(self) -> str:
+        """The URL of the future file."""
+        return self._url
+
+    @property
+    def state(self) -> FileState:
+        """The file's state. In a forked child: the state at the fork."""
+        return self._state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file takes no more bytes. In a forked child always True."""
+        return self._pid != os.getpid() or self._state is not FileState.OPEN
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child; do nothing elsewhere."""
+        if self._pid != os.getpid():
+            raise WrongProcess(
+                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
+                " it can be written, closed and aborted there only"
+            )
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        """How many bytes were written."""
+        self._check_open()
+        return self._written
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes at the end.
+
+        Raises:
+            UploadFailed: the disk is full, or the file system failed. The file has failed.
+            ValueError: the file is closed.
+        """
+        self._check_open()
+        view = memoryview(data).cast("B")
+        size = len(view)
+        if len(self._buffer) + size > BUFFER_BYTES:
+            self._send(self._buffer)
+            self._buffer.clear()
+            if size >= BUFFER_BYTES:
+                self._send(view)
+                self._written += size
+                return size
+        self._buffer += view
+        self._written += size
+        return size
+
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """`write` each item."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Give all bytes to the file system."""
+        self._check_open()
+        self._send(self._buffer)
+        self._buffer.clear()
+
+    def close(self) -> None:
+        """Write what is left, and close the file: it belongs to its attempt now. Does nothing if
+        the file is closed already.
+
+        Raises:
+            UploadFailed: the disk is full, or the file system failed; again at each close of a
+                failed file.
+            TaskFailed: the attempt takes no more files.
+            WrongProcess: this is a forked child of the process that opened the file.
+        """
+        self.check_process()
+        if self._failure is not None:
+            raise self._failure
+        if self._state is not FileState.OPEN:
+            return
+        try:
+            self._may_close()
+            self._send(self._buffer)
+            self._buffer.clear()
+            with telling("close", "", self.name):
+                self._file.close()
+        except StoreError as error:
+            raise self._fail(_failed(self.name, error)) from error
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._state = FileState.PENDING
+
+    def abort(self) -> None:
+        """Give the file up: what was written is removed. Repeatable; does nothing after a
+        successful `close`.
+
+        Raises:
+            StoreError: it could not be removed. It goes with the attempt.
+        """
+        self.check_process()
+        if self._state is FileState.PENDING:
+            return
+        if self._state is not FileState.FAILED:
+            self._state = FileState.ABORTED
+        self._end()
+        self._drop()
+
+    def _check_open(self) -> None:
+        self.check_process()
+        if self._failure is not None:
+            raise self._failure
+        if self._state is not FileState.OPEN:
+            raise ValueError(f"I/O operation on closed file {self.name}")
+
+    def _send(self, data: Buffer) -> None:
+        view = memoryview(data)
+        try:
+            with telling("write", "", self.name):
+                while view:
+                    taken = self._file.write(view)
+                    view = view[taken:]
+        except StoreError as error:
+            raise self._fail(_failed(self.name, error)) from error
+        finally:
+            view.release()
+
+    def _fail(self, error: BaseException) -> BaseException:
+        self._state = FileState.FAILED
+        interrupted = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
+        self._failure = error if isinstance(error, MagicError) else interrupted
+        self._end()
+        with suppress(MagicError):  # the first error says more; the file goes with its attempt
+            self._drop()
+        return error
+
+    def _end(self) -> None:
+        with suppress(OSError, ValueError):  # it is given up, whatever its disk says
+            self._file.close()
+        self._buffer = bytearray()
+
+    def __del__(self) -> None:
+        # io.IOBase would call close(), which makes it a file of the attempt.
+        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
+            self._state = FileState.ABORTED
+            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
+
+
+def _failed(name: str, error: StoreError) -> UploadFailed:
+    return UploadFailed(f"{name} could not be written: {error.message}", hint=error.advice)

@@ -1,0 +1,81 @@
+"""What all mechanisms of a job of renames work with, as one value, and how often they try.
+
+`Parts` is for a file tree what `Runtime` is for a store. A verb that got no answer may have taken
+effect: `Parts.again` repeats only calls that may be repeated, and the caller of every other verb
+looks at what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from magic_committer._pool import Pool
+from magic_committer._runtime import Clock, ProgressFunction
+from magic_committer.errors import Unanswered
+from magic_committer.file_trees.base import FileTree
+
+TRIES_MAX = 6
+"""How often a call without an answer is made, and a write whose effect is not known."""
+PAUSE_SECONDS = 0.1
+"""Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components of one job in one process. Never pickled.
+
+    Attributes:
+        tree: the destination.
+        pool, clock, ids, progress: as in `Process`.
+        in_flight: how many threads work at once.
+    """
+
+    tree: FileTree
+    pool: Pool
+    clock: Clock
+    ids: Callable[[], str]
+    progress: ProgressFunction
+    in_flight: int
+
+    def again(self, call: Callable[[], T]) -> T:
+        """Make a call that may be repeated, until it is answered.
+
+        Raises:
+            Unanswered: it was not, `TRIES_MAX` times. Every other error, at once.
+        """
+        for number in range(TRIES_MAX - 1):
+            try:
+                return call()
+            except Unanswered:
+                self.pause(number)
+        return call()
+
+    def pause(self, number: int) -> None:
+        """Wait before try ``number + 2``."""
+        self.clock.sleep(PAUSE_SECONDS * 2**number)
+
+    def each(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Run a function on every item, in batches of the tree's size, and give what it returns, in
+        no order. The first error ends it, after what is under way."""
+
+        def batch(these: list[T]) -> list[R]:
+            return [function(item) for item in these]
+
+        batches = batched(items, self.tree.promises.batch_files)
+        with closing(self.pool.each(batch, batches, in_flight=self.in_flight)) as outcomes:
+            for outcome in outcomes:
+                yield from outcome.unwrap()
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of up to ``size`` items."""
+    source = iter(items)
+    while batch := list(islice(source, size)):
+        yield batch

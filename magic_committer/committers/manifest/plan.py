@@ -1,0 +1,199 @@
+"""The plan of a job of renames: what the decision names, one JSON row for each thing to do.
+
+Rows, in this order::
+
+    ["f", attempt, name, size, etag]      publish the attempt's file under that name
+    ["d", name, size, etag]               delete the file, if it still is this one (modes replace)
+    ["end", files, bytes, tasks]          the last row
+
+A plan is written once, under a nonce of its own, while the manifests are read: so its size does not
+matter to the memory. The record that decides names it and the SHA-256 of all its bytes. A reader
+checks the hash before it does anything: a plan with another hash is not this plan.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, cast
+
+import orjson
+
+from magic_committer.committers.manifest.names import TreeJobPaths, check_tree_name
+from magic_committer.committers.manifest.parts import Parts
+from magic_committer.errors import FormatError, PathError
+from magic_committer.file_trees.base import FileTree
+from magic_committer.hadoop.paths import SUCCESS, check_id
+from magic_committer.protocol.record import ObjectRef
+
+BUFFER_BYTES = 1024**2
+ROW_BYTES_MAX = 64 * 1024
+"""Bytes of one row: a name has at most 255 bytes for each of its elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file to be published.
+
+    Attributes:
+        attempt: the attempt that wrote it; "" for a file to be deleted.
+        name: relative to the destination; and to the attempt's directory.
+        size: in bytes.
+        etag: as in `TreeEntry`.
+    """
+
+    attempt: str
+    name: str
+    size: int
+    etag: str
+
+    def source(self, paths: TreeJobPaths) -> str:
+        """Where it is before it is published."""
+        return f"{paths.attempt(self.attempt)}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the last row says."""
+
+    files: int
+    bytes: int
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenamePlan:
+    """A plan that is stored and whose hash is known.
+
+    Attributes:
+        tree: where it is.
+        ref: its path, and its hash as the ``etag``.
+        totals: how much it publishes.
+    """
+
+    tree: FileTree
+    ref: ObjectRef
+    totals: Totals
+
+    def files(self) -> Iterator[PlannedFile]:
+        """The files to be published."""
+        for row in self._rows():
+            if row[0] == "f":
+                yield PlannedFile(*row[1:])
+
+    def deletes(self) -> Iterator[PlannedFile]:
+        """The files to be deleted."""
+        for row in self._rows():
+            if row[0] == "d":
+                yield PlannedFile("", *row[1:])
+
+    def _rows(self) -> Iterator[list[Any]]:
+        with closing(self.tree.reader(self.ref.key)) as file:
+            for line in file:
+                yield _checked(line, self.ref.key)
+
+
+class PlanWriter:
+    """Writes a plan, row by row. Leave its ``with`` block after `end`.
+
+    Args:
+        parts: the components.
+        paths: the job's paths.
+    """
+
+    def __init__(self, parts: Parts, paths: TreeJobPaths) -> None:
+        self._tree = parts.tree
+        self.path = paths.plan(parts.ids())
+        self._raw = cast("io.RawIOBase", parts.tree.open(self.path))
+        self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
+        self._hash = sha256()
+        self._files = self._bytes = 0
+
+    def __enter__(self) -> PlanWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def publish(self, file: PlannedFile) -> None:
+        """Add a file to be published."""
+        self._write(["f", file.attempt, file.name, file.size, file.etag])
+        self._files += 1
+        self._bytes += file.size
+
+    def delete(self, name: str, size: int, etag: str) -> None:
+        """Add a file to be deleted."""
+        self._write(["d", name, size, etag])
+
+    def end(self, tasks: int) -> RenamePlan:
+        """Write the last row, and make the plan last through a power cut."""
+        totals = Totals(self._files, self._bytes, tasks)
+        self._write(["end", totals.files, totals.bytes, totals.tasks])
+        self._file.close()
+        self._tree.sync([self.path], [])
+        return RenamePlan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
+
+    def sofar(self) -> RenamePlan:
+        """What is written until now, to be read back before `end`."""
+        self._file.flush()
+        self._raw.flush()
+        return RenamePlan(self._tree, ObjectRef(self.path, ""), Totals(self._files, self._bytes, 0))
+
+    def _write(self, row: list[Any]) -> None:
+        line = orjson.dumps(row) + b"\n"
+        self._hash.update(line)
+        self._file.write(line)
+
+
+def load_plan(tree: FileTree, ref: ObjectRef) -> RenamePlan:
+    """Read a stored plan once, and check it.
+
+    Raises:
+        NotFound: it is gone.
+        FormatError: its bytes are not those that were decided.
+        StoreError: it cannot be read.
+    """
+    found, totals = sha256(), None
+    with closing(tree.reader(ref.key)) as file:
+        for line in file:
+            found.update(line)
+            row = _checked(line, ref.key)
+            if row[0] == "end":
+                totals = Totals(*row[1:])
+    if found.hexdigest() != ref.etag or totals is None:
+        raise FormatError(ref.key, "", "is not the plan that was decided: its hash is another one")
+    return RenamePlan(tree, ref, totals)
+
+
+_SHAPES = {
+    "f": (str, str, str, int, str),
+    "d": (str, str, int, str),
+    "end": (str, int, int, int),
+}
+
+
+def _checked(line: bytes, source: str) -> list[Any]:
+    """A row, if it may be obeyed: whoever may write below the destination may have written it."""
+    try:
+        row = orjson.loads(line) if len(line) <= ROW_BYTES_MAX else None
+    except orjson.JSONDecodeError:
+        row = None
+    shape = _SHAPES.get(row[0]) if isinstance(row, list) and row and _is_text(row[0]) else None
+    if row is None or shape is None or tuple(type(one) for one in row) != shape:
+        raise FormatError(source, "", f"has a row {line[:80]!r}")
+    try:
+        if row[0] == "f":
+            check_id("attempt", row[1])
+            check_tree_name(row[2])
+        elif row[0] == "d" and row[1] != SUCCESS:
+            check_tree_name(row[1])
+    except PathError as error:
+        raise FormatError(source, "", error.message) from error
+    return cast("list[Any]", row)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
