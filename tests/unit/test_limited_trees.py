@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_second_has_so_many_turns_and_no_more() -> None:
         times.append(clock.time - 1000.0)
     assert times[9] == pytest.approx(0.0, abs=1e-6)
     assert times[-1] == pytest.approx(10.0)
-    gaps = [later - earlier for earlier, later in zip(times[9:], times[10:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times[9:])]
     assert min(gaps) > 0.0999, "evenly, after the burst"
 
 
