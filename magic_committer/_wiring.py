@@ -17,8 +17,8 @@ from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime,
 from magic_committer.committers.base import JobCommitter, Process
 from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
-from magic_committer.file_trees import tree_for
 from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore

@@ -17,6 +17,7 @@ from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
+from magic_committer.cli.job_reports import code_of_report, report_lines, tell_report
 from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
@@ -33,7 +34,7 @@ from magic_committer.maintenance.reports import (
     FoundJob,
     Recovery,
 )
-from magic_committer.protocol.record import JobReport, State
+from magic_committer.protocol.record import State
 
 job = group("job")
 
@@ -301,7 +302,7 @@ def commit(
         if ending.state != State.CLOSED:
             shell.confirm(question, yes=yes)
         committer = committer_of(ending.runtime, path, ending.take(), None)
-        return _report(shell, committer.commit_job(None, wanted, accept))
+        return tell_report(shell, committer.commit_job(None, wanted, accept))
 
 
 @command(job, "abort", "Undo it.", renamed=_RENAMED)
@@ -359,7 +360,7 @@ def abort(
             shell.confirm(question, yes=yes)
         seen = ending.take()
         report = abort_job(ending.runtime, path, seen, revert=revert, leave_visible=leave_visible)
-        return _report(shell, report)
+        return tell_report(shell, report)
 
 
 @command(job, "recover", "Finish it as it was decided.", renamed=_RENAMED)
@@ -436,36 +437,6 @@ def _recover(
 # What it came to ----------------------------------------------------------------------------------
 
 
-def _report(shell: Shell, report: JobReport) -> int:
-    shell.output.document("job.report", report.to_dict(), _report_lines(report))
-    return _code(report)
-
-
-def _code(report: JobReport | None) -> int:
-    """Whether something of the job is left: its uploads, or its record."""
-    if report is None:
-        return exits.OK
-    ended = report.state in (State.ABSENT, State.CLOSED)
-    return exits.OK if ended and not report.left_open else exits.BAD_STATE
-
-
-def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
-    yield "job", report.job_id
-    yield "outcome", report.outcome
-    yield "record", report.state
-    if report.transport:
-        yield "requests by", report.transport
-    if report.tasks or report.files:
-        yield "published", pending_words(report.tasks, report.files, report.bytes)
-    for warning in report.warnings:
-        yield "warning", warning
-    for upload in report.left_open:
-        yield "left open", upload
-    if report.unattributed:
-        uploads = counted(report.unattributed, "open upload")
-        yield "unattributed", f"{uploads} under the destination: their names tell no job"
-
-
 def _recovered(shell: Shell, recovery: Recovery) -> int:
     lines: list[tuple[str, str]] = [
         ("job", recovery.job_id),
@@ -476,6 +447,6 @@ def _recovered(shell: Shell, recovery: Recovery) -> int:
         *(("unresolved", key) for key in recovery.unresolved),
     ]
     if recovery.report is not None:
-        lines += [line for line in _report_lines(recovery.report) if line not in lines]
+        lines += [line for line in report_lines(recovery.report) if line not in lines]
     shell.output.document("job.recovery", recovery.to_dict(), lines)
-    return _code(recovery.report)
+    return code_of_report(recovery.report)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from magic_committer import _wiring
+from magic_committer._modes import mode_of
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, common, given_so_far
@@ -117,11 +118,18 @@ def s3_url(text: str) -> str:
     return f"s3://{text}" if _BARE.match(text) else text
 
 
+def _checked_mode(text: str) -> str:
+    mode_of(text)
+    return text
+
+
 DIRECTORY = _Value("s3 path", lambda text: Destination.parse(s3_url(text)))
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
 URL = _Value("s3 url", s3_url)
 """The same, not read yet."""
+MODE = _Value("mode", _checked_mode)
+"""A word for a mode, this library's or Spark's, as it was given."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 

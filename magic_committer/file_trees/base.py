@@ -126,8 +126,8 @@ class FileTree(Protocol):
 
     def open(self, path: str) -> BinaryIO:
         """Open a new file for writing. Its bytes are visible under this path at once, or when it is
-        closed. It need not be buffered: `write` may take fewer bytes than it is given, as that of a
-        raw file. What `write` and `close` raise is an OSError or a StoreError.
+        closed. It need not be buffered: ``write`` may take fewer bytes than it is given, as that of
+        a raw file. What its ``write`` and ``close`` raise is an OSError or a StoreError.
 
         Raises:
             PreconditionFailed: something is there.

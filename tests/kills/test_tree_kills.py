@@ -16,7 +16,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
-from magic_committer.file_trees import tree_for
+from magic_committer.file_trees.by_url import tree_for
 from tests.kills import drivers
 from tests.tree_jobs import Watched
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from magic_committer._runtime import Progress
@@ -114,6 +114,10 @@ def gather(
             parts.progress(Progress("load", len(found.tasks), None, "tasks"))
             for file in manifest.files:
                 planned = PlannedFile(manifest.attempt, file.name, file.size, file.etag)
+                if not file.etag:  # Hadoop tells none of a local file
+                    source = planned.source(paths)
+                    entry = parts.again(lambda source=source: parts.tree.stat(source))  # type: ignore[misc]
+                    planned = replace(planned, etag=entry.etag if entry is not None else "")
                 found.add(planned)
                 each(planned)
     if wanted is not None:
@@ -149,7 +153,7 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
     if told is not None and sha256(data).hexdigest() != told.etag:
         raise FormatError(ref.path, "", "is not the manifest that its task saved")
     manifest = decode_manifest(data, parts.tree.url, paths.tasks, ref.path)
-    if manifest.uuid != job.uuid:
+    if manifest.uuid not in (job.uuid, ""):  # Hadoop's say none: the directory tells
         raise FormatError(ref.path, "extraData", f"is of job {manifest.uuid!r}")
     if told is None:
         if ref.path != paths.manifest(manifest.task):

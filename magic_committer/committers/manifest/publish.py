@@ -38,6 +38,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees.base import TreeEntry, make_directories, parent_of
+from magic_committer.file_trees.renaming import SourceLost, is_file, rename_once
 from magic_committer.hadoop.formats import (
     SUCCESS_BYTES_MAX,
     SuccessData,
@@ -72,11 +73,7 @@ NAMES_MAX = 100
 
 def is_it(entry: TreeEntry | None, file: PlannedFile) -> bool:
     """Whether what is there is the planned file. Pure."""
-    return (
-        entry is not None
-        and entry.kind == "file"
-        and (entry.size, entry.etag) == (file.size, file.etag)
-    )
+    return is_file(entry, file.size, file.etag)
 
 
 def publish_all(
@@ -151,16 +148,15 @@ def _publish(parts: Parts, paths: TreeJobPaths, file: PlannedFile, over: bool) -
     last: StoreError | None = None
     for number in range(TRIES_MAX):
         try:
-            tree.rename(source, file.name, replace=over)
+            rename_once(tree, source, file.name, file.size, file.etag, replace=over)
+            if parts.validate and not is_it(tree.stat(file.name), file):
+                return "unresolved"
             return "done"
         except PreconditionFailed:
-            if not is_it(tree.stat(file.name), file):
-                return "conflict"
-            return "done"
+            return "conflict"
+        except SourceLost:
+            return "unresolved"
         except NotFound as error:
-            if parts.again(lambda: tree.stat(source)) is None:
-                there = parts.again(lambda: tree.stat(file.name))
-                return "done" if is_it(there, file) else "unresolved"
             last = error
             make_directories(tree, parent_of(file.name))  # somebody removed an empty one
         except Unanswered as error:
