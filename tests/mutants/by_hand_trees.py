@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+UNDO = "committers/manifest/undo.py"
 LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
 BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
@@ -104,6 +105,11 @@ TREES = (
         "trees: a wait for a turn goes on after Ctrl-C", LIMITED, "RateLimit.turn",
         (("work is not None and work.ended", "False"),),
         "a process that was interrupted goes on asking",
+    ),
+    Hand(
+        "manifest: the plans go before the trash", UNDO, "empty_trash",
+        (("tree.remove(path)", "pass"),),
+        "I1: a sweep that is cut lets the next one put a replaced file back",
     ),
     Hand(
         "manifest: any source", MANIFEST, "_file",

@@ -107,7 +107,8 @@ def empty_trash(parts: Parts, directory: str) -> None:
     """Look at the trash before it is deleted: a file that no plan of the job names goes back.
 
     A process may have renamed another program's new file into the trash, and be paused before it
-    has looked at it.
+    has looked at it. All else goes here, and not with the rest: the plans go too, and who comes
+    after them would take a replaced file for a new one, and put it back.
     """
     tree = parts.tree
     aside: dict[str, TreeEntry] = {}
@@ -123,6 +124,7 @@ def empty_trash(parts: Parts, directory: str) -> None:
     for path, entry in aside.items():
         if (names[path], entry.size, entry.etag) not in planned:
             put_back(parts, path, names[path])
+        tree.remove(path)
 
 
 def _name_of(path: str) -> str:
