@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+PLAN = "committers/manifest/plan.py"
 UNDO = "committers/manifest/undo.py"
 LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
@@ -110,6 +111,11 @@ TREES = (
         "manifest: the plans go before the trash", UNDO, "empty_trash",
         (("tree.remove(path)", "pass"),),
         "I1: a sweep that is cut lets the next one put a replaced file back",
+    ),
+    Hand(
+        "manifest: a plan is read while it is open", PLAN, "PlanWriter.sofar",
+        (("self._tree.promises.visible_while_open", "True"),),
+        "on GCS no job can be committed, because its plan cannot be read before it is closed",
     ),
     Hand(
         "manifest: any source", MANIFEST, "_file",
