@@ -6,6 +6,19 @@ from __future__ import annotations
 import magic_committer as mc
 from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.staging import (
+    DirectoryCommitter,
+    PartitionedCommitter,
+    StagingAttempt,
+)
+
+Uploading = MagicCommitter | DirectoryCommitter | PartitionedCommitter
+"""The library's committers that complete uploads."""
+Writing = Attempt | StagingAttempt
+"""Their attempts."""
+CLASSES: dict[str, type[Uploading]] = {
+    one.name: one for one in (MagicCommitter, DirectoryCommitter, PartitionedCommitter)
+}
 
 
 def upload_of(file: object) -> mc.UploadStream:
