@@ -11,6 +11,7 @@ from magic_committer.committers.staging import (
     PartitionedCommitter,
     StagingAttempt,
 )
+from magic_committer.options import Mode
 
 Uploading = MagicCommitter | DirectoryCommitter | PartitionedCommitter
 """The library's committers that complete uploads."""
@@ -19,6 +20,14 @@ Writing = Attempt | StagingAttempt
 CLASSES: dict[str, type[Uploading]] = {
     one.name: one for one in (MagicCommitter, DirectoryCommitter, PartitionedCommitter)
 }
+
+
+def takes(kind: type[Uploading], mode: Mode) -> bool:
+    """Whether a mode is one of a committer's records."""
+    try:
+        return kind.mode(mode) == mode
+    except mc.OptionError:
+        return False
 
 
 def upload_of(file: object) -> mc.UploadStream:
