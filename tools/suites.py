@@ -93,7 +93,7 @@ SUITES = (
     Suite("contract", 80, ("contract",)),
     Suite("fuzz", 130, ("fuzz",)),
     Suite("promises", 140, ("promises",)),
-    Suite("properties", 45, ("properties",)),
+    Suite("properties", 75, ("properties",)),
     Suite("cli", 75, ("cli",)),
     Suite("spark", 240, ("spark",)),
     Suite("faces", 270, ("spark_faces",), slow=True),
