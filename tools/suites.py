@@ -103,6 +103,7 @@ SUITES = (
     Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 85, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
+    Suite("running", 170, ("running",), slow=True),
     Suite("kills", 240, ("kills", "stream_kills"), slow=True),
     Suite("benchmarks", 70, ("benchmarks",), slow=True),
     Suite("transport", 260, ("transport",), slow=True),
