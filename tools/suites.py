@@ -89,7 +89,7 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 80, ("unit", "tools", "recipes")),
+    Suite("unit", 120, ("unit", "tools", "recipes")),
     Suite("contract", 80, ("contract",)),
     Suite("fuzz", 130, ("fuzz",)),
     Suite("promises", 140, ("promises",)),
