@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "recipes" / "directories.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs/recipes/directories.md"
 BEGIN = "<!-- fsspec: written by `python -m tests.fsspec_limits` -->"
 END = "<!-- end of fsspec -->"
 

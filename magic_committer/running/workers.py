@@ -62,4 +62,6 @@ class Workers:
         for."""
         if self._make is not None and self._executor is not None:
             executor, self._executor = self._executor, None
-            executor.shutdown(wait=wait, cancel_futures=True)
+            executor.shutdown(
+                wait=wait
+            )  # loky's knows no `cancel_futures`; the driver has cancelled

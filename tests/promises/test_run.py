@@ -416,6 +416,9 @@ class Breaking(Executor):
         self.at_submit = at_submit
         self.broken = False
 
+    def shutdown(self, wait: bool = True) -> None:  # type: ignore[override]  # as loky's
+        """Nothing runs."""
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
         self.broken = self.broken or self.breaks()
         if self.broken and self.at_submit:
