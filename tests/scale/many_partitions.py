@@ -142,8 +142,7 @@ def write(spark: Any, there: server.Server, partitions: int) -> Written:
     compare(expected, facts)
     if (report.outcome, report.files, report.warnings) != ("committed", len(expected), ()):
         raise Wrong(f"the report says: {report!r}")
-    if driver_bytes > DRIVER_BYTES_MAX:
-        raise Wrong(f"the driver grew by {driver_bytes / MiB:.0f} MiB")
+    refuse_growth(driver_bytes)
     return Written(
         files=report.files,
         rows=sum(map(rows_of, range(partitions))),
@@ -175,6 +174,16 @@ def compare(expected: Mapping[str, bytes], facts: Mapping[str, Any]) -> None:
     if wanted != found:
         differing = sorted(wanted.items() ^ found.items())
         raise Wrong(f"{len(differing)} differences, for example {differing[:4]}")
+
+
+def refuse_growth(driver_bytes: int) -> None:
+    """Hold the driver's growth against its limit.
+
+    Raises:
+        Wrong: it is more.
+    """
+    if driver_bytes > DRIVER_BYTES_MAX:
+        raise Wrong(f"the driver grew by {driver_bytes / MiB:.0f} MiB")
 
 
 def _jvm_peak(spark: Any) -> int:

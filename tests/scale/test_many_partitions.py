@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from magic_committer import checksum
-from tests.scale import many_partitions
-from tests.scale.many_partitions import LARGE_ROWS, Wrong, compare, running, text_of, write
+from tests.scale.many_partitions import (
+    DRIVER_BYTES_MAX,
+    LARGE_ROWS,
+    Wrong,
+    compare,
+    refuse_growth,
+    text_of,
+)
 
-PARTITIONS = 40
+PROGRAM = [sys.executable, "-m", "tests.scale.many_partitions", "--partitions", "40"]
+SECONDS_MAX = 400.0
 
 
-def test_each_partition_with_rows_becomes_its_file_and_nothing_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_partition_with_rows_becomes_its_file_and_nothing_is_left() -> None:
     """Of 40 partitions 10 have no rows and one has many: 30 files have just their rows; no upload
-    and no control object is left. A driver that may not grow at all is noticed."""
-    with running() as (spark, there):
-        written = write(spark, there, PARTITIONS)
-        assert (written.files, written.rows) == (30, LARGE_ROWS + 29)
-        monkeypatch.setattr(many_partitions, "DRIVER_BYTES_MAX", -1)
-        with pytest.raises(Wrong, match="the driver grew by"):
-            write(spark, there, PARTITIONS)
+    and no control object is left."""
+    run = subprocess.run(
+        PROGRAM,
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+    assert f"40 partitions: 30 files, {LARGE_ROWS + 29:,} rows" in run.stdout
+
+
+def test_a_driver_that_grows_is_told() -> None:
+    """By one byte more than it may."""
+    refuse_growth(DRIVER_BYTES_MAX)
+    with pytest.raises(Wrong, match="the driver grew by 128 MiB"):
+        refuse_growth(DRIVER_BYTES_MAX + 1)
 
 
 @pytest.mark.parametrize(
