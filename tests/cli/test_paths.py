@@ -15,7 +15,7 @@ import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits, uploads
 from magic_committer.cli.app import root
-from magic_committer.cli.shell import s3_url
+from magic_committer.cli.places import s3_url
 from magic_committer.errors import PermissionDenied
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli import reference
