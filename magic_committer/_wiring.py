@@ -17,6 +17,8 @@ from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime,
 from magic_committer.committers.base import JobCommitter, Process
 from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
+from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
@@ -144,7 +146,26 @@ def process_for(s3: S3Options, progress: ProgressFunction) -> Process:
     def runtime(bucket: str) -> Runtime:
         return runtime_for(bucket, s3, progress)
 
-    return Process(runtime, pool, blocks, progress=harmless(progress))
+    return Process(runtime, pool, blocks, progress=harmless(progress), tree_for=_tree_for)
+
+
+_trees: dict[str, FileTree] = {}
+
+
+def register_tree(tree: FileTree) -> None:
+    """Use ``tree`` for its URL in this process, in place of the file system: for tests. Holds for
+    all threads."""
+    _trees[tree.url] = tree
+
+
+def unregister_tree(tree: FileTree) -> None:
+    """Undo `register_tree`. Repeatable."""
+    _trees.pop(tree.url, None)
+
+
+def _tree_for(url: str) -> FileTree:
+    tree = tree_for(url)
+    return _trees.get(tree.url, tree)
 
 
 def committer_of(

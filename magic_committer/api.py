@@ -83,7 +83,9 @@ def start(
     StoreErrors, OutcomeUnknown).
 
     Args:
-        dest: the URL ``s3://bucket/prefix``. ``s3a://`` and ``s3n://`` mean the same.
+        dest: the URL ``s3://bucket/prefix``. ``s3a://`` and ``s3n://`` mean the same. Or
+            ``file:///path``: a directory of this machine, or of a network file system that is
+            mounted.
         mode: what the job does with data that is there already. ``"append"`` (default): writes
             beside it. ``"fail"``: raises. ``"replace"``: replaces all of it. ``"fail_partitions"``
             and ``"replace_partitions"``: the same, but only for the partitions that the job writes.
@@ -91,11 +93,12 @@ def start(
             ``"overwrite_partitions"``. Upper and lower case are the same.
         committer: the protocol that makes the files visible, by its name: ``"magic"``, files are
             uploads from the start; ``"directory"`` or ``"partitioned"``, they wait on local disk
-            (`Task.directory`); or the name of another package's committer. Upper and lower case are
-            the same. None (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER``
-            says, or the table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the
-            section ``[magic-committer]`` of the nearest ``magic-committer.ini``; else
-            ``"magic"``.
+            (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only); or
+            the name of another package's committer. Upper and lower case are the same. None
+            (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER`` says, or the
+            table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the section
+            ``[magic-committer]`` of the nearest ``magic-committer.ini``; else ``"magic"`` on S3 and
+            ``"manifest"`` for ``file:///``.
         accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
             results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
             the results that you pass; for engines that can cut a task short.

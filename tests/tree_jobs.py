@@ -70,6 +70,11 @@ class Watched:
         self._on = on
         self._before, self._after = before, after
 
+    @property
+    def url(self) -> str:
+        """The tree's."""
+        return self._tree.url
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._tree, name)
         if name not in VERBS:

@@ -21,6 +21,7 @@ from magic_committer.errors import (
     PermissionDenied,
     StoreError,
     Unanswered,
+    UploadFailed,
 )
 
 OK = 0
@@ -74,7 +75,10 @@ _CODES: tuple[tuple[type[MagicError], int], ...] = (
 
 
 def code_of(error: MagicError) -> int:
-    """The exit code for an error: of the first class in the table that it is. Pure."""
+    """The exit code for an error: of the first class in the table that it is. An upload that failed
+    because of the store has the store's. Pure."""
+    if isinstance(error, UploadFailed):
+        return code_of(error.__cause__) if isinstance(error.__cause__, StoreError) else FAILED
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

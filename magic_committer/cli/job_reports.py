@@ -1,4 +1,5 @@
-"""What ending a job came to: its report, for people and for programs, and the exit code."""
+"""How a command tells what became of a job: `JobReport` and `Recovery`, in lines, in JSON, and as
+an exit code."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from magic_committer.maintenance.reports import Recovery
 from magic_committer.protocol.record import JobReport, State
 
 
-def told(shell: Shell, report: JobReport) -> int:
-    """Print what became of a job; the exit code."""
-    shell.output.document("job.report", report.to_dict(), _report_lines(report))
-    return _code(report)
+def tell_report(shell: Shell, report: JobReport) -> int:
+    """Print it; its exit code."""
+    shell.output.document("job.report", report.to_dict(), report_lines(report))
+    return code_of_report(report)
 
 
-def _code(report: JobReport | None) -> int:
+def code_of_report(report: JobReport | None) -> int:
     """Whether something of the job is left: its uploads, or its record."""
     if report is None:
         return exits.OK
@@ -26,7 +27,8 @@ def _code(report: JobReport | None) -> int:
     return exits.OK if ended and not report.left_open else exits.BAD_STATE
 
 
-def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
+def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
+    """It for people: name and words of each line."""
     yield "job", report.job_id
     yield "outcome", report.outcome
     yield "record", report.state
@@ -43,8 +45,8 @@ def _report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
         yield "unattributed", f"{uploads} under the destination: their names tell no job"
 
 
-def told_recovery(shell: Shell, recovery: Recovery) -> int:
-    """Print what a recovery found and did; the exit code."""
+def tell_recovery(shell: Shell, recovery: Recovery) -> int:
+    """Print what a recovery found and did; its exit code."""
     lines: list[tuple[str, str]] = [
         ("job", recovery.job_id),
         ("found", recovery.found),
@@ -54,6 +56,6 @@ def told_recovery(shell: Shell, recovery: Recovery) -> int:
         *(("unresolved", key) for key in recovery.unresolved),
     ]
     if recovery.report is not None:
-        lines += [line for line in _report_lines(recovery.report) if line not in lines]
+        lines += [line for line in report_lines(recovery.report) if line not in lines]
     shell.output.document("job.recovery", recovery.to_dict(), lines)
-    return _code(recovery.report)
+    return code_of_report(recovery.report)

@@ -17,7 +17,7 @@ from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.job_reports import told, told_recovery
+from magic_committer.cli.job_reports import tell_recovery, tell_report
 from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
@@ -327,7 +327,7 @@ def commit(
         if ending.state != State.CLOSED:
             shell.confirm(question, yes=yes)
         committer = committer_of(ending.runtime, path, ending.take(), None)
-        return told(shell, committer.commit_job(None, wanted, accept))
+        return tell_report(shell, committer.commit_job(None, wanted, accept))
 
 
 @command(job, "abort", "Undo it.", renamed=_RENAMED)
@@ -390,7 +390,7 @@ def abort(
             shell.confirm(question, yes=yes)
         seen = ending.take()
         report = abort_job(ending.runtime, path, seen, revert=revert, leave_visible=leave_visible)
-        return told(shell, report)
+        return tell_report(shell, report)
 
 
 @command(job, "recover", "Finish it as it was decided.", renamed=_RENAMED)
@@ -434,7 +434,7 @@ def recover(
             ended = recover_job(shell.runtime(path.bucket), path, job_id, dead_after=limit)
             if ended.outcome != "committed":
                 raise
-            return told_recovery(shell, ended)
+            return tell_recovery(shell, ended)
         if ending.adoption is not None:
             swept = ending.has_committed
             question = ending.sweep_question() if swept else ending.question(leave_visible)
@@ -445,11 +445,11 @@ def recover(
         else:
             would = _recover(ending, limit, accept, leave_visible, dry_run=True)
             if dry_run or would.state == State.CLOSED:
-                return told_recovery(shell, would)
+                return tell_recovery(shell, would)
             question = f"Job {job_id} is {would.state}; {would.did}. Go on?"
         shell.confirm(question, yes=yes)
         ending.take()
-        return told_recovery(shell, _recover(ending, limit, accept, leave_visible, dry_run=False))
+        return tell_recovery(shell, _recover(ending, limit, accept, leave_visible, dry_run=False))
 
 
 def _recover(

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from magic_committer import _wiring
+from magic_committer._modes import mode_of
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, common, given_so_far
@@ -113,6 +114,11 @@ class BadValue(click.BadParameter):
     exit_code = exits.BAD_ARGUMENT
 
 
+def _checked_mode(text: str) -> str:
+    mode_of(text)
+    return text
+
+
 DIRECTORY = _Value("s3 path", lambda text: Destination.parse(on_s3(text)))
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
@@ -120,6 +126,8 @@ URL = _Value("s3 url", on_s3)
 """The same, not read yet."""
 PLACE = _Value("path", place)
 """The same as `DIRECTORY`, or ``file:///path``: where jobs may be."""
+MODE = _Value("mode", _checked_mode)
+"""A word for a mode, this library's or Spark's, as it was given."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 

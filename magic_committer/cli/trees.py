@@ -18,7 +18,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import drivers_only, no_such_job, refuse_prospect, tell_dry_run
 from magic_committer.cli.forcing import KEYS_ASKED_MAX, told_given_up
-from magic_committer.cli.job_reports import told, told_recovery
+from magic_committer.cli.job_reports import tell_recovery, tell_report
 from magic_committer.cli.places import TreePlace
 from magic_committer.cli.quantities import pending_words
 from magic_committer.cli.shell import Shell
@@ -165,7 +165,7 @@ def commit(
             return exits.OK
         if found.record.state is not State.CLOSED:
             shell.confirm(question, yes=yes)
-        return told(shell, found.committer().commit_job(None, wanted, accept))
+        return tell_report(shell, found.committer().commit_job(None, wanted, accept))
 
 
 def abort(
@@ -185,7 +185,7 @@ def abort(
             if yes and reverting and found.loss:  # who is asked reads it in the question
                 shell.note(f"magic-committer: {found.loss.strip()}")
             shell.confirm(question, yes=yes)
-        return told(shell, abort_tree(found.parts, job_id, revert=revert))
+        return tell_report(shell, abort_tree(found.parts, job_id, revert=revert))
 
 
 def recover(
@@ -205,10 +205,10 @@ def recover(
         if would.state == State.ABSENT and would.outcome != "committed":
             raise tree_job_not_found(parts, job_id)
         if dry_run or would.state in (State.ABSENT, State.CLOSED):
-            return told_recovery(shell, would)
+            return tell_recovery(shell, would)
         shell.confirm(f"Job {job_id} is {would.state}; {would.did}. Go on?", yes=yes)
         done = recover_tree(parts, job_id, dead_after=dead_after, accept=accept)
-        return told_recovery(shell, done)
+        return tell_recovery(shell, done)
 
 
 def give_up(

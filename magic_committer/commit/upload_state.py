@@ -40,10 +40,12 @@ from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswe
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
     AbortUpload,
+    FindUpload,
     Head,
     ListParts,
     ObjectInfo,
     Part,
+    UploadPage,
     same_etag,
 )
 
@@ -338,18 +340,10 @@ class UploadRemover:
             raise
         except StoreError as refused:
             try:
-                return not self._is_listed(upload)
+                page: UploadPage = yield FindUpload(upload.key, upload.upload_id)
+                return not page.uploads
             except StoreError:  # neither is allowed: the first refusal says what is needed
                 raise refused from None
-        return False
-
-    def _is_listed(self, upload: UploadName) -> bool:
-        for page in self._runtime.store.list_uploads(upload.key):
-            for listed in page.uploads:
-                if (listed.key, listed.upload_id) == (upload.key, upload.upload_id):
-                    return True
-            if any(listed.key > upload.key for listed in page.uploads):
-                return False
         return False
 
 

@@ -33,8 +33,8 @@ from magic_committer._runtime import (
 )
 from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
-from magic_committer.file_trees import tree_for
 from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms

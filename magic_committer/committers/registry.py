@@ -33,7 +33,9 @@ OF_SCHEME: Mapping[str, str] = {
     "s3": "magic",
     "s3a": "magic",
     "s3n": "magic",
-    "file": "manifest",
+    **dict.fromkeys(("file", "hdfs", "sftp", "ssh", "gs", "gcs", "memory"), "manifest"),
+    # Not taken, with a reason that `file_trees` knows:
+    **dict.fromkeys(("abfs", "abfss", "az", "adl", "smb", "webhdfs"), "manifest"),
 }
 """The committer of a destination for which nobody names one, by the URL's scheme."""
 

@@ -22,6 +22,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, Protocol
 
+from magic_committer.errors import PathError
+
 EntryKind = Literal["file", "directory", "other"]
 """``"other"``: a symbolic link, a socket and so on: never followed, never published."""
 
@@ -40,6 +42,7 @@ class TreeEntry:
         modified: when it was last written, in seconds since 1970, by the file system's clock.
         etag: the same before and after a rename, and another one for every other file; "" where
             the file system has no such mark.
+        device: the same for all places between which a file can be renamed.
     """
 
     path: str
@@ -47,6 +50,7 @@ class TreeEntry:
     size: int
     modified: float
     etag: str = ""
+    device: str = ""
 
     @property
     def name(self) -> str:
@@ -62,11 +66,14 @@ class TreePromises:
         directories: a file can be made only in a directory that exists. A paused process then
             cannot bring back the record of a job whose directory is gone.
         rename_is_atomic: False: a rename is a copy and a delete.
+        replace_is_atomic: False: a rename over a file deletes that file first. For a moment the
+            target shows none; who dies in between leaves the source, and the next call goes on.
         batch_files: how many files a thread takes at once: many where a call takes microseconds.
     """
 
     directories: bool = True
     rename_is_atomic: bool = True
+    replace_is_atomic: bool = True
     batch_files: int = 1
 
 
@@ -118,8 +125,9 @@ class FileTree(Protocol):
         ...
 
     def open(self, path: str) -> BinaryIO:
-        """Open a new file for writing. Its bytes are visible under this path at once. It need not
-        be buffered: `write` may take fewer bytes than it is given, as that of a raw file.
+        """Open a new file for writing. Its bytes are visible under this path at once, or when it is
+        closed. It need not be buffered: ``write`` may take fewer bytes than it is given, as that of
+        a raw file. What its ``write`` and ``close`` raise is an OSError or a StoreError.
 
         Raises:
             PreconditionFailed: something is there.
@@ -166,6 +174,21 @@ class FileTree(Protocol):
 
 
 # What is made of the verbs ------------------------------------------------------------------------
+
+
+def check_path(path: str, url: str) -> None:
+    """See that a path names something below the root, or the root itself. Pure.
+
+    Args:
+        path: relative to the root.
+        url: the root's URL, for the message.
+
+    Raises:
+        PathError: it has an empty element, ``.``, ``..`` or a NUL.
+    """
+    elements = path.split("/")
+    if path and (".." in elements or "." in elements or "" in elements or "\0" in path):
+        raise PathError(f"{path!r} is no path below {url}")
 
 
 def parent_of(path: str) -> str:

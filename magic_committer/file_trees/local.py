@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from magic_committer._runtime import new_id
 from magic_committer.errors import InvalidRequest, PathError
-from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises
+from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises, check_path
 from magic_committer.file_trees.os_errors import telling
 
 SYNC_EACH_MAX = 32
@@ -75,12 +75,8 @@ class LocalTree:
 
     def at(self, path: str) -> str:
         """Where a path of the tree is on this machine."""
-        if not path:
-            return self._root
-        elements = path.split("/")
-        if ".." in elements or "." in elements or "" in elements or "\0" in path:
-            raise PathError(f"{path!r} is no path below {self.url}")
-        return f"{self._root}/{path}"
+        check_path(path, self.url)
+        return f"{self._root}/{path}" if path else self._root
 
     def stat(self, path: str) -> TreeEntry | None:
         with telling("stat", self.url, path):
@@ -202,7 +198,7 @@ def _entry(path: str, found: os.stat_result) -> TreeEntry:
         kind = "directory"
     size = found.st_size if kind == "file" else 0
     etag = f"{found.st_ino:x}-{found.st_mtime_ns:x}"
-    return TreeEntry(path, kind, size, found.st_mtime, etag)
+    return TreeEntry(path, kind, size, found.st_mtime, etag, f"{found.st_dev:x}")
 
 
 def _sync_directory(path: str) -> None:

@@ -166,9 +166,23 @@ def _no_file(path: str, mode: int) -> PathError:
 def files_in(
     path: str, below: str = "", *, hidden: bool = False
 ) -> tuple[list[SourceFile], tuple[str, ...]]:
-    """All files of a directory, and the names that are left out. Raises as `local_files`."""
+    """All files of a directory, and the names that are left out.
+
+    Raises:
+        PathError: it is no directory, or has no file to put.
+
+        Otherwise as `local_files`.
+    """
+    if not Path(path).is_dir():
+        raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
     left_out: list[str] = []
     files = list(local_files(path, below, hidden=hidden, left_out=left_out))
+    if not files:
+        raise PathError(
+            f"{shown(path)} has no file to put"
+            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            hint="Check the path; hidden files are put with hidden=True",
+        )
     return files, tuple(left_out)
 
 
@@ -176,15 +190,7 @@ def put_all(
     sink: Sink, path: str, below: str, *, hidden: bool, unique: bool, attributes: Attributes
 ) -> PutReport:
     """Put a directory: see `Task.put_directory`."""
-    if not Path(path).is_dir():
-        raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
     files, left_out = files_in(path, below, hidden=hidden)
-    if not files:
-        raise PathError(
-            f"{shown(path)} has no file to put"
-            + (f"; left out: {name_some(left_out)}" if left_out else ""),
-            hint="Check the path; hidden files are put with hidden=True",
-        )
     progress = sink.runtime.progress
     done = count = 0
 

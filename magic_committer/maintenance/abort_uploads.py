@@ -19,7 +19,7 @@ Memory: the uploads of the dead jobs that are to be aborted are held; the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -34,7 +34,7 @@ from magic_committer.commit.upload_state import (
     UploadName,
     UploadRemover,
     UploadState,
-    upload_state,
+    looking,
 )
 from magic_committer.errors import MagicError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
@@ -54,6 +54,7 @@ from magic_committer.maintenance.uploads import (
 from magic_committer.options import Options
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
+from magic_committer.stores.base import FindUpload, UploadPage
 
 UNDECIDED_OR_UNDONE = frozenset({State.RUNNING, *ABORTED})
 """In these states a dead job is aborted or swept, and no data object is touched."""
@@ -294,79 +295,65 @@ class Clearing:
 
     def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
         by = by or _Ended()
-        left: list[Cleared] = []
-        with closing(self._removals(chosen, by, left)) as removals:
-            ends = steps.each(self._runtime, removals, in_flight=self._survey.in_flight)
-            with closing(ends) as ended:
-                for found, removed in ended:
-                    yield from self._told(_cleared(found, removed), *left)
-                    left.clear()
-            yield from self._told(*left)
-
-    def _told(self, *cleared: Cleared) -> Iterator[Cleared]:
-        for one in cleared:
-            self._done += 1
-            self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
-            yield one
-
-    def _removals(
-        self, chosen: list[FoundUpload], by: _Ended, left: list[Cleared]
-    ) -> Generator[tuple[FoundUpload, steps.Start[Removed]], None, None]:
-        """The uploads that are to be aborted; those that may not be, or are, go to ``left``."""
+        works = (
+            (found, self._to_clear(found, by)) for found in chosen if found.owner_class != "hadoop"
+        )
+        with closing(steps.each(self._runtime, works, in_flight=self._survey.in_flight)) as ended:
+            for _, cleared in ended:
+                yield self._told(cleared)
+        # By verbs: the record of its job is read in between, and a batch waits for no such read.
         outcomes = self._runtime.pool.each(
-            lambda found: self._kept(found, by), chosen, in_flight=self._survey.in_flight
+            lambda found: steps.by_verbs(self._runtime.store, self._clearing(found, by)),
+            (found for found in chosen if found.owner_class == "hadoop"),
+            in_flight=self._survey.in_flight,
         )
         with closing(outcomes):
             for outcome in outcomes:
-                found = outcome.item
-                if isinstance(outcome.error, MagicError):
-                    left.append(Cleared(found, "left", outcome.error.message))
-                elif (kept := outcome.unwrap()) is not None:
-                    left.append(kept)
-                else:
-                    yield found, self._remover.to_remove(_name_of(found))
+                yield self._told(outcome.unwrap())
 
-    def _kept(self, found: FoundUpload, by: _Ended) -> Cleared | None:
-        """Look for one upload again; Hadoop's is aborted right after that. None: it is still open
-        and still old enough.
+    def _told(self, cleared: Cleared) -> Cleared:
+        self._done += 1
+        self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
+        return cleared
+
+    def _to_clear(self, found: FoundUpload, by: _Ended) -> steps.Start[Cleared]:
+        """`_clearing`, to be begun by `steps.each`."""
+        return lambda again: self._clearing(found, by, aborted=again)
+
+    def _clearing(
+        self, found: FoundUpload, by: _Ended, *, aborted: bool = False
+    ) -> steps.Steps[Cleared]:
+        """Look for one upload again; abort it, if it is still open and still old enough. Raises no
+        `MagicError`.
 
         Args:
             found: the upload.
             by: how its job was just aborted. A successful abort of the job has removed the upload.
+            aborted: an earlier try has found it open, and its abort may have taken effect.
         """
-        age = self._age_now(found)
-        if age is False:
-            return self._not_listed(found, by)
-        limit = self._rules.older_than
-        if limit and (age is None or age < limit):
-            return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
-        if found.owner_class == "hadoop" and self._was_adopted(found):
-            return Cleared(found, "left", "its job has been adopted meanwhile")
-        if found.owner_class == "hadoop":  # at once: nobody may adopt the job in between
-            return _cleared(found, self._remover.remove(_name_of(found)))
-        return None
+        try:
+            page: UploadPage = yield FindUpload(found.key, found.upload_id)
+            if not page.uploads:
+                return (yield from self._not_listed(found, by, aborted))
+            age = _age_on(page, found)
+            limit = self._rules.older_than
+            if limit and (age is None or age < limit):
+                return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
+            if found.owner_class == "hadoop" and self._was_adopted(found):
+                return Cleared(found, "left", "its job has been adopted meanwhile")
+        except MagicError as error:
+            return Cleared(found, "left", error.message)
+        removing = self._remover.removing(_name_of(found), aborted=aborted)
+        return _cleared(found, (yield from removing))
 
-    def _not_listed(self, found: FoundUpload, by: _Ended) -> Cleared:
-        look = upload_state(self._runtime, _name_of(found))
+    def _not_listed(self, found: FoundUpload, by: _Ended, aborted: bool) -> steps.Steps[Cleared]:
+        look = yield from looking(self._runtime, _name_of(found))
         if look.state is UploadState.OPEN:
             return Cleared(found, "left", "no listing shows it, but its parts are there")
         if look.ended or by.swept:
-            return Cleared(found, "aborted" if by.by_us else "gone")
+            ours = by.by_us or (aborted and look.state is not UploadState.VISIBLE)
+            return Cleared(found, "aborted" if ours else "gone")
         return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
-
-    def _age_now(self, found: FoundUpload) -> float | Literal[False] | None:
-        """The age for the limits, asked for again. False: no listing shows the upload."""
-        for page in self._runtime.store.list_uploads(found.key):
-            for upload in page.uploads:
-                if (upload.key, upload.upload_id) == (found.key, found.upload_id):
-                    began = upload.initiated
-                    age = found.named_age if began is None else age_of(page.seen_at, began)
-                    if age is None or found.job_age is None:
-                        return age
-                    return min(age, found.job_age)
-            if any(upload.key > found.key for upload in page.uploads):
-                return False
-        return False
 
     def _was_adopted(self, found: FoundUpload) -> bool:
         """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
@@ -386,6 +373,14 @@ class _Ended:
     by_us: bool = False
     swept: bool = False
     why: str = ""
+
+
+def _age_on(page: UploadPage, found: FoundUpload) -> float | None:
+    """The age for the limits, as a page with the upload tells it. Pure."""
+    (upload,) = page.uploads
+    began = upload.initiated
+    age = found.named_age if began is None else age_of(page.seen_at, began)
+    return age if age is None or found.job_age is None else min(age, found.job_age)
 
 
 def _name_of(found: FoundUpload) -> UploadName:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
@@ -455,10 +455,29 @@ class Head:
     key: str
 
 
-Ask = CompleteUpload | AbortUpload | ListParts | Head
-Answer = Written | ObjectInfo | tuple[Part, ...] | StoreError
+@dataclass(frozen=True, slots=True)
+class FindUpload:
+    """Whether `ObjectStore.list_uploads` of a key shows one upload of that key, as a value."""
+
+    key: str
+    upload_id: str
+
+
+Ask = CompleteUpload | AbortUpload | ListParts | Head | FindUpload
+Answer = Written | ObjectInfo | tuple[Part, ...] | UploadPage | StoreError
 """What an `Ask` is answered: for a Complete and an abort a `Written` (for an abort: with an empty
-ETag), for `ListParts` the parts, for `Head` the object; otherwise the error."""
+ETag), for `ListParts` the parts, for `Head` the object, for `FindUpload` a page with the upload, or
+with none if the listing does not show it; otherwise the error."""
+
+
+def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:
+    """The answer to `FindUpload` that a page of the listing gives. None: a later page may show the
+    upload. Pure."""
+    named = (ask.key, ask.upload_id)
+    shown = tuple(one for one in page.uploads if (one.key, one.upload_id) == named)
+    if shown or any(one.key > ask.key for one in page.uploads):
+        return replace(page, uploads=shown)
+    return None
 
 
 def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
@@ -474,7 +493,17 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         return tuple(store.list_parts(ask.key, ask.upload_id))
     if isinstance(ask, Head):
         return store.head(ask.key)
+    if isinstance(ask, FindUpload):
+        return _find_by_verb(store, ask)
     return complete_by_verb(store, ask)
+
+
+def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:
+    page = UploadPage((), 0.0)
+    for page in store.list_uploads(ask.key):
+        if (found := found_on(page, ask)) is not None:
+            return found
+    return replace(page, uploads=())
 
 
 def complete_by_verb(store: ObjectStore, ask: CompleteUpload) -> Written:
@@ -499,8 +528,8 @@ class Batch(Protocol):
 
         What is no error is the plain success of a request that was sent once. Everything else is
         the error; a request that may have been sent says so (`Unanswered.sent`). Nothing is tried
-        again and nothing is looked up: the caller does that by the verbs. So parts that need more
-        than one page are an error (nothing was answered), too. If the iteration is left early,
+        again and nothing is looked up: the caller does that by the verbs. So what needs more than
+        one page is an error (nothing was answered), too. If the iteration is left early,
         requests in flight are given up: they may have taken effect.
 
         Args:

@@ -21,12 +21,14 @@ from magic_committer.stores.base import (
     Checksum,
     ChecksumAlgorithm,
     FileSlice,
+    FindUpload,
     Head,
     ListParts,
     ObjectInfo,
     ObjectStore,
     Part,
     Pieces,
+    UploadPage,
     Written,
     ask_by_verb,
     batch_of,
@@ -373,6 +375,27 @@ def test_what_is_asked_at_once_is_answered_as_by_the_verbs(store: ObjectStore, p
     assert replace(there, seen_at=0.0) == replace(store.head(prefix + "there"), seen_at=0.0)
     assert (there.size, there.metadata) == (1, {"a": "b"})
     assert _shown(absent) == (NotFound, 404, "NoSuchKey")
+
+
+def test_an_upload_is_looked_for_by_its_key_and_id(store: ObjectStore, prefix: str) -> None:
+    """Of a key with two uploads each is found by its id; another id, the key of a neighbour and an
+    upload that was aborted are not found."""
+    first, second = _create(store, prefix + "k"), _create(store, prefix + "k")
+    beside, ended = _create(store, prefix + "k2"), _create(store, prefix + "k3")
+    store.abort_upload(prefix + "k3", ended)
+    asked = [
+        FindUpload(prefix + "k", first),
+        FindUpload(prefix + "k", second),
+        FindUpload(prefix + "k", "not-an-upload"),
+        FindUpload(prefix + "k", beside),
+        FindUpload(prefix + "k3", ended),
+    ]
+    found = []
+    for page in _asked(store, *asked):
+        assert isinstance(page, UploadPage)
+        found.append([(one.key, one.upload_id) for one in page.uploads])
+    k = prefix + "k"
+    assert found == [[(k, first)], [(k, second)], [], [], []]
 
 
 def test_uploads_that_are_aborted_at_once_are_gone(store: ObjectStore, prefix: str) -> None:

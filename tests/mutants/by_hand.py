@@ -951,6 +951,27 @@ _RECOVERING = (
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
+        "the age of the first listing is enough", CLEARING, "Clearing._clearing",
+        (("limit and (age is None or age < limit)", "False"),),
+        "an upload whose last part has just come is aborted",
+    ),
+    Hand(
+        "what no listing shows is aborted", CLEARING, "Clearing._clearing",
+        (("return (yield from self._not_listed(found, by, aborted))",
+          "return _cleared(found, (yield from self._remover.removing(_name_of(found))))"),),
+        "an upload of which nobody can tell how old it is by now is aborted",
+    ),
+    Hand(
+        "an abort that was asked again is another's", CLEARING, "Clearing._not_listed",
+        (("aborted and look.state is not UploadState.VISIBLE", "False"),),
+        "an upload that we have aborted is told to have ended by itself",
+    ),
+    Hand(
+        "any upload of the key is the one", "stores/base.py", "found_on",
+        (("(one.key, one.upload_id) == named", "one.key == ask.key"),),
+        "an upload that began since under the same key tells the age of one that has ended",
+    ),
+    Hand(
         "foreign uploads go", UPLOADS, "_by_class",
         (("not rules.foreign", "False"),),
         "I6: what nobody has claimed is aborted without the operator's word",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
+BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
+_ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
 
 TREES = (
     Hand(
@@ -23,9 +26,73 @@ TREES = (
         "a rename that died between its two steps never goes on",
     ),
     Hand(
-        "trees: a path leads out", LOCAL, "LocalTree.at",
+        "trees: a path leads out", BASE, "check_path",
         (("'..' in elements", "False"),),
         "a name of a job reads or writes outside of its destination",
+    ),
+    Hand(
+        "trees: a rename's NotFound is believed", RENAMING, "rename_once",
+        ((_ERRORS, "except (PreconditionFailed, Unanswered):"),),
+        "I5: a file that was renamed is told as lost, and its job never ends",
+    ),
+    Hand(
+        "trees: a rename's lost answer is believed", RENAMING, "rename_once",
+        ((_ERRORS, "except (NotFound, PreconditionFailed):"),),
+        "a rename that took effect is told as open",
+    ),
+    Hand(
+        "trees: the target is looked at first", RENAMING, "rename_once",
+        (
+            ("tree.stat(source) is not None", "(seen := [*map(tree.stat, (target, source))])[1]"),
+            ("is_file(tree.stat(target), size, etag)", "is_file(seen[0], size, etag)"),
+        ),
+        "a file that another process renames between the two looks is told as lost",
+    ),
+    Hand(
+        "trees: any file at the target is ours", RENAMING, "is_file",
+        (("entry.etag == etag", "True"),),
+        "I1: a lost file is reported as published, because an older one of its size is there",
+    ),
+    Hand(
+        "trees: any size at the target is ours", RENAMING, "is_file",
+        (("entry.size != size", "False"),),
+        "I1: a lost file is reported as published where the tree has no etags",
+    ),
+    Hand(
+        "trees: HDFS deletes what came meanwhile", DIALECTS, "HdfsDialect.remove_empty",
+        (("came = [str(info['name']) for info in fs.ls(aside, detail=True)]", "came = []"),),
+        "I6: a file that a neighbour makes is deleted with the directory that was empty",
+    ),
+    Hand(
+        "trees: HDFS replaces what it may not", DIALECTS, "HdfsDialect.claim",
+        (("_told_why(self, fs, source, target, lambda: fs.mv(source, target))",
+          "self.replace(fs, source, target)"),),
+        "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: SFTP's posix-rename claims", DIALECTS, "SftpDialect.claim",
+        (("fs.ftp.rename(source, target)", "fs.mv(source, target)"),),
+        "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: GCS creates without a condition", DIALECTS, "GoogleDialect.create",
+        (("'create'", "'overwrite'"),),
+        "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: memory creates over a file", DIALECTS, "MemoryDialect.create",
+        (("fs.pipe_file(path, data, mode='create')", "fs.pipe_file(path, data)"),),
+        "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: a failed rename is not looked into", DIALECTS, "_told_why",
+        (("dialect.info(fs, source)", "pass"),),
+        "a rename whose source is gone is told as a file at its target",
+    ),
+    Hand(
+        "trees: exclusive creation is believed", FSSPEC, "FsspecTree.make_root",
+        (("self.create(probe, b'2')", "return"),),
+        "a job is decided on a file system that lets two drivers decide it",
     ),
     Hand(
         "manifest: any source", MANIFEST, "_file",

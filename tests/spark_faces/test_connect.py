@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.spark.connected import BATCH_ROWS, BATCHES, QUERY
 from tests.spark.lake import Lake
 
 pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
 pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
 
-SESSION_SECONDS = 200.0
+SESSION_SECONDS = 400.0
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,29 @@ def test_format_magic_commits_on_the_server(told: tuple[Lake, Mapping[str, Any]]
     assert rows(lake, "server") == list(range(6))
 
 
+@pytest.mark.parametrize("face", ["stream", "batches"])
+def test_a_stream_is_committed_on_the_server(
+    told: tuple[Lake, Mapping[str, Any]], face: str
+) -> None:
+    """``writeStream.format("magic")`` and `foreach_batch` write each batch once, one that Spark has
+    forgotten too. The client does not reach the store: both ask it on the server."""
+    lake, said = told
+    assert (said[face], said[f"{face} again"]) == ("written", "written")
+    assert rows(lake, face) == list(range(BATCHES * BATCH_ROWS))
+
+
+def test_foreach_batch_needs_a_name_by_connect(told: tuple[Lake, Mapping[str, Any]]) -> None:
+    """Spark does not say there which query runs: the query fails with what to write."""
+    lake, said = told
+    assert "Name it: foreach_batch(dest, query='clicks')" in said["nameless"]
+    assert rows(lake, "nameless") == []
+
+
 def test_nothing_is_left_open(told: tuple[Lake, Mapping[str, Any]]) -> None:
-    """No upload and no control object of any of these jobs."""
-    lake, _ = told
+    """No upload and no control object of any of these jobs, but for the ledgers of the streams."""
+    lake, said = told
     assert lake.open_uploads() == []
-    assert [key for key in lake.keys() if "__magic" in key] == []
+    control = [key for key in lake.keys() if "__magic" in key]
+    assert [key for key in control if "/__magic_stream/" not in key] == []
+    assert f"batches/__magic_stream/{QUERY}.json" in control
+    assert len(control) == 2, said

@@ -20,7 +20,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/",),
     "pandas": ("spark/",),
     "pycurl": ("_libcurl.py",),
-    "fsspec": ("filesystem/",),
+    "fsspec": ("filesystem/", "file_trees/by_url.py"),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own;
     # libcurl is driven in threads that callers of the adapter only wait for.
     "threading.Thread": ("_pool.py", "spark/action.py", "stores/s3/curl_threads.py"),

@@ -22,9 +22,11 @@ from magic_committer.stores.base import (
     Checksum,
     CompleteUpload,
     FileSlice,
+    FindUpload,
     Head,
     ListParts,
     Part,
+    UploadPage,
     Written,
     ask_by_verb,
     batch_of,
@@ -462,6 +464,70 @@ def test_parts_on_several_pages_are_asked_for_by_the_verb(server: ScriptedServer
     assert isinstance(told, Unanswered)
     assert [part.number for part in store.list_parts("k", "u")] == [2, 3]
     assert not any(by_sdk(asked) for asked in server.asked)
+
+
+LISTED = (
+    "<Upload><Key>{key}</Key><UploadId>{id}</UploadId>"
+    "<Initiated>2026-11-22T10:00:00.000Z</Initiated></Upload>"
+)
+MORE = (
+    "<IsTruncated>true</IsTruncated><NextKeyMarker>k</NextKeyMarker>"
+    "<NextUploadIdMarker>u8</NextUploadIdMarker>"
+)
+
+
+@pytest.mark.parametrize(
+    ("shown", "more", "found"),
+    [
+        ([("k", "u")], "", True),
+        ([("k", "u2"), ("k", "u")], "", True),
+        ([], "", False),
+        ([("k", "u2")], "", False),
+        ([("k2", "u")], "", False),
+        ([("k", "u2"), ("k", "u")], MORE, True),
+        ([("k", "u2"), ("k2", "u")], MORE, False),
+        ([("a", "u"), ("z", "u")], "", False),
+    ],
+)
+def test_an_upload_is_found_by_a_batch_as_by_the_verb(
+    server: ScriptedServer, shown: list[tuple[str, str]], more: str, found: bool
+) -> None:
+    """Whether a listing of its key shows an upload, and since when it is open: batch and verb, by
+    libcurl and by the SDK, tell the same, with one request."""
+    server.said(
+        document(
+            "ListMultipartUploads",
+            "".join(LISTED.format(key=key, id=one) for key, one in shown) + more,
+        )
+    )
+    store, asked = make(server), FindUpload("k", "u")
+    told = [ask(store, ("k", asked))["k"]]
+    assert server.asked[0].query == {"uploads": "", "prefix": "k"} | {
+        name: text for name, text in server.asked[0].query.items() if name == "encoding-type"
+    }
+    told += [ask_by_verb(other, asked) for other in (store, make(server, transport="boto3"))]
+    for page in told:
+        assert isinstance(page, UploadPage)
+        assert [(one.key, one.upload_id) for one in page.uploads] == [("k", "u")] * found
+        assert [one.initiated for one in page.uploads] == [1_795_341_600.0] * found
+    assert len(server.asked) == 3
+
+
+def test_an_upload_behind_a_page_is_looked_for_by_the_verb(server: ScriptedServer) -> None:
+    """A key has more uploads than a page shows: a batch says that nothing is known, and the verb
+    finds the upload on the next page."""
+    first = "".join(LISTED.format(key="k", id=f"a{number}") for number in range(3))
+    server.script = lambda asked: document(
+        "ListMultipartUploads",
+        LISTED.format(key="k", id="u") if "key-marker" in asked.query else first + MORE,
+    )
+    store, asked = make(server), FindUpload("k", "u")
+    told = ask(store, ("k", asked))["k"]
+    assert isinstance(told, Unanswered)
+    assert not told.sent
+    page = ask_by_verb(store, asked)
+    assert isinstance(page, UploadPage)
+    assert [one.upload_id for one in page.uploads] == ["u"]
 
 
 def test_a_batch_follows_no_redirect(server: ScriptedServer) -> None:

@@ -1,33 +1,80 @@
-"""The port of file trees, held by a local disk and by memory; and Hadoop's task manifest."""
+"""The contract of the port of file trees, on every tree; and what each keeps beyond it."""
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
-import orjson
+import fsspec
 import pytest
 
-from magic_committer.committers.manifest.task_manifest import (
-    ManifestFile,
-    TaskManifest,
-    decode_manifest,
-    encode_manifest,
+from magic_committer._runtime import new_id
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    OptionError,
+    PathError,
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
 )
-from magic_committer.errors import FormatError, NotFound, PathError, PreconditionFailed
+from magic_committer.file_trees import by_url
 from magic_committer.file_trees.base import FileTree, make_directories, remove_tree, walk
+from magic_committer.file_trees.by_url import tree_for
+from magic_committer.file_trees.dialects import (
+    DIALECTS,
+    INSTEAD,
+    REFUSED,
+    GoogleDialect,
+    HdfsDialect,
+    LocalDialect,
+    MemoryDialect,
+    SftpDialect,
+    kind_of,
+    seconds_of,
+)  # fmt: skip
 from magic_committer.file_trees.local import LocalTree, local_path
 from magic_committer.file_trees.memory import MemoryTree
+from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
+from tests import tree_stand_ins as stand_ins
+from tests.faulty_tree import FaultyTree
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "3.5.0" / "manifest-committer"
-ROOT = "file:///data/t/"
-TASKS = "_temporary/manifest_j/00/tasks"
+KINDS = (
+    "local", "memory", "objects", "faulty", "fsspec-local", "fsspec-memory", "hdfs", "sftp", "gs",
+)  # fmt: skip
+"""``objects``: memory without real directories. ``faulty``: the view of the tests, without a fault.
+The last three are stand-ins (tests/tree_stand_ins.py)."""
 
 
-@pytest.fixture(params=["local", "memory"])
+def tree_of(kind: str, place: Path) -> FileTree:
+    """A new tree of a kind, empty."""
+    if kind == "local":
+        return LocalTree(place)
+    if kind == "fsspec-local":
+        fs = fsspec.filesystem("file")
+        return FsspecTree(fs, str(place), f"file://{place}/", LocalDialect())
+    if kind == "fsspec-memory":
+        return tree_for(f"memory://{new_id()}/table")
+    if kind == "hdfs":
+        return FsspecTree(stand_ins.Hdfs(), str(place), "hdfs://nn/t/", HdfsDialect())
+    if kind == "sftp":
+        return FsspecTree(stand_ins.Sftp(), str(place), "sftp://host/t/", SftpDialect())
+    if kind == "gs":
+        return FsspecTree(stand_ins.Google(), "bucket/t", "gs://bucket/t/", GoogleDialect())
+    memory = MemoryTree(now=lambda: 1.0, directories=kind != "objects")
+    return FaultyTree(memory) if kind == "faulty" else memory
+
+
+@pytest.fixture(params=KINDS)
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> FileTree:
     """A tree of each kind, empty."""
-    return LocalTree(tmp_path) if request.param == "local" else MemoryTree(now=lambda: 1.0)
+    return tree_of(request.param, tmp_path)
+
+
+# The contract -------------------------------------------------------------------------------------
 
 
 def test_create_is_exclusive_and_leaves_nothing_beside(tree: FileTree) -> None:
@@ -39,25 +86,62 @@ def test_create_is_exclusive_and_leaves_nothing_beside(tree: FileTree) -> None:
     assert [entry.path for entry in tree.list("")] == ["a"]
 
 
-def test_a_file_needs_its_directory(tree: FileTree) -> None:
-    """A paused process cannot bring back a file of a directory that is gone."""
+def test_one_of_many_threads_creates(tree: FileTree) -> None:
+    """Of eight that create one file at once, one succeeds, and its bytes are there, whole."""
+    won: list[bytes] = []
+    lost: list[Exception] = []
+    start = threading.Barrier(8)
+
+    def one(number: int) -> None:
+        data = bytes([number]) * 4096
+        start.wait()
+        try:
+            tree.create("a", data)
+            won.append(data)
+        except PreconditionFailed as error:
+            lost.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert (len(won), len(lost)) == (1, 7)
+    assert tree.read("a", 4096) == won[0]
+
+
+def test_a_file_needs_its_directory_where_directories_are_real(tree: FileTree) -> None:
+    """A paused process cannot bring back a file of a directory that is gone; elsewhere a file
+    needs none."""
+    if not tree.promises.directories:
+        tree.create("gone/a", b"1")
+        assert tree.read("gone/a", 9) == b"1"
+        return
     with pytest.raises(NotFound):
         tree.create("gone/a", b"")
     with pytest.raises(NotFound):
+        tree.open("gone/a")
+    with pytest.raises(NotFound):
         make_directories(tree, "gone/below", below="gone")
+    tree.create("a", b"")
+    with pytest.raises(NotFound):
+        tree.rename("a", "gone/a")
 
 
-def test_a_rename_uses_its_source_up_and_keeps_the_etag(tree: FileTree) -> None:
-    """The second rename finds no source, and the file is known again by its etag."""
+def test_a_rename_uses_its_source_up(tree: FileTree) -> None:
+    """The second rename finds no source; where there are etags the file is known again by it."""
     tree.create("a", b"1")
     before = tree.stat("a")
     tree.rename("a", "b")
     after = tree.stat("b")
     assert before is not None
     assert after is not None
-    assert before.etag == after.etag != ""
-    with pytest.raises(NotFound):
-        tree.rename("a", "c")
+    assert before.etag == after.etag
+    assert (after.kind, after.size, after.name) == ("file", 1, "b")
+    assert tree.stat("a") is None
+    for replace in (True, False):
+        with pytest.raises(NotFound):
+            tree.rename("a", "c", replace=replace)
 
 
 def test_a_rename_replaces_only_if_it_may(tree: FileTree) -> None:
@@ -66,21 +150,307 @@ def test_a_rename_replaces_only_if_it_may(tree: FileTree) -> None:
     tree.create("b", b"old")
     with pytest.raises(PreconditionFailed):
         tree.rename("a", "b", replace=False)
-    assert tree.read("b", 9) == b"old"
+    assert (tree.read("a", 9), tree.read("b", 9)) == (b"new", b"old")
     tree.rename("a", "b")
     assert tree.read("b", 9) == b"new"
+    tree.rename("b", "c", replace=False)
+    assert [(e.path, tree.read(e.path, 9)) for e in tree.list("")] == [("c", b"new")]
+
+
+def test_a_rename_does_not_go_into_a_directory(tree: FileTree) -> None:
+    """A directory at the target is told, and nothing moves."""
+    if not tree.promises.directories and isinstance(tree, FsspecTree) and "gs" in tree.url:
+        return  # there is no directory that could be in the way
+    tree.make_directory("d")
+    tree.create("a", b"1")
+    for replace in (True, False):
+        with pytest.raises((InvalidRequest, PreconditionFailed)):
+            tree.rename("a", "d", replace=replace)
+    assert tree.read("a", 9) == b"1"
+    assert [*tree.list("d")] == []
+
+
+def test_a_directory_moves_with_what_is_in_it(tree: FileTree) -> None:
+    """Where directories are real they are renamed whole."""
+    if not tree.promises.directories:
+        return
+    make_directories(tree, "x/y")
+    tree.create("x/y/a", b"1")
+    tree.rename("x", "z", replace=False)
+    assert sorted(e.path for e in walk(tree, "")) == ["z", "z/y", "z/y/a"]
 
 
 def test_a_tree_is_walked_and_removed(tree: FileTree) -> None:
     """Removing is repeatable, and touches nothing beside."""
     make_directories(tree, "x/y")
+    make_directories(tree, "x/y")
     tree.create("x/y/a", b"")
     tree.create("b", b"")
     assert sorted(e.path for e in walk(tree, "x")) == ["x/y", "x/y/a"]
     assert tree.remove_directory("x") is False
+    assert tree.remove_directory("x/y") is False
+    assert tree.read("x/y/a", 1) == b""
     for _ in range(2):
         remove_tree(tree, "x")
     assert [e.path for e in walk(tree, "")] == ["b"]
+    assert [*tree.list("x")] == []
+    assert tree.remove_directory("x") is True
+    tree.remove("x/y/a")
+
+
+def test_a_file_in_the_place_of_a_directory_is_told(tree: FileTree) -> None:
+    """A directory is not made over a file, and the file stays."""
+    tree.create("a", b"1")
+    with pytest.raises(PreconditionFailed):
+        tree.make_directory("a")
+    assert tree.read("a", 9) == b"1"
+
+
+def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
+    """What was written is there when the file is closed; a second file of the name is refused, at
+    its opening or at its close."""
+    with tree.open("a") as file:
+        file.write(b"12")
+        file.write(b"3")
+    entry = tree.stat("a")
+    assert entry is not None
+    assert entry.size == 3
+    with tree.reader("a") as reader:
+        assert (reader.read(2), reader.read()) == (b"12", b"3")
+    with pytest.raises(PreconditionFailed), tree.open("a") as second:
+        second.write(b"4")
+    assert tree.read("a", 3) == b"123"
+
+
+def test_a_missing_file_and_a_large_one_are_told(tree: FileTree) -> None:
+    """NotFound; and a limit that is a limit to the byte."""
+    with pytest.raises(NotFound):
+        tree.read("a", 9)
+    with pytest.raises(NotFound):
+        tree.reader("a").read()
+    tree.create("a", b"123")
+    with pytest.raises(InvalidRequest):
+        tree.read("a", 2)
+    assert tree.read("a", 3) == b"123"
+
+
+def test_names_are_kept_as_they_are(tree: FileTree) -> None:
+    """Blanks, percent signs, wildcards and letters of all languages."""
+    names = sorted(["a b", "%25", "日=ü", "x*[1]", "+&'"])
+    for name in names:
+        tree.create(name, b"1")
+        tree.rename(name, f"{name}~")
+    assert sorted(e.name for e in tree.list("")) == [f"{name}~" for name in names]
+
+
+# fsspec -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fsspec-local", "fsspec-memory", "hdfs", "sftp", "gs"])
+def test_a_root_is_made_and_asked(kind: str, tmp_path: Path) -> None:
+    """The root is made with its parents, twice; the question leaves nothing."""
+    tree = tree_of(kind, tmp_path / "x" / "y")
+    assert isinstance(tree, FsspecTree)
+    for _ in range(2):
+        tree.make_root()
+    assert [*tree.list("")] == []
+
+
+@pytest.mark.parametrize("path", ["../a", "a/../b", "a//b", "./a", "a\0b"])
+def test_nothing_outside_is_named_through_fsspec(tmp_path: Path, path: str) -> None:
+    """A path that leads out of the root is refused, by each verb."""
+    tree = tree_of("fsspec-local", tmp_path)
+    for ask in (tree.stat, tree.remove, tree.open, tree.make_directory, tree.remove_directory):
+        with pytest.raises(PathError):
+            ask(path)
+    with pytest.raises(PathError):
+        tree.rename("a", path)
+
+
+def test_a_file_system_that_is_not_exclusive_is_refused(tmp_path: Path) -> None:
+    """Whatever a table says: the file system that lets two create one file is found out."""
+
+    class Forged(LocalDialect):
+        def claim(self, fs: Any, source: str, target: str) -> None:
+            os.rename(source, target)
+
+    tree = FsspecTree(fsspec.filesystem("file"), str(tmp_path), "file:///t/", Forged())
+    with pytest.raises(NotSupported, match="lets two writers"):
+        tree.make_root()
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("kind", ["fsspec-local", "sftp"])
+def test_a_link_is_not_followed_through_fsspec(kind: str, tmp_path: Path) -> None:
+    """A link is neither a file nor a directory: in a listing and in a look."""
+    (tmp_path / "t").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").touch()
+    os.symlink(tmp_path / "secret", tmp_path / "t" / "link")
+    tree = tree_of(kind, tmp_path / "t")
+    entry = tree.stat("link")
+    assert entry is not None
+    assert entry.kind == "other"
+    assert [(e.path, e.kind) for e in walk(tree, "")] == [("link", "other")]
+
+
+def test_a_file_that_comes_while_hdfs_deletes_its_directory_stays(tmp_path: Path) -> None:
+    """pyarrow deletes a directory with all that is in it: so it is renamed first, and a file that
+    came after the look goes back."""
+    fs = stand_ins.Hdfs()
+    tree = FsspecTree(fs, str(tmp_path), "hdfs://nn/t/", HdfsDialect())
+    tree.make_directory("d")
+
+    def late() -> None:
+        fs.before_rename = lambda: None
+        (tmp_path / "d" / "a").write_bytes(b"1")
+
+    fs.before_rename = late
+    assert tree.remove_directory("d") is False
+    assert tree.read("d/a", 9) == b"1"
+    assert [entry.path for entry in tree.list("")] == ["d"]
+
+
+def test_a_rename_that_says_only_that_it_failed_is_looked_into(tmp_path: Path) -> None:
+    """An error without a reason stays one where neither a missing source nor a file at the target
+    explains it."""
+    fs = stand_ins.Hdfs()
+    tree = FsspecTree(fs, str(tmp_path), "hdfs://nn/t/", HdfsDialect())
+    tree.create("a", b"1")
+
+    def broken() -> None:
+        raise OSError(5, "HDFS: rename failed")
+
+    fs.before_rename = broken
+    with pytest.raises(Unanswered):
+        tree.rename("a", "b", replace=False)
+
+
+class _Answer(Exception):
+    def __init__(self, code: object) -> None:
+        super().__init__("said so")
+        self.code = code
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "status"),
+    [
+        (_Answer(404), NotFound, 404),
+        (_Answer("403"), PermissionDenied, 403),
+        (_Answer(412), PreconditionFailed, 412),
+        (_Answer(503), Unanswered, 503),
+        (_Answer(429), Unanswered, 429),
+        (_Answer(400), InvalidRequest, 400),
+        (_Answer("SlowDown"), Unanswered, 0),
+        (NotImplementedError("no"), NotSupported, 0),
+        (RuntimeError("no"), Unanswered, 0),
+    ],
+)
+def test_an_error_of_a_driver_is_translated(
+    raised: Exception, kind: type[Exception], status: int
+) -> None:
+    """By its status of HTTP; what nobody can tell is Unanswered, and its words are kept."""
+    told = of_driver(raised, "rename", "gs://b/t/", "a")
+    assert type(told) is kind
+    assert (told.status, told.operation, told.key) == (status, "rename", "a")
+    assert str(raised) in told.message
+
+
+def test_what_a_driver_raises_in_a_file_is_translated() -> None:
+    """A write that fails is the library's error, and the driver's is its cause."""
+
+    class Broken(stand_ins.Google):
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            raise _Answer(503)
+
+    tree = FsspecTree(Broken(), "b/t", "gs://b/t/", GoogleDialect())
+    file = tree.open("a")
+    file.write(b"1")
+    with pytest.raises(Unanswered) as raised:
+        file.close()
+    assert isinstance(raised.value.__cause__, _Answer)
+    with pytest.raises(ValueError, match="closed"):
+        file.write(b"2")
+
+
+def test_memory_forgets_no_file_that_is_read_while_it_is_read_again() -> None:
+    """Two readers of one file have places of their own."""
+    tree = tree_of("fsspec-memory", Path())
+    tree.create("a", b"123")
+    with tree.reader("a") as one, tree.reader("a") as other:
+        assert (one.read(2), other.read(1), one.read()) == (b"12", b"1", b"3")
+    assert MemoryDialect.promises.directories is False
+
+
+def test_what_fsspec_tells_of_a_path_is_read() -> None:
+    """Kinds that nobody knows are "other"; a time may be a number, a datetime, or not told."""
+    assert kind_of({"type": "link"}) == kind_of({"type": "file", "islink": True}) == "other"
+    assert seconds_of({"created": 5}) == 5.0
+    assert seconds_of({}) == 0.0
+
+
+# By URL -------------------------------------------------------------------------------------------
+
+
+def test_a_url_of_this_machine_gives_the_local_tree(tmp_path: Path) -> None:
+    """``file:`` needs no fsspec."""
+    assert isinstance(tree_for(f"file://{tmp_path}"), LocalTree)
+
+
+def test_a_url_is_decoded_once() -> None:
+    """A blank is a blank in the file system, and %20 in the tree's URL."""
+    name = new_id()
+    tree = tree_for(f"memory://{name}/a%20b")
+    assert tree.url == f"memory://{name}/a%20b/"
+    tree.create("x", b"1")
+    assert fsspec.filesystem("memory").cat_file(f"/{name}/a b/x") == b"1"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://", "hdfs://nn/", "hdfs://nn/a//b", "hdfs://nn/a/../b", "sftp://h/%2e%2e/b",
+        "sftp://me:secret@h/a", "gs://b/a?x=1", "gs://b/a#1", "memory://x::file:///a", 7,
+    ],
+)  # fmt: skip
+def test_a_url_that_names_no_directory_is_refused(url: Any) -> None:
+    """Nothing is connected to; and a password is never shown."""
+    with pytest.raises(PathError) as raised:
+        tree_for(url)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("scheme", [*REFUSED, "ftp", "http", "nothing"])
+def test_a_file_system_without_the_promises_is_refused(scheme: str) -> None:
+    """The error says why, and no driver is imported."""
+    with pytest.raises(NotSupported) as raised:
+        tree_for(f"{scheme}://host/data/table")
+    assert REFUSED.get(scheme, "nobody has said") in str(raised.value)
+
+
+def test_the_tables_agree() -> None:
+    """A protocol is taken or refused, and what is said instead is said of a refused one."""
+    assert not DIALECTS.keys() & REFUSED.keys()
+    assert INSTEAD.keys() <= REFUSED.keys()
+    assert by_url._DRIVERS.keys() <= DIALECTS.keys()
+
+
+def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error can be pasted."""
+    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
+    with pytest.raises(OptionError, match="pip install gcsfs"):
+        tree_for("gs://bucket/table")
+
+
+def test_a_missing_fsspec_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes with the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    with pytest.raises(OptionError, match=r"magic-committer\[fsspec\]"):
+        tree_for("memory://x/y")
+    assert isinstance(tree_for("file:///data/table"), LocalTree)
+
+
+# A local disk -------------------------------------------------------------------------------------
 
 
 def test_a_rename_that_died_between_its_two_steps_goes_on(tmp_path: Path) -> None:
@@ -113,50 +483,3 @@ def test_a_url_that_names_no_local_directory_is_refused(url: str) -> None:
     """Another machine, the machine's root, a relative path and other schemes are refused."""
     with pytest.raises(PathError):
         local_path(url)
-
-
-def test_a_manifest_is_read_as_it_was_written() -> None:
-    """Blanks, percent signs and letters of all languages come back."""
-    files = tuple(ManifestFile(n, 3, "e") for n in ("a b.txt", "dt=1/%25.csv", "日/ü+&.x"))
-    manifest = TaskManifest("j", "u", "t", "a0", files, ("empty/one",))
-    data = encode_manifest(manifest, ROOT, f"{TASKS}/a0")
-    assert decode_manifest(data, ROOT, TASKS, "m") == manifest
-
-
-def test_a_manifest_of_hadoop_is_read() -> None:
-    """What Hadoop 3.5.0 wrote: two files, one of them in a directory, and no UUID of ours."""
-    data = (GOLDEN / "task-manifest-1.json").read_bytes()
-    tasks = "_temporary/job_202601010000_0001/00/tasks"
-    manifest = decode_manifest(data, ROOT, tasks, "golden")
-    assert manifest.attempt == "attempt_202601010000_0001_m_000000_0"
-    assert manifest.files == (ManifestFile("a b.txt", 1), ManifestFile("dt=1/part-0.txt", 5))
-    assert (manifest.directories, manifest.uuid, manifest.bytes) == (("dt=1",), "", 6)
-
-
-def test_a_manifest_has_hadoops_form() -> None:
-    """Source and destination are URIs as Hadoop 3.5.0 writes and reads them."""
-    manifest = TaskManifest("j", "u", "t", "a0", (ManifestFile("a b.txt", 1),))
-    document = orjson.loads(encode_manifest(manifest, ROOT, f"{TASKS}/a0"))
-    assert document["type"].endswith(".manifest.files.TaskManifest/1")
-    assert document["files"] == [
-        {"s": f"file:/data/t/{TASKS}/a0/a%20b.txt", "d": "file:/data/t/a%20b.txt", "z": 1}
-    ]
-
-
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("file:/etc/passwd", "file:/data/t/passwd"),
-        (f"file:/data/t/{TASKS}/other/x", "file:/data/t/x"),
-        (f"file:/data/t/{TASKS}/a0/x", "file:/data/u/x"),
-        (f"file:/data/t/{TASKS}/a0/../x", "file:/data/t/../x"),
-        (f"file:/data/t/{TASKS}/a0/_temporary/x", "file:/data/t/_temporary/x"),
-    ],
-)
-def test_a_forged_manifest_moves_no_other_file(source: str, target: str) -> None:
-    """A source outside of the attempt, or a destination outside of the job's, is refused."""
-    manifest = TaskManifest("j", "u", "t", "a0")
-    document = orjson.loads(encode_manifest(manifest, ROOT, f"{TASKS}/a0"))
-    document["files"] = [{"s": source, "d": target, "z": 1}]
-    with pytest.raises(FormatError):
-        decode_manifest(orjson.dumps(document), ROOT, TASKS, "m")

@@ -494,6 +494,7 @@ class TreeAttempt:
                     raise
 
         self._parts.again(rename)
+        self._parts.again(lambda: tree.sync([], [self._paths.manifests]))
 
 
 def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from magic_committer._runtime import Progress
@@ -114,6 +114,10 @@ def gather(
             parts.progress(Progress("load", len(found.tasks), None, "tasks"))
             for file in manifest.files:
                 planned = PlannedFile(manifest.attempt, file.name, file.size, file.etag)
+                if not file.etag:  # Hadoop tells none of a local file
+                    source = planned.source(paths)
+                    entry = parts.again(lambda source=source: parts.tree.stat(source))  # type: ignore[misc]
+                    planned = replace(planned, etag=entry.etag if entry is not None else "")
                 found.add(planned)
                 each(planned)
     if wanted is not None:
@@ -149,7 +153,7 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
     if told is not None and sha256(data).hexdigest() != told.etag:
         raise FormatError(ref.path, "", "is not the manifest that its task saved")
     manifest = decode_manifest(data, parts.tree.url, paths.tasks, ref.path)
-    if manifest.uuid != job.uuid:
+    if manifest.uuid not in (job.uuid, ""):  # Hadoop's say none: the directory tells
         raise FormatError(ref.path, "extraData", f"is of job {manifest.uuid!r}")
     if told is None:
         if ref.path != paths.manifest(manifest.task):
@@ -165,9 +169,9 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
 def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gathered) -> None:
     """Look at each file that is to be published, and at its place: it must be what its task
     committed, and no directory may be in its way. Adds to ``found.problems``."""
-    there = {directory for directory in found.directories if _is_there(parts, directory, found)} | {
-        ""
-    }
+    tasks = parts.again(lambda: parts.tree.stat(paths.tasks))
+    device = tasks.device if tasks is not None else ""
+    there = {d for d in found.directories if _is_there(parts, d, device, found)} | {""}
 
     def look(file: PlannedFile) -> str:
         source = file.source(paths)
@@ -189,12 +193,14 @@ def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gath
             found.problem(problem)
 
 
-def _is_there(parts: Parts, directory: str, found: Gathered) -> bool:
+def _is_there(parts: Parts, directory: str, device: str, found: Gathered) -> bool:
     entry = parts.again(lambda: parts.tree.stat(directory))
     if entry is not None and entry.kind != "directory":
         found.problem(
             f"{directory!r} is a {entry.kind} at the destination, and has to be a directory"
         )
+    elif entry is not None and entry.device != device:
+        found.problem(f"{directory!r} is another file system: no file can be renamed into it")
     return entry is not None
 
 

@@ -38,6 +38,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees.base import TreeEntry, make_directories, parent_of
+from magic_committer.file_trees.renaming import SourceLost, is_file, rename_once
 from magic_committer.hadoop.formats import (
     SUCCESS_BYTES_MAX,
     SuccessData,
@@ -72,11 +73,7 @@ NAMES_MAX = 100
 
 def is_it(entry: TreeEntry | None, file: PlannedFile) -> bool:
     """Whether what is there is the planned file. Pure."""
-    return (
-        entry is not None
-        and entry.kind == "file"
-        and (entry.size, entry.etag) == (file.size, file.etag)
-    )
+    return is_file(entry, file.size, file.etag)
 
 
 def publish_all(
@@ -121,9 +118,20 @@ def publish_all(
             published.names.append(f"/{file.name}")
     published.names.sort()
     if not (published.failed or published.unresolved or published.conflict):
-        touched = {parent_of(d) for d in directories} | {*directories, ""}
-        parts.again(lambda: parts.tree.sync([], sorted(touched)))
+        make_last(parts, {*directories, ""})
     return published
+
+
+def make_last(parts: Parts, directories: Collection[str]) -> None:
+    """Make what was renamed into or out of directories last through a power cut, before the record
+    says that it was. Directories that are gone are left out: what is above them tells."""
+    tree = parts.tree
+    try:
+        parts.again(lambda: tree.sync([], sorted(directories)))
+    except NotFound:
+        for directory in directories:
+            with suppress(NotFound):
+                tree.sync([], [directory])
 
 
 def _make(parts: Parts, directory: str) -> None:
@@ -140,16 +148,15 @@ def _publish(parts: Parts, paths: TreeJobPaths, file: PlannedFile, over: bool) -
     last: StoreError | None = None
     for number in range(TRIES_MAX):
         try:
-            tree.rename(source, file.name, replace=over)
+            rename_once(tree, source, file.name, file.size, file.etag, replace=over)
+            if parts.validate and not is_it(tree.stat(file.name), file):
+                return "unresolved"
             return "done"
         except PreconditionFailed:
-            if not is_it(tree.stat(file.name), file):
-                return "conflict"
-            return "done"
+            return "conflict"
+        except SourceLost:
+            return "unresolved"
         except NotFound as error:
-            if parts.again(lambda: tree.stat(source)) is None:
-                there = parts.again(lambda: tree.stat(file.name))
-                return "done" if is_it(there, file) else "unresolved"
             last = error
             make_directories(tree, parent_of(file.name))  # somebody removed an empty one
         except Unanswered as error:
@@ -183,6 +190,7 @@ def delete_replaced(
         emptied.add(parent_of(name))
         if error is not None and name not in accept and len(failed) < NAMES_MAX:
             failed[name] = error
+    make_last(parts, emptied)
     for directory in sorted(emptied, reverse=True):
         _remove_empty(parts, directory)
     return failed
@@ -323,6 +331,7 @@ def write_marker(
     try:
         parts.tree.create(spare, body)
         parts.tree.rename(spare, SUCCESS, replace=marker is not None)
+        make_last(parts, [""])
     except (NotFound, PreconditionFailed, Unanswered) as error:
         now = read_marker(parts)
         if now is not None and now.uuid == uuid:

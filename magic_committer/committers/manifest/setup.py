@@ -18,8 +18,8 @@ from magic_committer.committers.manifest.existing import refuse_data, refuse_riv
 from magic_committer.committers.manifest.names import TreeJobPaths, claim_of
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.undo import remove_job
-from magic_committer.errors import JobExists, MagicError, PathError
-from magic_committer.options import EXCLUDING
+from magic_committer.errors import JobExists, MagicError, OptionError, PathError
+from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.remedy import add_note
 
@@ -125,12 +125,26 @@ def _refuse_uuid(parts: Parts, job_id: str) -> None:
         )
 
 
+def _need_etags(parts: Parts, job: StartedJob) -> None:
+    """Refuse to replace files that cannot be told from those that others write over them."""
+    seen = parts.again(lambda: parts.tree.stat(TreeJobPaths(job.uuid).record(1)))
+    if seen is not None and not seen.etag:
+        raise OptionError(
+            f"mode {job.said_mode or job.terms.mode!r}: {parts.tree.url} is on a file system"
+            " without etags: a file that is replaced cannot be told from one that another program"
+            " writes over it",
+            hint="Use mode 'append' or 'fail', and delete old files when nobody writes there",
+        )
+
+
 def attached(parts: Parts, seen: records.SeenVersion) -> StartedJob:
     """The job for a process that found its record."""
     return StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
 
 
 def _look_around(parts: Parts, job: StartedJob) -> None:
+    if job.terms.mode in REPLACING:
+        _need_etags(parts, job)
     if job.terms.mode in EXCLUDING:
         own = records.read(parts, TreeJobPaths(job.uuid))
         if own is None:

@@ -6,9 +6,11 @@ publishes by the plan either was before it, and its file is taken away, or finds
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 
+from magic_committer.commit.closed import FORGET_AFTER_SECONDS, LOOKED_AT_MAX, age_of
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.names import (
     ATTEMPT,
@@ -16,13 +18,16 @@ from magic_committer.committers.manifest.names import (
     TEMPORARY,
     TRASH,
     TreeJobPaths,
+    version_of,
 )
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan, Totals
-from magic_committer.committers.manifest.publish import move, put_back, take_away
+from magic_committer.committers.manifest.publish import make_last, move, put_back, take_away
 from magic_committer.errors import MagicError, NotFound, NotSupported, Unanswered
-from magic_committer.file_trees.base import TreeEntry, remove_tree, walk
-from magic_committer.protocol.record import ObjectRef
+from magic_committer.file_trees.base import TreeEntry, parent_of, remove_tree, walk
+from magic_committer.protocol.record import ObjectRef, State
+
+logger = logging.getLogger("magic_committer")
 
 
 def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError | None:
@@ -33,16 +38,19 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     """
     trash = f"{paths.trash}/{parts.ids()}"
 
-    def one(file: PlannedFile) -> MagicError | None:
+    def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
             _undo(parts, paths, file, trash)
         except MagicError as error:
-            return error
-        return None
+            return file.name, error
+        return file.name, None
 
     failure: MagicError | None = None
-    for error in parts.each(one, plan.files()):
+    touched: set[str] = set()
+    for name, error in parts.each(one, plan.files()):
         failure = failure or error
+        touched.add(parent_of(name))
+    make_last(parts, touched)
     return failure
 
 
@@ -134,9 +142,29 @@ def _planned(parts: Parts, directory: str, names: set[str]) -> set[tuple[str, in
     return found
 
 
+def forget_some(parts: Parts, own: TreeJobPaths) -> None:
+    """Delete some old closed records beside a job's own, whose ids were drawn: where directories
+    are not real each job leaves one. A failure is logged: the next job tries again."""
+    looked = 0
+    try:
+        for paths in records.every_job(parts):
+            looked += 1
+            if looked > LOOKED_AT_MAX:
+                return
+            if paths.uuid == own.uuid:
+                continue
+            seen = records.read(parts, paths)
+            if seen is None or seen.record.state is not State.CLOSED or seen.record.given_id:
+                continue
+            if age_of(parts.clock.now(), seen.modified) >= FORGET_AFTER_SECONDS:
+                remove_job(parts, paths)
+    except MagicError as error:
+        logger.info("old closed records were left: %s", error)
+
+
 def _control_files(parts: Parts, paths: TreeJobPaths) -> Iterator[TreeEntry]:
     for entry in list(parts.tree.list(paths.directory)):
-        if not entry.name.startswith("job-"):
+        if version_of(entry.name) is None:
             yield entry
 
 

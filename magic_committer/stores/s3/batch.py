@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,9 +21,12 @@ from magic_committer.stores.base import (
     Answer,
     Ask,
     CompleteUpload,
+    FindUpload,
     Head,
     ListParts,
+    UploadPage,
     Written,
+    found_on,
 )
 from magic_committer.stores.s3.asking import seconds_max
 from magic_committer.stores.s3.errors import SDK_ERRORS, kind, never_sent, translate
@@ -31,7 +34,7 @@ from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
 from magic_committer.stores.s3.route import Parameters
 from magic_committer.stores.s3.sockets import Deadline
 from magic_committer.stores.s3.transport import Transport
-from magic_committer.stores.s3.values import Reply, object_of, parts_of
+from magic_committer.stores.s3.values import Reply, object_of, parts_of, seen_at_of, upload_of
 
 T = TypeVar("T")
 
@@ -140,6 +143,14 @@ class S3Batch:
             return Written(reply.get("ETag", ""), reply.get("VersionId"))
         if isinstance(ask, ListParts):
             return self._more_pages(ask) if reply.get("IsTruncated") else parts_of(reply)
+        if isinstance(ask, FindUpload):
+            listed = (upload_of(one) for one in reply.get("Uploads", ()))
+            below = tuple(one for one in listed if one.key.startswith(ask.key))
+            page = UploadPage(below, seen_at_of(reply, self._clock))
+            found = found_on(page, ask)
+            if found is None and reply.get("IsTruncated"):
+                return self._more_pages(ask)
+            return found or replace(page, uploads=())
         return object_of(ask.key, reply, self._clock) if isinstance(ask, Head) else Written("")
 
     def _answered(self, ask: Ask) -> None:
@@ -190,6 +201,7 @@ _VERBS: Mapping[type[Ask], tuple[str, str]] = {
     AbortUpload: ("abort_upload", "AbortMultipartUpload"),
     ListParts: ("list_parts", "ListParts"),
     Head: ("head", "HeadObject"),
+    FindUpload: ("list_uploads", "ListMultipartUploads"),
 }
 """For each ask the port's verb and the SDK's."""
 

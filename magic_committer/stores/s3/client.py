@@ -36,6 +36,7 @@ from magic_committer.stores.base import (
     CompleteUpload,
     CreatedUpload,
     FileSlice,
+    FindUpload,
     ListParts,
     ObjectInfo,
     ObjectPage,
@@ -416,6 +417,8 @@ class S3Store:
     def _wanted(self, ask: Ask) -> dict[str, Any]:
         if isinstance(ask, CompleteUpload):
             return self._completing(ask)
+        if isinstance(ask, FindUpload):
+            return {"Bucket": self._bucket, "Prefix": ask.key, **self._payer}
         named = self._named(ask.key)
         if isinstance(ask, AbortUpload):
             return {**named, "UploadId": ask.upload_id}

@@ -1,0 +1,209 @@
+"""``put``: a directory of this machine, published all or nothing.
+
+Invariants:
+
+* What cannot be put is an error before the question, and before a job is started.
+* What the question says is what is put: if the directory has changed since, nothing is published.
+* A mode that may take something away asks, whatever is there now: a script that was right in an
+  empty bucket does not begin to ask later. Modes that refuse instead (``fail``) do not ask.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import click
+
+from magic_committer._modes import mode_of
+from magic_committer._quantities import bytes_words, counted, name_some
+from magic_committer._runtime import ProgressFunction, Runtime
+from magic_committer.api import write
+from magic_committer.cli import exits
+from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.calls import Calls
+from magic_committer.cli.job_reports import code_of_report, report_lines
+from magic_committer.cli.shell import DIRECTORY, MODE, Shell, command
+from magic_committer.commit.conflict import existing, partitions_of
+from magic_committer.errors import CommitIncomplete, UploadFailed
+from magic_committer.filesystem.local import PutReport, SourceFile, files_in
+from magic_committer.hadoop.paths import Destination
+from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
+
+LOOKING_IN_FLIGHT = 16
+"""Listings of the destination at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What of the destination matters to a job that is about to be started.
+
+    Attributes:
+        over: objects at keys that the job writes.
+        deleted: other objects, which the mode deletes.
+        refused: a key because of which the mode refuses; "": there is none.
+    """
+
+    over: int = 0
+    deleted: int = 0
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Putting:
+    """A directory that is to be put.
+
+    Attributes:
+        directory: its path.
+        dest, mode: the destination, and the library's word for the mode.
+        files: what is put.
+        left_out: names that are left out.
+        unique: the names get the job's UUID: none of them is there.
+    """
+
+    directory: str
+    dest: Destination
+    mode: Mode
+    files: list[SourceFile]
+    left_out: tuple[str, ...]
+    unique: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.size for file in self.files)
+
+    def look(self, runtime: Runtime) -> Present:
+        """What is there now. Only listings are sent."""
+        keys = {self.dest.prefix + file.name for file in self.files}
+        parts = partitions_of(self.dest, keys)
+        within = parts if self.mode in BY_PARTITION else None
+        if self.mode in FAILING:
+            with closing(existing(runtime, self.dest, within, LOOKING_IN_FLIGHT)) as found:
+                return Present(refused=next((info.key for info in found), ""))
+        over = deleted = 0
+        if not self.unique:  # hidden keys too: they are no data, and written over all the same
+            for part in parts:
+                for page in runtime.store.list(self.dest.prefix + part, delimiter="/"):
+                    over += sum(info.key in keys for info in page.objects)
+        if self.mode in REPLACING:
+            kept = set[str]() if self.unique else keys
+            with closing(existing(runtime, self.dest, within, LOOKING_IN_FLIGHT)) as found:
+                deleted = sum(info.key not in kept for info in found)
+        return Present(over, deleted)
+
+    def would(self, present: Present) -> str:
+        """What a run does, in a sentence without its stop. Pure."""
+        what = f"{counted(len(self.files), 'file')}, {bytes_words(self.bytes)}"
+        if present.refused:
+            return f"Refuse to put {what} into {self.dest.url}: there is data, {present.refused}"
+        told = f"Put {what} into {self.dest.url}"
+        fate = []
+        if present.over:
+            fate.append(f"write over {counted(present.over, 'object')} there")
+        if present.deleted:
+            fate.append(f"delete {counted(present.deleted, 'other object')}")
+        return f"{told}, {' and '.join(fate)}" if fate else told
+
+
+@command(root, "put", WORDS["put"])
+@click.argument("directory", metavar="DIRECTORY")
+@click.argument("dest", type=DIRECTORY, metavar="DEST")
+@click.option(
+    "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
+    help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
+    " fail_partitions, replace_partitions (the directories that are written). Spark's words too.",
+)  # fmt: skip
+@click.option("--hidden", is_flag=True, help="Files and directories that begin with a dot, too.")
+@click.option("--unique", is_flag=True, help="Put the job's UUID into each name.")
+@click.option("--no-success", is_flag=True, help="Write no _SUCCESS.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def put(
+    shell: Shell,
+    directory: str,
+    dest: Destination,
+    mode: str,
+    hidden: bool,
+    unique: bool,
+    no_success: bool,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Publish the files of a directory of this machine at DEST: all of them, or none.
+
+    Nothing is visible before all are sent. After an error or Ctrl-C nothing is visible, and no
+    upload is open. Modes that may write over something or delete it ask, or want --yes.
+
+    Hidden files are left out, and so is a _SUCCESS at the top: the job writes its own. Links to
+    files are followed; a link to a directory, a pipe or a device is an error.
+    """
+    files, left_out = files_in(directory, hidden=hidden)
+    putting = Putting(directory, dest, mode_of(mode), files, left_out, unique)
+    with shell.progress() as progress:
+        if dry_run:
+            return _tell(shell, putting, putting.look(shell.runtime(dest.bucket, progress)))
+        if putting.mode not in FAILING and not yes:
+            present = putting.look(shell.runtime(dest.bucket, progress))
+            shell.confirm(f"{putting.would(present)}?", yes=yes)
+        return _put(shell, putting, mode, progress, hidden, no_success)
+
+
+def _tell(shell: Shell, putting: Putting, present: Present) -> int:
+    would = putting.would(present)
+    told = {
+        "dest": putting.dest.url,
+        "mode": putting.mode,
+        "would": would,
+        "files": len(putting.files),
+        "bytes": putting.bytes,
+        "left_out": list(putting.left_out),
+        "over": present.over,
+        "deleted": present.deleted,
+        "refused": present.refused,
+    }
+    lines = (("would", would), ("left out", name_some(putting.left_out)))
+    shell.output.document("put.dry_run", told, lines)
+    return exits.BAD_STATE if present.refused else exits.OK
+
+
+def _put(
+    shell: Shell,
+    putting: Putting,
+    said_mode: str,
+    progress: ProgressFunction,
+    hidden: bool,
+    no_success: bool,
+) -> int:
+    writing = write(
+        putting.dest.url,
+        mode=said_mode,  # type: ignore[arg-type]  # `MODE` has read it
+        mark_success=not no_success,
+        s3=shell.s3,
+        progress=progress,
+    )
+    try:
+        with writing as job:
+            done = job.put_directory(putting.directory, hidden=hidden, unique=putting.unique)
+            _refuse_changes(putting, done)
+    except CommitIncomplete as error:
+        with Calls(shell, putting.dest, error.job_id, "recover"):
+            raise
+    report = writing.report
+    assert report is not None
+    left_out = (("left out", name_some(done.left_out)),)
+    told = {**report.to_dict(), "left_out": list(done.left_out)}
+    shell.output.document("put", told, (*report_lines(report), *left_out))
+    return code_of_report(report)
+
+
+def _refuse_changes(putting: Putting, done: PutReport) -> None:
+    """Raise if what was put is not what was counted: the block then publishes nothing."""
+    counted_before = len(putting.files), putting.bytes, putting.left_out
+    if (done.files, done.bytes, done.left_out) != counted_before:
+        raise UploadFailed(
+            f"{putting.directory} changed while it was put: first it had"
+            f" {counted(len(putting.files), 'file')} of {putting.bytes:,} bytes, then"
+            f" {counted(done.files, 'file')} of {done.bytes:,}",
+            hint="Put it again when nobody writes into it any more",
+        )

@@ -1,0 +1,118 @@
+"""Which file tree a URL names: the one place that chooses. fsspec is imported only where needed."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote, urlsplit
+
+from magic_committer.errors import MagicError, NotSupported, OptionError, PathError, StoreError
+from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.dialects import DIALECTS, INSTEAD, REFUSED
+from magic_committer.file_trees.local import LocalTree, local_path
+
+_INSTALL = "pip install 'magic-committer[fsspec]'"
+_DRIVERS = {
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+    "hdfs": "pyarrow",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+}
+
+
+def tree_for(url: str) -> FileTree:
+    """The file tree of a directory.
+
+    Args:
+        url: ``file:///…`` for this machine and what is mounted here; or of fsspec: ``hdfs://``,
+            ``sftp://``, ``gs://``, ``memory://``. Letters that a URL cannot hold are
+            percent-encoded. The directory need not exist.
+
+    Returns:
+        The tree. Nothing is asked of it yet, but a connection may be made.
+
+    Raises:
+        PathError: it is no URL of a directory, or holds a password.
+        NotSupported: the file system cannot keep what a job is decided by; the message says why.
+        OptionError: fsspec or the driver is not installed.
+        StoreError: the connection failed. It may be called again.
+
+    Example:
+        >>> tree_for("file:///data/table").url
+        'file:///data/table/'
+    """
+    if not isinstance(url, str):
+        raise PathError(f"{url!r} is no URL", hint="Write 'file:///data/table'")
+    scheme = url.partition(":")[0].lower() if ":" in url else ""
+    if scheme == "file":
+        return LocalTree(local_path(url))
+    if scheme in REFUSED:
+        raise NotSupported(
+            f"{url!r} cannot be committed to: {REFUSED[scheme]}",
+            operation="open", bucket=url, code="NoPromise", hint=INSTEAD.get(scheme, ""),
+        )  # fmt: skip
+    if scheme not in DIALECTS:
+        raise NotSupported(
+            f"{url!r}: nobody has said how {scheme or 'this'} creates a file exclusively, and a job"
+            " is decided by one",
+            operation="open", bucket=url, code="NoPromise",
+            hint=f"Write to one of {', '.join(sorted(DIALECTS))}",
+        )  # fmt: skip
+    return _through_fsspec(url, scheme)
+
+
+def _through_fsspec(url: str, scheme: str) -> FileTree:
+    host, path = _parts(url, scheme)
+    try:
+        from fsspec.core import url_to_fs
+
+        from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
+    except ImportError as error:
+        raise OptionError(
+            f"{url!r} needs fsspec, which cannot be imported: {error}", hint=_INSTALL
+        ) from error
+    dialect = DIALECTS[scheme]()
+    plain = f"{quote(url.partition('://')[0])}://{host}{quote(path)}/"
+    try:
+        fs, root = url_to_fs(f"{scheme}://{host}{path}", **dialect.options)
+        dialect.connected(fs)
+    except ImportError as error:
+        driver = _DRIVERS.get(scheme, "the driver")
+        raise OptionError(
+            f"{url!r} needs {driver}, which cannot be imported: {error}",
+            hint=f"pip install {driver}" if scheme in _DRIVERS else _INSTALL,
+        ) from error
+    except MagicError:
+        raise
+    except Exception as error:
+        raise _unconnected(of_driver(error, "connect", plain, "")) from error
+    return FsspecTree(fs, root, plain, dialect)
+
+
+def _unconnected(error: StoreError) -> StoreError:
+    error.sent = False
+    return error
+
+
+def _parts(url: str, scheme: str) -> tuple[str, str]:
+    """Host and path of a URL; the path is decoded.
+
+    Raises:
+        PathError: it names no directory, or holds a password.
+    """
+    example = f"Write '{scheme}://host/data/table'"
+    parts = urlsplit(url)
+    path = unquote(parts.path).rstrip("/")
+    if parts.password is not None:
+        raise PathError(
+            f"the URL of {parts.hostname} holds a password, and URLs go into records and logs",
+            hint="Use a key, or an agent",
+        )
+    if parts.query or parts.fragment or set(path) & {"?", "#", "\0"} or "::" in url:
+        raise PathError(f"{url!r} has more than a host and a path", hint=example)
+    elements = path.split("/")[1:]
+    if "" in elements or "." in elements or ".." in elements:
+        raise PathError(f"{url!r} has an empty element, '.' or '..'", hint=example)
+    whole = scheme in ("gs", "gcs", "memory")  # their host is a bucket, or the first directory
+    if not (parts.netloc if whole else path):
+        raise PathError(f"{url!r} names no directory", hint=example)
+    return parts.netloc, path

@@ -1,0 +1,278 @@
+"""``put``: a directory of this machine, published all or nothing from a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli import exits
+from magic_committer.errors import PermissionDenied
+from magic_committer.filesystem import local
+from magic_committer.hadoop.paths import unique_name
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.cli.conftest import Command
+from tests.promises.hands import visible
+
+DEST = "s3://bucket/site"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """Three files in two directories, and a hidden one."""
+    for name in ("a.html", "b/c.html", "b/d.html", ".git"):
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return tmp_path / "site"
+
+
+def untouched(s3: MemoryStore) -> bool:
+    """Nothing of a job is there: no object, no upload."""
+    return not s3.keys() and not s3.open_uploads()
+
+
+def test_a_directory_is_published(s3: MemoryStore, command: Command, there: Path) -> None:
+    """All its files, and `_SUCCESS`; what was left out is told; the exit code is 0."""
+    told = command("put", there, DEST, "--yes", "--json")
+    assert told.code == exits.OK
+    report = told.json()
+    assert (report["type"], report["outcome"], report["files"]) == ("put", "committed", 3)
+    assert report["left_out"] == [".git"]
+    assert visible(s3) == {
+        "site/a.html": b"a.html", "site/b/c.html": b"b/c.html", "site/b/d.html": b"b/d.html"
+    }  # fmt: skip
+    assert "site/_SUCCESS" in s3.keys()
+
+
+def test_people_are_told_what_was_published(s3: MemoryStore, command: Command, there: Path) -> None:
+    """Job, outcome, numbers, and what was left out."""
+    told = command("put", there, DEST, "-y")
+    assert "outcome    committed" in told.out
+    assert "left out   .git" in told.out
+
+
+def test_options_reach_the_job(s3: MemoryStore, command: Command, there: Path) -> None:
+    """``--hidden``, ``--unique`` and ``--no-success`` do what they say."""
+    told = command("put", there, DEST, "--yes", "--hidden", "--unique", "--no-success", "--json")
+    uuid = told.json()["uuid"]
+    names = ("a.html", "b/c.html", "b/d.html", ".git")
+    assert set(s3.keys()) == {f"site/{unique_name(name, uuid)}" for name in names}
+
+
+# What it changes, and whether it asks -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "over", "deleted"),
+    [("append", 1, 0), ("replace", 1, 2), ("overwrite", 1, 2), ("replace_partitions", 1, 1)],
+)
+def test_a_dry_run_says_what_a_run_does(
+    s3: MemoryStore, command: Command, there: Path, mode: str, over: int, deleted: int
+) -> None:
+    """It counts what is written over and what is deleted, changes nothing, and is right."""
+    for key in ("site/a.html", "site/b/old", "site/z/old", "site/_SUCCESS", "site/_x/y"):
+        s3.put_object(key, b"old")
+    before = {key: s3.body(key) for key in s3.keys()}
+    told = command("put", there, DEST, "--mode", mode, "--dry-run", "--json").json()
+    assert (told["over"], told["deleted"], told["refused"]) == (over, deleted, "")
+    assert {key: s3.body(key) for key in s3.keys()} == before
+    assert command("put", there, DEST, "--mode", mode, "--yes").code == exits.OK
+    gone = [key for key in before if key not in s3.keys()]
+    changed = [key for key in before if key in s3.keys() and s3.body(key) != b"old"]
+    assert (len(changed) - 1, len(gone)) == (over, deleted)  # _SUCCESS is another one
+
+
+def test_hidden_files_that_are_written_over_are_counted(
+    s3: MemoryStore, command: Command, there: Path
+) -> None:
+    """They are no data, but they are written over all the same."""
+    s3.put_object("site/.git", b"old")
+    told = command("put", there, DEST, "--hidden", "--mode", "replace", "--dry-run", "--json")
+    assert told.json()["over"] == 1
+    told = command("put", there, DEST, "--hidden", "--unique", "--dry-run", "--json")
+    assert told.json()["over"] == 0
+
+
+@pytest.mark.parametrize("mode", ["fail", "error", "fail_partitions"])
+def test_a_mode_that_refuses_does_not_ask(
+    s3: MemoryStore, command: Command, there: Path, mode: str
+) -> None:
+    """It runs without a terminal; the second time there is data, as a dry run says, too."""
+    assert command("put", there, DEST, "--mode", mode).code == exits.OK
+    told = command("put", there, DEST, "--mode", mode, "--dry-run")
+    assert told.code == exits.BAD_STATE
+    assert "Refuse to put 3 files" in told.out
+    before = s3.keys()
+    told = command("put", there, DEST, "--mode", mode)
+    assert (told.code, s3.keys()) == (exits.BAD_STATE, before)
+    assert "holds data" in told.err
+    assert not s3.open_uploads()
+
+
+@pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
+def test_a_mode_that_takes_away_asks(
+    s3: MemoryStore, command: Command, there: Path, mode: str
+) -> None:
+    """Where nobody can be asked it refuses, in an empty bucket too: a script learns it at once."""
+    told = command("put", there, DEST, "--mode", mode)
+    assert told.code == exits.USAGE
+    assert "--yes" in told.err
+    assert untouched(s3)
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", exits.OK), ("n", exits.INTERRUPTED)])
+def test_the_question_has_exact_numbers(
+    s3: MemoryStore, command: Command, there: Path, monkeypatch: pytest.MonkeyPatch,
+    answer: str, code: int,
+) -> None:  # fmt: skip
+    """A yes goes on, anything else leaves all as it was."""
+    s3.put_object("site/a.html", b"old")
+    s3.put_object("site/old", b"old")
+    asked: list[str] = []
+
+    def confirm(question: str, **_: object) -> None:
+        asked.append(question)
+        if answer == "n":
+            raise click.Abort
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", confirm)
+    assert command("put", there, DEST, "--mode", "replace").code == code
+    assert asked == [
+        "Put 3 files, 22 B into s3://bucket/site/, write over 1 object there and delete 1 other"
+        " object?"
+    ]
+    assert ("site/old" in s3.keys()) == (answer == "n")
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "says"),
+    [
+        ("missing", exits.BAD_ARGUMENT, "is no directory"),
+        ("file", exits.BAD_ARGUMENT, "is no directory"),
+        ("empty", exits.BAD_ARGUMENT, "has no file to put"),
+        ("pipe", exits.BAD_ARGUMENT, "is no regular file"),
+    ],
+)
+def test_what_cannot_be_put_is_refused_before_anything_is_sent(
+    s3: MemoryStore, command: Command, there: Path, bad: str, code: int, says: str
+) -> None:
+    """A wrong path is an error, not an empty table."""
+    paths = {"missing": there / "nowhere", "file": there / "a.html", "pipe": there}
+    if bad == "pipe":
+        os.mkfifo(there / "z")
+    if bad == "empty":
+        (there / "empty").mkdir()
+    requests = len(s3.requests)
+    told = command("put", paths.get(bad, there / "empty"), DEST, "--mode", "replace", "--yes")
+    assert told.code == code
+    assert says in told.err
+    assert len(s3.requests) == requests
+
+
+def test_an_unknown_mode_is_a_bad_argument(s3: MemoryStore, command: Command, there: Path) -> None:
+    """The nearest word is told."""
+    told = command("put", there, DEST, "--mode", "apend")
+    assert told.code == exits.BAD_ARGUMENT
+    assert "'append'" in told.err
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
+def test_a_refusal_half_way_leaves_nothing(
+    s3: MemoryStore, command: Command, there: Path, verb: str
+) -> None:
+    """The third such request is refused: nothing is visible and nothing is open."""
+    seen = 0
+
+    def refuse(request: Request) -> None:
+        nonlocal seen
+        if request.verb == verb:
+            seen += 1
+            if seen == 3:
+                raise PermissionDenied("no", operation=verb, key=request.key)
+
+    s3.before = refuse
+    told = command("put", there, DEST, "--yes")
+    s3.before = None
+    assert seen >= 3
+    assert told.code == exits.FORBIDDEN, told
+    assert visible(s3) == {}
+    assert not s3.open_uploads()
+
+
+def test_a_directory_that_changes_after_the_count_is_not_published(
+    s3: MemoryStore, command: Command, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was asked about is what is put, or nothing is."""
+    really = local.put_all
+
+    def grown(*args: object, **more: object) -> object:
+        (there / "new").write_text("x")
+        return really(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("magic_committer.filesystem.calls.put_all", grown)
+    told = command("put", there, DEST, "--yes")
+    assert told.code == exits.FAILED
+    assert "changed while it was put" in told.err
+    assert visible(s3) == {}
+    assert not s3.open_uploads()
+
+
+def test_a_commit_that_is_not_finished_tells_programs(
+    s3: MemoryStore, command: Command, there: Path
+) -> None:
+    """A decided job whose files cannot all be completed: the keys and the remedy, as JSON."""
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload" and request.key == "site/b/d.html":
+            raise PermissionDenied("no", operation="complete_upload", key=request.key)
+
+    s3.before = refuse
+    told = command("put", there, DEST, "--yes", "--json")
+    s3.before = None
+    assert told.code == exits.BAD_STATE, told
+    document = told.json()
+    assert document["type"] == "job.unfinished"
+    assert mc.recover(DEST, document["job_id"], dead_after=0).outcome == "committed"
+    assert len(visible(s3)) == 3
+
+
+INTERRUPTED = """
+import json, os, signal, sys
+from magic_committer.cli.main import run
+from magic_committer.testing import memory_store
+
+with memory_store() as store:
+    sent = []
+    def interrupt(request):
+        if request.verb == "put_part":
+            sent.append(request)
+            if len(sent) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+    store.before = interrupt
+    code = run(["put", sys.argv[1], "s3://bucket/site", "--yes"])
+    store.before = None
+    print(json.dumps([code, list(store.keys()), len(store.open_uploads())]))
+"""
+
+
+def test_ctrl_c_leaves_nothing(there: Path) -> None:
+    """A real signal between two files: exit code 130, nothing is visible, nothing is open."""
+    for number in range(200):
+        (there / f"{number}.txt").write_text("x")
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(there)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert json.loads(ran.stdout) == [exits.INTERRUPTED, [], 0], ran.stderr
+    assert "nothing of it is visible" in ran.stderr
