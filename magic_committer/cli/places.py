@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.committers.registry import is_file_tree
+from magic_committer.committers.registry import is_file_tree, scheme_of
 from magic_committer.errors import PathError
 from magic_committer.hadoop.paths import Destination
 
@@ -50,13 +50,15 @@ def s3_url(text: str) -> str:
 
 
 def place(text: str) -> Place:
-    """Read a path of either kind. Pure.
+    """Read a path of either kind. Pure: whether a remote file system is there, its first use tells.
 
     Raises:
         PathError: it is none.
     """
-    if is_file_tree(text):
+    if scheme_of(text) == "file":
         return TreePlace(ManifestCommitter.destination(text))
+    if is_file_tree(text):
+        return TreePlace(f"{text.rstrip('/')}/")
     return Destination.parse(s3_url(text))
 
 

@@ -24,6 +24,7 @@ from magic_committer.file_trees.base import walk
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import TaskCommit
+from magic_committer.testing import memory_store
 from tests.cli.conftest import Command
 from tests.tree_jobs import Killed, Watched, die
 
@@ -241,7 +242,7 @@ def test_several_paths_and_those_below_them(disk: Disk, command: Command, tmp_pa
     above = f"{tmp_path.as_uri()}/"
     nothing = command("job", "list", above)
     assert f"only {above} itself was looked at" in nothing.err
-    with mc.testing.memory_store("bucket"):
+    with memory_store("bucket"):
         mc.start("s3://bucket/t", job_id="on-s3")
         mixed = command("job", "list", disk.url, "s3://bucket/t", "--json").json()
     assert [row["id"] for row in mixed["rows"]] == ["upper", "on-s3"]
@@ -415,6 +416,19 @@ def test_options_for_hadoops_jobs_refuse(disk: Disk, command: Command, words: st
     told = command("job", verb, disk.url, "mine", "--yes", *options)
     assert told.code == exits.USAGE
     assert "Hadoop's magic committer" in " ".join(told.err.split())
+
+
+@pytest.mark.parametrize("scheme", ["abfs", "smb"])
+def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: str) -> None:
+    """With the reason, when it is used; of several paths the others are looked at."""
+    told = command("job", "list", f"{scheme}://host/x")
+    assert told.code == exits.BAD_STATE
+    assert "cannot be committed to" in told.err
+    with memory_store("bucket"):
+        mc.start("s3://bucket/t", job_id="on-s3")
+        both = command("job", "list", f"{scheme}://host/x", "s3://bucket/t", "--json").json()
+    assert [row["id"] for row in both["rows"]] == ["on-s3"]
+    assert both["summary"]["not_looked_at"] == [f"{scheme}://host/x/"]
 
 
 @pytest.mark.parametrize("path", ["file://host/x", "file:///", "file:///a/../b"])
