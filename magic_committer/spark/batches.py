@@ -28,7 +28,7 @@ from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.driver import Order, checkpoint_of
+from magic_committer.spark.driver import Order, checkpoint_of, refuse_file_tree
 from magic_committer.spark.formats import format_name
 from magic_committer.spark.frame import write_dataframe
 
@@ -99,9 +99,11 @@ def foreach_batch(
         fails, and goes on when it is started again.
 
     Raises:
-        WrongType, PathError, OptionError: an argument cannot be used.
+        WrongType, PathError, OptionError: an argument cannot be used; or ``dest`` is no path on
+            S3.
     """
     # A trial: what is wrong is told now, and not by a query that fails later.
+    refuse_file_tree(dest)
     Order(dest, "append", exclusive, mark_success, s3, options, progress)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)

@@ -510,7 +510,11 @@ def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:
 def _late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
     """The error of an attempt whose job does not run any more."""
     if seen is None:
-        return ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")
+        late = ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")
+        late.advice = (
+            f"It has ended; or this machine does not share {job.dest} with the one that started it"
+        )
+        return late
     return ended(
         job.dest, job.id, seen.record.state, outcome_of(seen.record), ", this attempt is too late"
     )
