@@ -136,7 +136,7 @@ def run(
     `recover` and `cleanup` end the job.
 
     Args:
-        dest: ``s3://bucket/prefix``.
+        dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
         fn: gets a `Task` and an item, and opens files with ``task.open(name)``. ``task.task_id`` is
             the item's number, from 0 on. Two items must not use the same name. ``unique=True`` puts
             the job's UUID into the name: the job can then find and abort what a killed worker left.

@@ -67,6 +67,15 @@ def test_processes_of_each_kind_write(server: str, method: str) -> None:
     assert not open_uploads(dest)
 
 
+def test_processes_write_a_directory_of_a_disk(tmp_path: Path) -> None:
+    """A job of renames: the same call, the same result."""
+    dest = tmp_path / "table"
+    report = mc.run(f"file://{dest}", fns.write_number, range(4), executor=partial(pool, "fork"))
+    assert report.files == 4
+    assert sorted(path.read_text() for path in dest.glob("*.txt")) == list("0123")
+    assert (dest / "_SUCCESS").exists()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_flaky_items_are_tried_again(server: str, method: str, tmp_path: Path) -> None:
     """Each fails twice and is then written once."""
