@@ -69,6 +69,16 @@ class RateLimit:
             self._clock.sleep(min(left, SLICE_SECONDS))
 
 
+_limits: dict[tuple[str, float], RateLimit] = {}
+
+
+def limited(tree: FileTree, per_second: float) -> LimitedTree:
+    """A tree behind the limit that all trees of that URL in this process share."""
+    key = (tree.url, per_second)
+    limit = _limits.setdefault(key, RateLimit(per_second, SystemClock()))
+    return LimitedTree(tree, per_second, limit=limit)
+
+
 class LimitedTree:
     """A tree whose requests wait for their turns. Bytes of open files are not counted.
 
@@ -76,6 +86,7 @@ class LimitedTree:
         tree: the tree.
         per_second: how many requests in a second, of all threads together; at least 1.
         clock: for tests.
+        limit: the turns, if several trees share them; None (default): its own.
 
     Raises:
         OptionError: as for `RateLimit`.
@@ -91,9 +102,20 @@ class LimitedTree:
         b'123'
     """
 
-    def __init__(self, tree: FileTree, per_second: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        tree: FileTree,
+        per_second: float,
+        clock: Clock | None = None,
+        limit: RateLimit | None = None,
+    ) -> None:
         self._tree = tree
-        self._limit = RateLimit(per_second, clock or SystemClock())
+        self._limit = limit or RateLimit(per_second, clock or SystemClock())
+
+    @property
+    def behind(self) -> FileTree:
+        """The tree behind the limit."""
+        return self._tree
 
     def __repr__(self) -> str:
         return f"LimitedTree({self._tree!r})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.file_trees.base import make_directories
+from magic_committer.file_trees.by_url import tree_for
+from magic_committer.file_trees.limited import BURST_SECONDS, limited
 from magic_committer.hadoop.formats import decode_success
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.trees import (
@@ -627,3 +630,17 @@ def test_a_summary_tells_of_each_end_also_of_a_failure(tmp_path: Path) -> None:
     assert (good.success, good.diagnostics["outcome"]) == (True, "committed")
     assert (bad.success, bad.diagnostics["outcome"]) == (False, "aborted")
     assert "two files have the name 'same'" in bad.diagnostics["exception"]
+
+
+def test_the_calls_of_a_job_are_limited_for_the_whole_process(tmp_path: Path) -> None:
+    """`tree_requests_per_second`: each call of the job takes a turn of the one limit; a task has its
+    directory all the same."""
+    options = mc.Options(tree_requests_per_second=40)
+    began = time.monotonic()
+    with mc.write(f"file://{tmp_path}/t", options=options) as job:
+        (job.directory() / "a").write_text("1")
+    limit = limited(tree_for(f"file://{tmp_path}/t"), 40)._limit
+    calls = 20  # at the least: the record, the task, the plan, the rename, the end
+    assert limit._free >= began - BURST_SECONDS + calls / 40
+    with pytest.raises(mc.OptionError):
+        mc.Options(tree_requests_per_second=0.5)

@@ -35,7 +35,8 @@ from magic_committer.errors import (
     OptionError,
     StoreError,
 )
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.file_trees.by_url import tree_url
+from magic_committer.file_trees.limited import limited
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
@@ -66,7 +67,7 @@ class ManifestCommitter:
     @classmethod
     def destination(cls, dest: str) -> str:
         """See `CommitterClass.destination`: the destinations are file trees."""
-        return tree_for(dest).url
+        return tree_url(dest)
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
@@ -217,8 +218,9 @@ class ManifestCommitter:
 
 def parts_of(process: Process, dest: str, options: Options) -> Parts:
     """The components for a destination in this process."""
+    tree, per_second = process.tree_for(dest), options.tree_requests_per_second
     return Parts(
-        tree=process.tree_for(dest),
+        tree=tree if per_second is None else limited(tree, per_second),
         pool=process.pool,
         clock=process.clock,
         ids=process.ids,
