@@ -633,7 +633,7 @@ def test_a_summary_tells_of_each_end_also_of_a_failure(tmp_path: Path) -> None:
 
 
 def test_the_calls_of_a_job_are_limited_for_the_whole_process(tmp_path: Path) -> None:
-    """`tree_requests_per_second`: each call of the job takes a turn of the one limit; a task has its
+    """`tree_requests_per_second`: each call takes a turn of the one limit; a task has its
     directory all the same."""
     options = mc.Options(tree_requests_per_second=40)
     began = time.monotonic()
