@@ -496,8 +496,8 @@ class TreeCleaning:
         limits = self._limits
         seen, age = records.read(self._parts, paths), _age(self._parts, paths)
         if seen is None:
-            if age >= limits.leftover_after:
-                self._remove(paths.directory)
+            if age >= limits.leftover_after and self._take(paths):
+                self._removed(paths.directory)
             else:
                 self._left += 1
             return
@@ -528,6 +528,16 @@ class TreeCleaning:
         self._recovered.append(planned)
         self._did.append(f"job {record.id}: {planned.did}")
 
+    def _take(self, paths: TreeJobPaths) -> bool:
+        """Remove a directory without a record, and give whether it is nobody's. A driver may be
+        paused just before it writes the record: only one of us creates version 1."""
+        if self._dry_run:
+            return True
+        taken = records.take_unrecorded(self._parts, paths)
+        if taken:
+            remove_job(self._parts, paths)
+        return taken
+
     def _forget(self, paths: TreeJobPaths, seen: records.SeenVersion) -> None:
         job_id = records.id_of(self._parts, seen.record)
         if not self._dry_run:
@@ -550,5 +560,8 @@ class TreeCleaning:
     def _remove(self, directory: str) -> None:
         if not self._dry_run:
             remove_ended(self._parts, directory)
+        self._removed(directory)
+
+    def _removed(self, directory: str) -> None:
         self._objects += 1
         self._did.append(f"remove {directory}/, which is left of a job that has ended")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
+from magic_committer.committers.manifest import records
+from magic_committer.committers.manifest.names import TreeJobPaths
+from magic_committer.committers.manifest.publish import read_marker
 from magic_committer.errors import (
     CommitIncomplete,
     CommitRefused,
@@ -19,7 +24,9 @@ from magic_committer.errors import (
     JobTooYoung,
     MagicError,
     OutcomeUnknown,
+    StoreError,
 )
+from magic_committer.file_trees.base import make_directories
 from magic_committer.hadoop.formats import decode_success
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.trees import (
@@ -28,6 +35,7 @@ from magic_committer.maintenance.trees import (
     inspect_tree,
     recover_tree,
 )
+from magic_committer.protocol.record import JobRecord, State, Terms
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
@@ -274,6 +282,139 @@ def test_a_new_file_that_was_taken_for_an_old_one_comes_back() -> None:
         job = world.again(job, watched)
         assert job.commit_job([result]).outcome == "committed"
         assert world.data() == {"a": b"1", "old": b"new"}, ends
+
+
+def test_a_new_file_comes_back_though_its_directory_went_meanwhile() -> None:
+    """The file that was taken by mistake was the last of its directory, which was then removed."""
+    world = World()
+    world.put("d/old", b"old")
+    job = world.start(mode="replace")
+    result = write(job, "1", {"a": b"1"})
+
+    def emptied() -> None:
+        world.tree.remove_directory("d")
+
+    watched = Watched(
+        world.tree,
+        before=lambda: world.put("d/old", b"new"),
+        after=emptied,
+        on=lambda verb, path: (verb, path) == ("rename", "d/old"),
+    )
+    assert world.again(job, watched).commit_job([result]).outcome == "committed"
+    assert world.data() == {"a": b"1", "d/old": b"new"}
+
+
+def test_an_undone_job_stays_undone_wherever_its_sweep_dies() -> None:
+    """Killed at each verb of a revert, also when the plan is deleted and the trash is not: what
+    comes after it brings nothing back."""
+    met = 0
+    for number in range(1, 200):
+        world = World()
+        world.put("b", b"old")
+        job = world.start(mode="replace")
+        result = write(job, "1", {"a": b"1", "b": b"2", "c": b"3"})
+        with pytest.raises(Killed):
+            world.again(job, Watched(world.tree, after=die, on=is_publishing)).commit_job([result])
+        watched = Watched(world.tree, number, after=die)
+        parts = world.parts(watched)
+        with suppress(Killed):
+            abort_tree(parts, job.job.id, revert=True)
+        if watched.count < number:
+            break
+        if world.tree.stat(f"_temporary/manifest_{job.job.uuid}/job-3.json") is None:
+            continue
+        met += 1
+        recover_tree(world.parts(), job.job.id, dead_after=0.0)
+        TreeCleaning(world.parts(), EVERYTHING, dry_run=False).run()
+        assert world.data() in ({}, {"b": b"old"}), number
+        assert world.control() == [], number
+    assert met > 30
+
+
+def test_a_cleanup_takes_no_directory_whose_job_is_being_started() -> None:
+    """A driver is paused before it writes its record, and goes on at each verb of a cleanup: the
+    job has its record, or its start has failed."""
+    started, refused = 0, 0
+    for number in range(1, 60):
+        world, told = World(), list[bool]()
+        uuid = world.draw()
+        terms = Terms(track="memory", accept="results", committer="manifest")
+        record = JobRecord(uuid, uuid, State.RUNNING, world.draw(), terms, False, 1.0)
+        make_directories(world.tree, TreeJobPaths(uuid).tasks)
+
+        def goes_on(
+            world: World = world, record: JobRecord = record, told: list[bool] = told
+        ) -> None:
+            with suppress(MagicError):
+                records.create(world.parts(), record)
+                told.append(True)
+
+        watched = Watched(world.tree, number, before=goes_on)
+        limits = Limits(1e9, 0.0, 1e9, forget_given=False)
+        TreeCleaning(world.parts(watched), limits, dry_run=False).run()
+        if watched.count < number:
+            break
+        seen = records.read(world.parts(), TreeJobPaths(uuid))
+        started, refused = started + bool(told), refused + (not told)
+        assert (seen is not None and seen.record.state is State.RUNNING) == bool(told), number
+    assert started > 5
+    assert refused > 0
+
+
+def test_a_full_disk_under_the_plan_decides_nothing() -> None:
+    """The error is the library's own, the job runs on, and commits when there is room."""
+
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: object, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Tree(Watched):
+        def open(self, path: str) -> io.RawIOBase:
+            self._tree.open(path).close()
+            return Full()
+
+    world = World()
+    job = world.start()
+    result = write(job, "1", {"a": b"1"})
+    with pytest.raises(StoreError, match="No space left"):
+        world.again(job, Tree(world.tree)).commit_job([result])
+    assert [one.state for one in inspect_tree(world.parts(), 0.0)] == ["running"]
+    assert job.commit_job([result]).outcome == "committed"
+    assert world.data() == {"a": b"1"}
+
+
+@pytest.mark.parametrize("old", [b"", None])
+def test_a_paused_job_never_marks_over_a_later_one(old: bytes | None) -> None:
+    """It has read the marker, and is paused at each verb until its own is there; another job
+    completes and marks meanwhile: the later one's marker stays."""
+    met = 0
+    for number in range(1, 80):
+        world, later = World(), list[str]()
+        if old is not None:
+            world.put("_SUCCESS", old)
+        job = world.start()
+        result = write(job, "1", {"a": b"1"})
+
+        def ends(world: World = world, later: list[str] = later, first: str = job.job.uuid) -> None:
+            other = world.start()
+            other.commit_job([write(other, "1", {"b": b"2"})])
+            seen = records.read(world.parts(), TreeJobPaths(first))
+            if seen is not None and seen.record.state is State.COMPLETED:
+                later.append(other.job.uuid)
+
+        watched = Watched(world.tree, number, before=ends)
+        assert world.again(job, watched).commit_job([result]).outcome == "committed"
+        if watched.count < number:
+            break
+        if later:
+            met += 1
+            marker = read_marker(world.parts())
+            assert marker is not None
+            assert marker.uuid == later[0], number
+    assert met > 5
 
 
 def is_taking_away(verb: str, path: str) -> bool:

@@ -313,10 +313,11 @@ class TreeAttempt:
                     raise
             self.result = self._save()
             self._turns.phase = Phase.COMMITTED
+        many, self._files, self._manifest = len(self._files), (), None  # nobody needs them any more
         self._remove_local()
         logger.info(
             "job %s: attempt %s of task %s committed %d files",
-            self.job.id, self.attempt, self.task, len(self._files),
+            self.job.id, self.attempt, self.task, many,
         )  # fmt: skip
         return self.result
 

@@ -32,7 +32,9 @@ from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob, TaskCommit
 
 LOADING_MAX = 8
-"""How many manifests are read at once: each is in memory as a whole."""
+"""How many manifests are read at once."""
+LOADING_BYTES_MAX = 4 * 1024**2
+"""Bytes of the manifests that are in memory at once; a larger one alone. A file takes some 300."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class _Ref:
     """A manifest to be read; ``result``: what its task said of it, if it said something."""
 
     path: str
+    size: int
     result: TaskCommit | None = None
 
 
@@ -101,8 +104,9 @@ def gather(
     paths, found = TreeJobPaths(job.uuid), Gathered()
     refs = _listed(parts, paths) if wanted is None else _named(paths, wanted, found)
     outcomes = parts.pool.each(
-        lambda ref: _read(parts, job, paths, ref), refs, in_flight=LOADING_MAX
-    )
+        lambda ref: _read(parts, job, paths, ref), refs, in_flight=LOADING_MAX,
+        weigh=lambda ref: ref.size, weight_max=LOADING_BYTES_MAX,
+    )  # fmt: skip
     with closing(outcomes):
         for outcome in outcomes:
             try:
@@ -131,7 +135,7 @@ def gather(
 def _listed(parts: Parts, paths: TreeJobPaths) -> Iterator[_Ref]:
     for entry in parts.tree.list(paths.manifests):
         if entry.kind == "file" and entry.name.endswith(MANIFEST_SUFFIX):
-            yield _Ref(entry.path)
+            yield _Ref(entry.path, entry.size)
 
 
 def _named(paths: TreeJobPaths, wanted: Iterable[TaskCommit], found: Gathered) -> Iterator[_Ref]:
@@ -141,7 +145,7 @@ def _named(paths: TreeJobPaths, wanted: Iterable[TaskCommit], found: Gathered) -
         if result.key not in (paths.result(result.attempt), paths.manifest(result.task)):
             found.problem(f"task {result.task!r}: {result.key} is not where its manifest belongs")
             continue
-        yield _Ref(result.key, result)
+        yield _Ref(result.key, result.pendingset_bytes, result)
 
 
 def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> TaskManifest:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from magic_committer._runtime import Progress
 from magic_committer.commit.success_marker import (
@@ -220,7 +221,7 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) 
     Raises:
         StoreError: it could not be taken, or another program's file could not be put back.
     """
-    tree, aside = parts.tree, f"{trash}/{file.name}"
+    tree, aside = parts.tree, aside_of(trash, file)
     if not is_it(parts.again(lambda: tree.stat(file.name)), file):
         return False
     try:
@@ -229,12 +230,33 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) 
         return False  # somebody else has taken it; or the job has ended
     taken = parts.again(lambda: tree.stat(aside))
     if taken is None:
-        return True  # the job was swept meanwhile: `undo.empty_trash` has looked at it
+        return True  # the job was swept meanwhile: `undo.remove_looking` has looked at it
     if is_it(taken, file):
         tree.remove(aside)
         return True
     put_back(parts, aside, file.name)
     return False
+
+
+def aside_of(trash: str, file: PlannedFile) -> str:
+    """Where a file goes in the trash: ``<trash>/<mark of what was planned>/<name>``. Pure."""
+    return f"{trash}/{_mark(file.size, file.etag)}/{file.name}"
+
+
+def _mark(size: int, etag: str) -> str:
+    return sha256(f"{size} {etag}".encode()).hexdigest()[:32]
+
+
+def goes_back(below_trash: str, entry: TreeEntry) -> str:
+    """The name to which a file in the trash goes back, because it is not what was planned; "" if it
+    is. Pure.
+
+    Args:
+        below_trash: its path below the job's trash: ``<nonce>/<mark>/<name>``.
+        entry: what is there.
+    """
+    _, mark, name = below_trash.split("/", 2)
+    return "" if mark == _mark(entry.size, entry.etag) else name
 
 
 def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
@@ -263,9 +285,21 @@ def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
 
 def put_back(parts: Parts, aside: str, name: str) -> None:
     """Put a file back that is not what was planned: it was written between a look and a rename. A
-    newer one that is at its place stays."""
-    with suppress(PreconditionFailed):
-        parts.tree.rename(aside, name, replace=False)
+    newer one that is at its place stays. Repeatable."""
+    tree = parts.tree
+    for number in range(TRIES_MAX):
+        try:
+            tree.rename(aside, name, replace=False)
+        except PreconditionFailed:
+            pass
+        except (NotFound, Unanswered):
+            if parts.again(lambda: tree.stat(aside)) is not None and number + 1 < TRIES_MAX:
+                # Its directory was empty without it, and was removed.
+                parts.again(lambda: make_directories(tree, parent_of(name)))
+                continue
+            if parts.again(lambda: tree.stat(aside)) is not None:
+                raise
+        return
 
 
 # `_SUCCESS` ---------------------------------------------------------------------------------------
@@ -304,7 +338,8 @@ def write_marker(
     completed: float,
     success: SuccessData,
 ) -> str:
-    """Write `_SUCCESS`, never over the one of a job that completed later. Repeatable.
+    """Write `_SUCCESS`, never over the one of a job that completed later. Repeatable. An older one
+    is taken away first: for a moment there is none.
 
     Args:
         parts, paths: the components and the job's paths.
@@ -319,26 +354,41 @@ def write_marker(
     Raises:
         StoreError: the file system failed. The job is committed all the same.
     """
-    marker = read_marker(parts)
-    if marker is not None and marker.uuid == uuid:
-        return ""
-    if marker is not None and not may_replace_marker(marker, named, completed):
-        return "a job that completed later has marked the destination"
     nonce = parts.ids()
     told = {DIAGNOSTIC_UUID: uuid, DIAGNOSTIC_COMPLETED: repr(completed), DIAGNOSTIC_NONCE: nonce}
     body = encode_success(replace(success, diagnostics={**success.diagnostics, **told}))
-    spare = paths.spare(nonce)
-    try:
-        parts.tree.create(spare, body)
-        parts.tree.rename(spare, SUCCESS, replace=marker is not None)
-        make_last(parts, [""])
-    except (NotFound, PreconditionFailed, Unanswered) as error:
-        now = read_marker(parts)
-        if now is not None and now.uuid == uuid:
+    spare, trash, last = paths.spare(nonce), f"{paths.trash}/{nonce}", None
+    for number in range(TRIES_MAX):
+        marker = read_marker(parts)
+        if marker is not None and marker.uuid == uuid:
             return ""
-        if isinstance(error, Unanswered):
-            raise
-        if isinstance(error, NotFound):
+        if marker is not None and not may_replace_marker(marker, named, completed):
+            return "a job that completed later has marked the destination"
+        try:
+            if parts.tree.stat(spare) is None:
+                parts.tree.create(spare, body)
+            if marker is not None:
+                _take_marker(parts, paths, marker, trash)
+            parts.tree.rename(spare, SUCCESS, replace=False)
+        except PreconditionFailed:
+            continue  # another job has marked at the same time: is it the later one?
+        except NotFound:
+            now = read_marker(parts)
+            if now is not None and now.uuid == uuid:
+                return ""
             return "the job was finished by another process"
-        return "another job has marked the destination at the same time"
-    return ""
+        except Unanswered as error:
+            last = error
+            parts.pause(number)
+            continue
+        return ""
+    if last is not None:
+        raise last
+    return "other jobs mark the destination at the same time"
+
+
+def _take_marker(parts: Parts, paths: TreeJobPaths, marker: Marker, trash: str) -> None:
+    """Take the marker away that was read. A rename over it could hit the one of a later job."""
+    entry = parts.again(lambda: parts.tree.stat(SUCCESS))
+    if entry is not None and entry.etag == marker.etag:
+        take_away(parts, paths, PlannedFile("", SUCCESS, entry.size, entry.etag), trash)

@@ -41,7 +41,7 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.base import CONTROL_BYTES_MAX, make_directories
 from magic_committer.hadoop.paths import SUCCESS
-from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
+from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord, State, Terms
 from magic_committer.protocol.strict import Reader, read_document
 from magic_committer.remedy import Remedy
 
@@ -168,6 +168,38 @@ def create(parts: Parts, record: JobRecord) -> SeenVersion:
         job_id=record.id,
         hint="Start a new job; nothing of this one will become visible",
     )
+
+
+def take_unrecorded(parts: Parts, paths: TreeJobPaths) -> bool:
+    """Take the directory of a job that has no record, so that none can get one: a driver that was
+    paused before it wrote version 1 finds ours. Repeatable.
+
+    Returns:
+        Whether nobody has the job. False: it has a record now.
+
+    Raises:
+        StoreError: it could not be written. Nothing was changed.
+    """
+    record = JobRecord(
+        id=paths.uuid,
+        uuid=paths.uuid,
+        state=State.CLOSED,
+        nonce=parts.ids(),
+        terms=Terms(track="memory", committer="manifest"),
+        given_id=False,
+        started=parts.clock.now(),
+        outcome="aborted",
+    )
+    if any((version_of(entry.name) or 0) > 1 for entry in list(parts.tree.list(paths.directory))):
+        return True  # where directories are not real: of a job that had a record, and is forgotten
+    try:
+        parts.tree.create(paths.record(1), record.encode())
+    except NotFound:
+        return True  # the directory has gone meanwhile
+    except (PreconditionFailed, Unanswered):
+        there = _version(parts, paths, 1)
+        return there is None or there.nonce == record.nonce
+    return True
 
 
 def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import chain
 
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, LOOKED_AT_MAX, age_of
 from magic_committer.committers.manifest import records
@@ -21,11 +20,18 @@ from magic_committer.committers.manifest.names import (
     version_of,
 )
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan, Totals
-from magic_committer.committers.manifest.publish import make_last, move, put_back, take_away
+from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
+from magic_committer.committers.manifest.publish import (
+    aside_of,
+    goes_back,
+    make_last,
+    move,
+    put_back,
+    take_away,
+)
 from magic_committer.errors import MagicError, NotFound, NotSupported, Unanswered
-from magic_committer.file_trees.base import TreeEntry, parent_of, remove_tree, walk
-from magic_committer.protocol.record import ObjectRef, State
+from magic_committer.file_trees.base import TreeEntry, parent_of, walk
+from magic_committer.protocol.record import State
 
 logger = logging.getLogger("magic_committer")
 
@@ -57,7 +63,7 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
 def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> None:
     tree = parts.tree
     try:
-        move(parts, paths, file.source(paths), f"{trash}/{file.name}")
+        move(parts, paths, file.source(paths), aside_of(trash, file))
     except NotFound:
         if not file.etag and parts.again(lambda: tree.stat(file.name)) is not None:
             raise NotSupported(
@@ -82,10 +88,9 @@ def sweep(parts: Parts, paths: TreeJobPaths) -> None:
         except (NotFound, Unanswered):
             if parts.again(lambda: tree.stat(paths.job_attempt)) is not None:
                 raise
-    empty_trash(parts, paths.directory)
     for entry in _control_files(parts, paths):
         if entry.kind == "directory":
-            remove_tree(tree, entry.path)
+            remove_looking(parts, entry.path)
         else:
             tree.remove(entry.path)
 
@@ -99,47 +104,36 @@ def remove_job(parts: Parts, paths: TreeJobPaths) -> None:
 
 def remove_ended(parts: Parts, directory: str) -> None:
     """Delete a job's directory that nobody writes into any more. Repeatable."""
-    empty_trash(parts, directory)
-    remove_tree(parts.tree, directory)
+    remove_looking(parts, directory)
 
 
-def empty_trash(parts: Parts, directory: str) -> None:
-    """Look at the trash before it is deleted: a file that no plan of the job names goes back.
+def remove_looking(parts: Parts, directory: str) -> None:
+    """Delete a directory of a job, and look at its trash: a file that is not what was planned goes
+    back. Repeatable.
 
     A process may have renamed another program's new file into the trash, and be paused before it
-    has looked at it.
+    has looked at it. Each file is looked at when it is deleted: one that came after a listing, or
+    that a listing did not show, stays with its directory.
     """
-    tree = parts.tree
-    aside: dict[str, TreeEntry] = {}
-    for entry in list(tree.list(directory)):
-        if entry.kind == "directory" and entry.name.startswith((SWEPT_PREFIX, ATTEMPT)):
-            for found in walk(tree, f"{entry.path}/{TRASH}"):
-                if found.kind == "file":
-                    aside[found.path] = found
-    if not aside:
-        return
-    names = {path: _name_of(path) for path in aside}
-    planned = _planned(parts, directory, set(names.values()))
-    for path, entry in aside.items():
-        if (names[path], entry.size, entry.etag) not in planned:
-            put_back(parts, path, names[path])
+    tree, directories = parts.tree, [directory]
+    for entry in walk(tree, directory):
+        if entry.kind == "directory":
+            directories.append(entry.path)
+            continue
+        below = _below_trash(entry.path)
+        if below and entry.kind == "file" and (name := goes_back(below, entry)):
+            put_back(parts, entry.path, name)
+        tree.remove(entry.path)
+    for path in reversed(directories):
+        tree.remove_directory(path)
 
 
-def _name_of(path: str) -> str:
-    """The name at the destination of a file in the trash: ``…/trash/<nonce>/<name>``."""
-    return path.partition(f"/{TRASH}/")[2].partition("/")[2]
-
-
-def _planned(parts: Parts, directory: str, names: set[str]) -> set[tuple[str, int, str]]:
-    """Which files the job's plans name, of those names."""
-    found: set[tuple[str, int, str]] = set()
-    for entry in list(parts.tree.list(directory)):
-        if entry.name.startswith("plan-"):
-            plan = RenamePlan(parts.tree, ObjectRef(entry.path, ""), Totals(0, 0, 0))
-            for file in chain(plan.files(), plan.deletes()):
-                if file.name in names:
-                    found.add((file.name, file.size, file.etag))
-    return found
+def _below_trash(path: str) -> str:
+    """What of a path is below its job's trash: ``…/00/trash/…`` or ``…/swept-<nonce>/trash/…``; ""
+    of all others, and of a task's file of such a name. Pure."""
+    elements = path.split("/")  # _temporary, the job, 00 or swept-<nonce>, trash, nonce, mark, name
+    swept = len(elements) > 6 and elements[2].startswith((ATTEMPT, SWEPT_PREFIX))
+    return "/".join(elements[4:]) if swept and elements[3] == TRASH else ""
 
 
 def forget_some(parts: Parts, own: TreeJobPaths) -> None:
