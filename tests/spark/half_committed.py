@@ -60,5 +60,5 @@ def die_when_decided() -> None:
     def die(*_: Any, **__: Any) -> Any:
         os._exit(9)
 
-    Publication.complete_all = die  # type: ignore[method-assign,assignment]
-    TreeJobCommit._publish = die  # type: ignore[method-assign,assignment]
+    Publication.complete_all = die  # type: ignore[method-assign]
+    TreeJobCommit._publish = die  # type: ignore[method-assign]
