@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.committers.registry import is_file_tree, scheme_of
+from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import PathError
+from magic_committer.file_trees.by_url import tree_url
 from magic_committer.hadoop.paths import Destination
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
@@ -53,12 +53,10 @@ def place(text: str) -> Place:
     """Read a path of either kind. Pure: whether a remote file system is there, its first use tells.
 
     Raises:
-        PathError: it is none.
+        PathError: it is none, or its file system cannot decide jobs.
     """
-    if scheme_of(text) == "file":
-        return TreePlace(ManifestCommitter.destination(text))
     if is_file_tree(text):
-        return TreePlace(f"{text.rstrip('/')}/")
+        return TreePlace(tree_url(text))
     return Destination.parse(s3_url(text))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,19 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
     with pytest.raises(mc.JobNotRunning, match="does not share file:///"):
         job.task("0").open("a.csv")
     assert not (tmp_path / "shared").exists()
+
+
+def test_calls_about_what_only_s3_has_say_so(tmp_path: Path) -> None:
+    """Streams and Hadoop's magic jobs: refused, and nothing is made."""
+    dest = tmp_path.as_uri()
+    calls: list[Callable[[], object]] = [
+        lambda: mc.read_stream(dest, "query"),
+        lambda: mc.abort_stream(dest, "checkpoint"),
+        lambda: mc.adopt(dest, "job"),
+    ]
+    for call in calls:
+        with pytest.raises(mc.PathError, match="is on a file system: there are no streams"):
+            call()
+    with pytest.raises(mc.OptionError, match="no batches of streaming queries"):
+        mc.start(dest, checkpoint="checkpoint")
+    assert list(tmp_path.iterdir()) == []

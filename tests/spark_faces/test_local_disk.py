@@ -18,7 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, expr, udf
 
 import magic_committer as mc
+from magic_committer.cli.main import run
 from magic_committer.spark import foreach_batch, write_dataframe, write_partitions
+from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, until
 
 
@@ -196,6 +198,22 @@ def test_the_format_magic_writes_to_a_disk(spark: SparkSession, disk: Disk, gate
         disk.dest
     )
     assert disk.ids() == list(range(10))
+
+
+def test_a_commit_that_dies_is_finished_by_the_command_line(
+    spark: SparkSession, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process that commits is killed when the job is decided, and Spark's abort undoes nothing.
+    An operator finds the job, and makes all files visible."""
+    spark.dataSource.register(HalfCommitted)
+    with pytest.raises(Exception, match=r"Writing job failed|exited unexpectedly|crashed"):
+        spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(disk.dest)
+    assert disk.data() == {}
+    (job,) = mc.inspect(disk.dest)
+    assert (job.state, job.files, job.visible) == ("committing", 2, 0)
+    assert run(["job", "recover", disk.dest, job.id, "--yes"]) == 0
+    assert "committed" in capsys.readouterr().out
+    assert disk.ids() == list(range(6))
 
 
 def test_a_failed_save_leaves_nothing(spark: SparkSession, disk: Disk) -> None:
