@@ -47,7 +47,7 @@ def seeded_job(spec: Spec) -> Step:
     job = mc.start(f"s3://{BUCKET}/table", track="memory", accept="results", **ours.terms)
     names = [f"p={n % 16}/part-{n:06d}.bin" for n in range(spec["amount"])]
     results = []
-    with _seeded_uploads(spec, [f"table/{name}" for name in names]):
+    with seeded_uploads(spec, [f"table/{name}" for name in names]):
         for number, first in enumerate(range(0, len(names), FILES_A_TASK)):
             with job.task(number) as task:
                 for name in names[first : first + FILES_A_TASK]:
@@ -87,9 +87,10 @@ def abandoned_job(spec: Spec) -> Step:
 
 
 @contextmanager
-def _seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
-    """Open uploads of these keys, each with a part in it. Inside, a Create gives such an upload,
-    and its part is not sent; all other uploads are as ever."""
+def seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
+    """Open uploads of these keys, each with a part in it, on the server of ``spec["control"]``.
+    Inside, a Create gives such an upload, and its part is not sent; all other uploads are as
+    ever."""
     seeded = ask(spec, f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
     waiting = dict(zip(keys, seeded["ids"], strict=True))
     handed_out = set(seeded["ids"])

@@ -42,7 +42,8 @@ from magic_committer import checksum
 from magic_committer.stores.base import Checksum
 
 BUCKET = writers.BUCKET
-FAST = Path(__file__).resolve().parent / "fast_server"
+PROGRAM = "fast_server"
+FAST = Path(__file__).resolve().parent / PROGRAM
 BUILD_SECONDS_MAX = 300.0
 SMALL_BYTES_MAX = 1024**2
 """Objects up to this size are kept."""
@@ -443,11 +444,11 @@ class Server:
         """Forget everything. ``verify``: compute the CRC32 of what comes, which costs time."""
         self._ask(f"reset?verify={int(verify)}&latency_ms={latency_ms}")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self, *, named: int = 1000) -> dict[str, Any]:
         """What it was asked since `reset`, or since it was forgotten: requests by verb, how large
         bodies were sent, what is there now. Of an object the size and, where that was asked for,
-        the CRC32."""
-        told = self._ask("facts")
+        the CRC32; of ``named`` objects at most (the server in Python: of all)."""
+        told = self._ask(f"facts?named={named}")
         told["payload"] = "+".join(sorted(told["payloads"]))
         told["checksum"] = "+".join(sorted(told["checksums"]))
         for one in told["objects"].values():
@@ -483,7 +484,7 @@ def built() -> Path:
     sources = sorted(one for one in FAST.iterdir() if not one.name.endswith("_test.go"))
     mark = hashlib.sha256(b"".join(one.read_bytes() for one in sources)).hexdigest()[:12]
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    program = Path(home, "magic-committer", "benchmarks", f"fast_server-{mark}")
+    program = Path(home, "magic-committer", "benchmarks", f"{PROGRAM}-{mark}")
     if program.exists():
         return program
     go = shutil.which("go")

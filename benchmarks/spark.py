@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -146,18 +146,22 @@ def _cpu_seconds(spark: Any) -> float:
     """Of this process, and of the JVM with all its children, those that ended too."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    return used.ru_utime + used.ru_stime + _of_tree(jvm)
+    return used.ru_utime + used.ru_stime + cpu_of_tree(jvm)
 
 
-def _of_tree(root: int) -> float:
-    """CPU seconds of a process and its descendants; 0 where the system has no /proc."""
+def cpu_of_tree(root: int, *, without: str = "") -> float:
+    """CPU seconds of a process and its descendants; 0 where the system has no /proc. Not of a
+    process whose name begins with ``without``, and of its own descendants."""
     seconds: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            head, _, tail = (folder / "stat").read_text().rpartition(")")
         except OSError:  # it has just ended
             continue
+        if without and head.partition("(")[2].startswith(without):
+            continue
+        fields = tail.split()
         pid, parent = int(folder.name), int(fields[1])
         seconds[pid] = sum(map(int, fields[11:15])) / _TICKS
         children.setdefault(parent, []).append(pid)
@@ -198,12 +202,15 @@ def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
 
 
 @contextmanager
-def session(cores: int) -> Iterator[Any]:
-    """A Spark of this machine, quiet."""
+def session(
+    cores: int, master: str = "", conf: Mapping[str, str | int] | None = None
+) -> Iterator[Any]:
+    """A Spark of this machine, quiet: in one JVM, or on the cluster of a ``master``."""
     from pyspark.sql import SparkSession
 
     made = (
-        SparkSession.builder.master(f"local[{cores}]")
+        SparkSession.builder.master(master or f"local[{cores}]")
+        .config(map={"spark.cores.max": cores, **(conf or {})})
         .appName("magic-committer benchmark")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

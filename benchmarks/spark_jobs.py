@@ -1,16 +1,9 @@
-"""What Spark's tasks and large commits cost: ``python -m benchmarks.spark_jobs tasks|commit``.
+"""What Spark's small tasks cost: ``python -m benchmarks.spark_jobs``.
 
-``tasks``: many tiny partitions, at some milliseconds a request. Beside an empty `mapInArrow` over
-the same partitions: `write_dataframe` of partitions without rows, and of partitions with one row
-each. Requests are counted by the server: those of tasks are Creates, parts, HEADs of the record
-and PUTs of pendingsets.
-
-``commit``: a job of many files, committed by the driver alone, and by the executors (the driver
-decides, looks, and marks). Only the commit waits so long for each answer; the files are written to
-a server that answers at once. Both use `Options.commit_threads` requests in flight: the driver, and
-each executor's Python worker.
-
-All cases run in each round, in an order that turns by one. Needs the server in Go.
+Many tiny partitions, at some milliseconds a request. Beside an empty `mapInArrow` over the same
+partitions: `write_dataframe` of partitions without rows, and of partitions with one row each.
+Requests are counted by the server: those of tasks are Creates, parts, HEADs of the record and PUTs
+of pendingsets. All cases run in each round, in an order that turns by one. Needs the server in Go.
 """
 
 from __future__ import annotations
@@ -33,21 +26,16 @@ from benchmarks.plan import Failed
 from benchmarks.spark import session
 from benchmarks.writers import environment
 
-FILES_A_TASK = 1_000
-
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Read the command line; ends the program where it is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_jobs", description=__doc__)
-    parser.add_argument("what", choices=("tasks", "commit"))
     parser.add_argument("--tasks", type=int, default=500, help="partitions (%(default)s)")
-    parser.add_argument("--files", type=int, default=20_000, help="of a commit (%(default)s)")
-    parser.add_argument("--threads", type=int, default=32, help="commit_threads (%(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="tasks at a time (%(default)s)")
     parser.add_argument("--latency-ms", type=float, default=20, help="a request (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each runs (%(default)s)")
     chosen = parser.parse_args(argv)
-    if min(chosen.tasks, chosen.files, chosen.threads, chosen.cores, chosen.rounds) < 1:
+    if min(chosen.tasks, chosen.cores, chosen.rounds) < 1:
         parser.error("numbers are at least 1")
     return chosen
 
@@ -96,44 +84,6 @@ def task_cases(spark: Any, chosen: argparse.Namespace, there: server.Server) -> 
     }
 
 
-def write_files(task: Any, numbers: Iterable[int]) -> None:
-    """A small file for each row."""
-    for number in numbers:
-        with task.open(f"{number:08d}.txt", "w", unique=True) as file:
-            file.write(str(number))
-
-
-def commit_cases(spark: Any, chosen: argparse.Namespace, there: server.Server) -> dict[str, Case]:
-    """What a large commit takes."""
-    from magic_committer import Options, Progress
-    from magic_committer.spark import write_partitions
-
-    place, jobs = f"s3://{server.BUCKET}/{uuid4().hex}", count()
-
-    def case(files_min: int | None) -> Case:
-        options = Options(commit_threads=chosen.threads, distribute_files_min=files_min)
-
-        def slow_down(step: Progress) -> None:
-            if step.phase == "load" and step.done == 1:
-                there._ask(f"latency?ms={chosen.latency_ms}")
-
-        def run() -> float:
-            there.reset(verify=False)
-            tasks = max(1, chosen.files // FILES_A_TASK)
-            rows = spark.sparkContext.parallelize(range(chosen.files), tasks)
-            report = write_partitions(
-                rows, f"{place}/{next(jobs)}", write_files, options=options, progress=slow_down
-            )
-            if report.files != chosen.files or report.warnings:
-                raise Failed(f"{report.files} files, not {chosen.files}; {report.warnings}")
-            print(f"    requests: {there.facts()['requests']}", file=sys.stderr)
-            return report.seconds
-
-        return run
-
-    return {"driver alone": case(None), "executors": case(1)}
-
-
 def compare(cases: dict[str, Case], rounds: int) -> dict[str, list[float]]:
     """Run each once without a figure, then all in rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
@@ -172,14 +122,13 @@ def main(argv: Sequence[str]) -> int:
         os.environ.update(stack.enter_context(java.for_spark()))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
         spark = stack.enter_context(session(chosen.cores))
-        cases = (task_cases if chosen.what == "tasks" else commit_cases)(spark, chosen, there)
+        cases = task_cases(spark, chosen, there)
         load = os.getloadavg()[0]
         taken = compare(cases, chosen.rounds)
         print(
-            f"{chosen.what}: {chosen.tasks} tasks or {chosen.files} files,"
-            f" {chosen.latency_ms:g} ms a request, {chosen.threads} in flight, {chosen.cores} tasks"
-            f" at a time, {chosen.rounds} rounds; Spark {spark.version}, {os.cpu_count()} cores;"
-            f" load {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n\n{table(taken)}"
+            f"{chosen.tasks} tasks, {chosen.latency_ms:g} ms a request, {chosen.cores} at a time,"
+            f" {chosen.rounds} rounds; Spark {spark.version}, {os.cpu_count()} cores; load"
+            f" {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n\n{table(taken)}"
         )
     return 0
 

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from magic_committer.protocol.record import State, TaskCommit
     from magic_committer.remedy import Remedy
     from magic_committer.report import Decider, JobReport
+    from magic_committer.running.call import RunReport, run
     from magic_committer.stores.base import Attributes
     from magic_committer.upload import FileState, LocalFile, TaskFile, TextUpload, UploadStream
     from magic_committer.writing import Writing
@@ -123,6 +124,7 @@ __all__ = [
     "PutReport",
     "Recovery",
     "Remedy",
+    "RunReport",
     "S3Options",
     "SparkMode",
     "State",
@@ -152,6 +154,7 @@ __all__ = [
     "open_magic",
     "read_stream",
     "recover",
+    "run",
     "start",
     "write",
 ]
@@ -178,6 +181,7 @@ _NAMES_OF = {
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",
     "report": "Decider JobReport",
+    "running.call": "RunReport run",
     "stores.base": "Attributes",
     "upload": "FileState LocalFile TaskFile TextUpload UploadStream",
     "writing": "Writing",

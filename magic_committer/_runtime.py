@@ -58,9 +58,9 @@ class Progress:
     Attributes:
         phase: ``"load"``, ``"check"``, ``"complete"`` or ``"sweep"``; before them, in Spark,
             ``"write"``: its tasks; in a task with a local directory ``"upload"``: its files;
-            ``"put"``: files of this machine.
+            ``"put"``: files of this machine; ``"run"``: items of `run`.
         done, total: numbers of ``unit``; ``total`` is None if it is not known.
-        unit: ``"tasks"``, ``"files"``, ``"uploads"``.
+        unit: ``"tasks"``, ``"files"``, ``"uploads"``, ``"items"``.
     """
 
     phase: str

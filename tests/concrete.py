@@ -6,6 +6,28 @@ from __future__ import annotations
 import magic_committer as mc
 from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.staging import (
+    DirectoryCommitter,
+    PartitionedCommitter,
+    StagingAttempt,
+)
+from magic_committer.options import Mode
+
+Uploading = MagicCommitter | DirectoryCommitter | PartitionedCommitter
+"""The library's committers that complete uploads."""
+Writing = Attempt | StagingAttempt
+"""Their attempts."""
+CLASSES: dict[str, type[Uploading]] = {
+    one.name: one for one in (MagicCommitter, DirectoryCommitter, PartitionedCommitter)
+}
+
+
+def takes(kind: type[Uploading], mode: Mode) -> bool:
+    """Whether a mode is one of a committer's records."""
+    try:
+        return kind.mode(mode) == mode
+    except mc.OptionError:
+        return False
 
 
 def upload_of(file: object) -> mc.UploadStream:

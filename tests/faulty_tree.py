@@ -275,8 +275,9 @@ class FaultyTree:
             raise self._unanswered(verb, path)
         if fault is Fault.FORGED:
             self.tree.remove(path)
+        fresh = bool(new) and self.tree.stat(new) is None
         answer = act()
-        if new:
+        if fresh:  # what was there stays in listings
             self.weather.made(new)
         if fault is Fault.DIES_AFTER:
             self._die(verb, path)

@@ -23,10 +23,12 @@ class Hdfs(ArrowFSWrapper):  # type: ignore[misc]  # fsspec ships no types
     into a directory; a directory is deleted with all that is in it.
     """
 
+    cachable = False
+
     def __init__(self) -> None:
         from pyarrow.fs import LocalFileSystem as ArrowLocal
 
-        super().__init__(ArrowLocal(), skip_instance_cache=True)
+        super().__init__(ArrowLocal())
         self._name_node = threading.Lock()
         self.before_rename: Callable[[], None] = lambda: None
 
@@ -78,8 +80,10 @@ class _Sftp:
 class Sftp(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types
     """``SFTPFileSystem`` on a local directory: EEXIST and its like are told as "Failure"."""
 
+    cachable = False
+
     def __init__(self) -> None:
-        super().__init__(skip_instance_cache=True)
+        super().__init__()
         self.ftp = _Sftp()
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:

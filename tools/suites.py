@@ -89,11 +89,11 @@ class Suite:
 
 SUITES = (
     Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 80, ("unit", "tools", "recipes")),
+    Suite("unit", 120, ("unit", "tools", "recipes")),
     Suite("contract", 80, ("contract",)),
     Suite("fuzz", 130, ("fuzz",)),
     Suite("promises", 140, ("promises",)),
-    Suite("properties", 45, ("properties",)),
+    Suite("properties", 75, ("properties",)),
     Suite("cli", 75, ("cli",)),
     Suite("spark", 240, ("spark",)),
     Suite("faces", 270, ("spark_faces",), slow=True),
@@ -103,6 +103,7 @@ SUITES = (
     Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 85, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
+    Suite("running", 170, ("running",), slow=True),
     Suite("kills", 240, ("kills", "stream_kills"), slow=True),
     Suite("benchmarks", 70, ("benchmarks",), slow=True),
     Suite("transport", 260, ("transport",), slow=True),

@@ -13,13 +13,14 @@ import (
 //
 //	GET  /-/reset?verify=0&latency_ms=20   forget all; gives the facts (empty)
 //	GET  /-/latency?ms=20                  keep all; answers wait so long from now on
-//	GET  /-/facts[?forget=1]               what was asked since; then forget the counts
+//	GET  /-/facts[?forget=1][&named=1000]  what was asked since, and so many of the objects; then
+//	                                       forget the counts
 //	POST /-/seed?size=1000                 open an upload with one part for each line (a key) of
 //	                                       the body; gives {"ids": […], "etag": …}
 const control = "/-/"
 
 const (
-	namedMost = 1000
+	namedMost = 1000 // objects that facts name, if not told otherwise
 	seedBytes = 1000
 )
 
@@ -30,12 +31,16 @@ func (s *Store) control(w http.ResponseWriter, r *http.Request) {
 		s.reset()
 		s.verify.Store(query.Get("verify") == "1")
 		s.setLatency(number(query.Get("latency_ms")))
-		answer(w, s.facts(false))
+		answer(w, s.facts(false, 0))
 	case "latency":
 		s.setLatency(number(query.Get("ms")))
 		answer(w, map[string]any{})
 	case "facts":
-		answer(w, s.facts(query.Get("forget") == "1"))
+		named := namedMost
+		if query.Has("named") {
+			named = int(number(query.Get("named")))
+		}
+		answer(w, s.facts(query.Get("forget") == "1", named))
 	case "seed":
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -57,12 +62,12 @@ func answer(w http.ResponseWriter, what any) {
 	json.NewEncoder(w).Encode(what)
 }
 
-func (s *Store) facts(forget bool) map[string]any {
+func (s *Store) facts(forget bool, most int) map[string]any {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	named := map[string]any{}
 	for key, one := range s.objects {
-		if len(named) == namedMost {
+		if len(named) == most {
 			break
 		}
 		sums := [][]any{}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from types import TracebackType
 
+from magic_committer.cli.places import Place
 from magic_committer.cli.shell import Shell
 from magic_committer.cli.wording import remedies_of
 from magic_committer.errors import CommitIncomplete, JobError, JobExists
-from magic_committer.hadoop.paths import Destination
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
 
 ENDING = ("commit", "abort", "recover")
@@ -22,7 +22,7 @@ ENDING = ("commit", "abort", "recover")
 class Calls:
     """The commands about one job. As a context manager: errors that leave the block speak them."""
 
-    def __init__(self, shell: Shell, dest: Destination, job_id: str, verb: Call) -> None:
+    def __init__(self, shell: Shell, dest: Place, job_id: str, verb: Call) -> None:
         """
         Args:
             verb: of the command that runs.

@@ -25,16 +25,16 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
+from magic_committer.cli.places import Place, TreePlace, is_bucket
 from magic_committer.cli.plain import note
 from magic_committer.cli.prometheus import Metric, exposition
-from magic_committer.cli.reach import Reach, recursive, unseen
-from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.reach import Reach, below, recursive
+from magic_committer.cli.shell import DURATION, PLACE, Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.errors import MagicError, OptionError
-from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning
 from magic_committer.maintenance.reports import CleanupReport
+from magic_committer.maintenance.trees import TreeCleaning
 from magic_committer.options import Options
 
 CLOCK = SystemClock()
@@ -121,7 +121,7 @@ class Cleaned:
     root, "cleanup", WORDS["cleanup"],
     renamed={"--keep-closed": "--forget-after"},
 )  # fmt: skip
-@click.argument("paths", type=DIRECTORY, nargs=-1, metavar="[PATH]…")
+@click.argument("paths", type=PLACE, nargs=-1, metavar="[PATH]…")
 @click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
 @click.option(
     "--dead-after",
@@ -156,7 +156,7 @@ class Cleaned:
 @recursive
 def cleanup(
     shell: Shell,
-    paths: tuple[Destination, ...],
+    paths: tuple[Place, ...],
     config: str | None,
     forget_given: bool,
     no_finish: bool,
@@ -169,10 +169,11 @@ def cleanup(
 ) -> int:
     """Take away what dead jobs left under each PATH, or under what a file names. For cron.
 
-    Running jobs that are dead are aborted, decided ones finished, uploads and control objects of
-    jobs that are over taken away. What may be alive, and what is not of this library, stays. Jobs
-    of directories below PATH are looked at with --recursive only. Exit code 46: something could not
-    be cleaned, or the store does not show all open uploads.
+    PATH is s3://bucket/table or file:///data/table. Running jobs that are dead are aborted, decided
+    ones finished, uploads and control objects of jobs that are over taken away. What may be alive,
+    and what is not of this library, stays. Jobs of directories below PATH are looked at with
+    --recursive only. Exit code 46: something could not be cleaned, or the store does not show all
+    open uploads.
     """
     given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
     if forget_given:
@@ -230,7 +231,7 @@ def _run(
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
     # A partitioned table always has directories below, and cron would send a mail each night; but
     # who cleans a whole bucket means its tables.
-    if sys.stderr.isatty() or any(not target.dest.prefix for target in targets):
+    if sys.stderr.isatty() or any(is_bucket(target.dest) for target in targets):
         reach.tell()
     code = _code(done)
     if prometheus is None:
@@ -256,12 +257,11 @@ def _expanded(
         if not target.deep:
             yield target, ""
             continue
-        dests: list[Destination] = []
+        dests: list[Place] = []
         try:
-            runtime = shell.runtime(target.dest.bucket, progress)
-            below = jobs_below(runtime, target.dest, objects_max)
-            problem = "; ".join(unseen(target.dest, below))
-            dests = [dest for dest in below.jobs if dest not in named]
+            jobs, left = below(shell, target.dest, objects_max, progress)
+            problem = "; ".join(left)
+            dests = [dest for dest in jobs if dest not in named]
         except MagicError as error:
             problem = str(error)
         yield target, problem
@@ -270,14 +270,20 @@ def _expanded(
             yield replace(target, dest=dest), ""
 
 
+def _cleaning(
+    shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction
+) -> Cleaning | TreeCleaning:
+    if isinstance(target.dest, TreePlace):
+        return TreeCleaning(shell.parts(target.dest, progress), target.limits, dry_run=dry_run)
+    runtime = shell.runtime(target.dest.bucket, progress)
+    return Cleaning(runtime, target.dest, target.limits, dry_run=dry_run, options=Options())
+
+
 def _clean(shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction) -> Cleaned:
     began = CLOCK.monotonic()
     report, error, code = None, "", exits.OK
     try:
-        runtime = shell.runtime(target.dest.bucket, progress)
-        report = Cleaning(
-            runtime, target.dest, target.limits, dry_run=dry_run, options=Options()
-        ).run()
+        report = _cleaning(shell, target, dry_run, progress).run()
         if report.errors or report.unfinished:
             code = exits.BAD_STATE
     except MagicError as failure:

@@ -21,7 +21,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from magic_committer.cli.places import Place, place
 from magic_committer.cli.quantities import parse_duration
+from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Limits
@@ -48,13 +50,13 @@ class Target:
         deep: the destinations below it are cleaned too.
     """
 
-    dest: Destination
+    dest: Place
     limits: Limits
     deep: bool = False
 
 
 def targets_of(
-    paths: tuple[Destination, ...], given: Mapping[str, Any], deep: bool = False
+    paths: tuple[Place, ...], given: Mapping[str, Any], deep: bool = False
 ) -> list[Target]:
     """What a command line without a file asks for.
 
@@ -121,7 +123,7 @@ def _targets(config: Mapping[str, Any], given: Mapping[str, Any], deep: bool) ->
     tables = config.get("destinations")
     if not isinstance(tables, list) or not tables:
         raise _WrongValue("it names no destinations: each is a table [[destinations]] with a path")
-    targets: dict[Destination, Target] = {}
+    targets: dict[Place, Target] = {}
     for number, table in enumerate(tables, 1):
         where = f"destination {number}"
         if not isinstance(table, dict):
@@ -142,12 +144,12 @@ def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
         raise _WrongValue(f"{where}: {', '.join(unknown)} is not known; known: {', '.join(known)}")
 
 
-def _path(table: Mapping[str, Any], where: str) -> Destination:
+def _path(table: Mapping[str, Any], where: str) -> Place:
     path = table.get("path")
     if not isinstance(path, str):
         raise _WrongValue(f'{where} has no path: path = "s3://bucket/table"')
     try:
-        return Destination.parse(path)
+        return place(path) if is_file_tree(path) else Destination.parse(path)
     except MagicError as error:
         raise _WrongValue(f"{where}, path: {error}") from error
 

@@ -70,6 +70,7 @@ class Ending:
             JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
         """
         dest, job_id = calls.dest, calls.job_id
+        assert isinstance(dest, Destination)
         calls.settled = None if settled == LEFTOVER_AFTER_SECONDS else settled
         calls.is_hadoops = True
         ending = cls(shell, shell.runtime(dest.bucket, progress), calls, settled)
@@ -97,6 +98,12 @@ class Ending:
         return ending
 
     @property
+    def dest(self) -> Destination:
+        """Where it is."""
+        assert isinstance(self.calls.dest, Destination)
+        return self.calls.dest
+
+    @property
     def state(self) -> State:
         """Of the record."""
         return self.seen.record.state if self.seen is not None else State.ABSENT
@@ -117,9 +124,9 @@ class Ending:
         Raises:
             JobNotFound: nothing.
         """
-        found = inspect_job(self.runtime, self.calls.dest, self.calls.job_id, DEAD_AFTER_SECONDS)
+        found = inspect_job(self.runtime, self.dest, self.calls.job_id, DEAD_AFTER_SECONDS)
         if found is None:
-            raise not_found(self.runtime, self.calls.dest, self.calls.job_id)
+            raise not_found(self.runtime, self.dest, self.calls.job_id)
         return found
 
     @property
@@ -184,9 +191,9 @@ class Ending:
         if self.state not in (State.RUNNING, State.ABSENT):
             return ""
         if self.adoption is not None:
-            job = started_of(self.runtime, self.calls.dest, self.adoption)
+            job = started_of(self.runtime, self.dest, self.adoption)
         elif self.record().adopted:
-            job = StartedJob.attached(self.record(), self.calls.dest.url, "")
+            job = StartedJob.attached(self.record(), self.dest.url, "")
         else:
             return ""
         stays = refuse_if_published(
@@ -201,43 +208,20 @@ class Ending:
             CommitRefused: something is wrong with it; nothing was decided.
             JobError: it may not be committed from a listing, or no task has committed.
         """
-        dest, job_id = self.calls.dest, self.calls.job_id
+        dest = self.dest
         if self.adoption is not None:
             found = prospect_of(self.runtime, dest, self.adoption, wanted, accept)
         else:
             seen = self.take()
             if seen.record.terms.accept == "results":
-                raise JobError(
-                    f"job {job_id!r} can be committed by its driver only: which attempts count was"
-                    " told to it in messages, and what lies on the store may be cut short",
-                    job_id=job_id,
-                    remedies=(
-                        self.calls.remedy("abort", "if its driver is dead, abort and run it again"),
-                    ),
-                )
+                raise drivers_only(self.calls)
             found = committer_of(self.runtime, dest, seen, None).look_at_commit(wanted, accept)
-        if found.problems:
-            raise CommitRefused(
-                f"job {job_id!r} cannot be committed: {name_some(found.problems, PROBLEMS_MAX)}",
-                job_id=job_id,
-                problems=found.problems,
-                hint=ACCEPT_EACH,
-                remedies=(self.calls.remedy("abort", "abort it"),),
-            )
-        if not found.tasks and wanted is None:
-            raise JobError(
-                f"job {job_id!r} has no committed task",
-                job_id=job_id,
-                remedies=(
-                    self.calls.remedy("abort", "abort it"),
-                    self.calls.remedy("commit", "if it is right that it has none", expect=0),
-                ),
-            )
+        refuse_prospect(self.calls, found, wanted)
         return found
 
     def take(self) -> records.Seen:
         """The job's record, after it was adopted if it has to be."""
-        dest, job_id = self.calls.dest, self.calls.job_id
+        dest, job_id = self.dest, self.calls.job_id
         if self.adoption is not None:
             adopt_job(self.runtime, dest, job_id, dead_after=self.settled)
             self.adoption, self.calls.is_hadoops = None, False
@@ -249,25 +233,83 @@ class Ending:
     def tell(self, question: str, files: Prospect | None = None) -> None:
         """The answer to ``--dry-run``."""
         warning = WRITTEN_OVER if question.startswith(WRITTEN_OVER) else self.warning
-        told: dict[str, Any] = {
-            "job_id": self.calls.job_id,
-            "dest": self.calls.dest.url,
-            "state": str(self.state),
-            "adopt": self.adoption is not None,
-            "warning": warning.strip(),
-            "would": question.removeprefix(warning).removesuffix("?"),
-            "tasks": files and list(files.tasks),
-            "files": files and files.files,
-            "bytes": files and files.bytes,
-        }
-        lines = (
-            ("job", self.calls.job_id),
-            ("adopt", "its record is written first" if self.adoption is not None else ""),
-            ("warning", told["warning"]),
-            ("would", told["would"]),
-            ("tasks", name_some(files.tasks) if files else ""),
+        adopts = self.adoption is not None
+        tell_dry_run(self.shell, self.calls, self.state, question, warning, files, adopts=adopts)
+
+
+def tell_dry_run(
+    shell: Shell,
+    calls: Calls,
+    state: State,
+    question: str,
+    warning: str,
+    files: Prospect | None,
+    *,
+    adopts: bool = False,
+) -> None:
+    """Print the answer to ``--dry-run``.
+
+    Args:
+        question: what would be asked; it begins with ``warning``.
+        files: what would be published; None: nothing is said of it.
+        adopts: the job would be adopted first.
+    """
+    told: dict[str, Any] = {
+        "job_id": calls.job_id,
+        "dest": calls.dest.url,
+        "state": str(state),
+        "adopt": adopts,
+        "warning": warning.strip(),
+        "would": question.removeprefix(warning).removesuffix("?"),
+        "tasks": files and list(files.tasks),
+        "files": files and files.files,
+        "bytes": files and files.bytes,
+    }
+    lines = (
+        ("job", calls.job_id),
+        ("adopt", "its record is written first" if adopts else ""),
+        ("warning", told["warning"]),
+        ("would", told["would"]),
+        ("tasks", name_some(files.tasks) if files else ""),
+    )
+    shell.output.document("job.dry_run", told, lines)
+
+
+def drivers_only(calls: Calls) -> JobError:
+    """The error for a job that nobody may commit from a listing."""
+    return JobError(
+        f"job {calls.job_id!r} can be committed by its driver only: which attempts count was"
+        " told to it in messages, and what lies on the store may be cut short",
+        job_id=calls.job_id,
+        remedies=(calls.remedy("abort", "if its driver is dead, abort and run it again"),),
+    )
+
+
+def refuse_prospect(calls: Calls, found: Prospect, wanted: int | list[str] | None) -> None:
+    """Refuse a commit in which something is wrong, or that would publish nothing unasked.
+
+    Raises:
+        CommitRefused: something is wrong with the job; nothing was decided.
+        JobError: no task has committed.
+    """
+    job_id = calls.job_id
+    if found.problems:
+        raise CommitRefused(
+            f"job {job_id!r} cannot be committed: {name_some(found.problems, PROBLEMS_MAX)}",
+            job_id=job_id,
+            problems=found.problems,
+            hint=ACCEPT_EACH,
+            remedies=(calls.remedy("abort", "abort it"),),
         )
-        self.shell.output.document("job.dry_run", told, lines)
+    if not found.tasks and wanted is None:
+        raise JobError(
+            f"job {job_id!r} has no committed task",
+            job_id=job_id,
+            remedies=(
+                calls.remedy("abort", "abort it"),
+                calls.remedy("commit", "if it is right that it has none", expect=0),
+            ),
+        )
 
 
 def not_found(runtime: Runtime, dest: Destination, job_id: str) -> JobNotFound:

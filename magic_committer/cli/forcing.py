@@ -13,6 +13,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import not_found
 from magic_committer.cli.shell import Shell
+from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.force import UNREADABLE, force_abort
@@ -34,12 +35,12 @@ def give_up(
         except JobNotFound as error:
             raise not_found(runtime, path, job_id) from error
         if dry_run or look.state == State.CLOSED:
-            return _told(shell, look)
+            return told_given_up(shell, look)
         question = _question(look)
         if yes:  # who is asked reads it in the question
             shell.note(f"magic-committer: {question}")
         shell.confirm(question, yes=yes)
-        return _told(shell, force_abort(runtime, path, job_id, dead_after=dead_after))
+        return told_given_up(shell, force_abort(runtime, path, job_id, dead_after=dead_after))
 
 
 def _question(look: GivenUp) -> str:
@@ -68,7 +69,8 @@ def _question(look: GivenUp) -> str:
     )
 
 
-def _told(shell: Shell, given: GivenUp) -> int:
+def told_given_up(shell: Shell, given: GivenUp) -> int:
+    """Print what was given up; the exit code."""
     shell.output.document("job.given_up", given.to_dict(), _lines(given))
     if given.dry_run:
         return exits.OK
@@ -81,9 +83,9 @@ def _lines(given: GivenUp) -> Iterator[tuple[str, str]]:
     yield "record", given.state
     yield "outcome", given.outcome or "not known"
     yield "problem", given.why
-    if given.dry_run:
+    if given.dry_run and not is_file_tree(given.dest):
         yield "open", counted(given.open, "upload")
-    elif given.report is None:
+    elif given.report is None and not is_file_tree(given.dest):
         yield "aborted", counted(given.aborted, "upload")
         yield "deleted", counted(given.deleted, "file")
     for key in given.visible:

@@ -23,7 +23,9 @@ from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
+from magic_committer.committers.registry import scheme_of
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
+from magic_committer.file_trees.local import local_path
 from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
 from magic_committer.hadoop.paths import Destination, parse_url
 from magic_committer.maintenance.below import Flat, is_committers
@@ -98,10 +100,11 @@ def inspect(
 ) -> int:
     """Print a .pending, .pendingset, _SUCCESS, plan-….json, job.json or alive.json.
 
-    FILE is a local file, an s3:// URL, or - for stdin. A file that is not valid ends with exit code
-    46 and the field and reason; --validate prints just that. Of several files, and with --recursive
-    of all such files below a directory, each is told on one line.
+    FILE is a local file, an s3:// or file:// URL, or - for stdin. A file that is not valid ends
+    with exit code 46 and the field and reason; --validate prints just that. Of several files, and
+    with --recursive of all such files below a directory, each is told on one line.
     """
+    files = tuple(map(_named, files))
     if deep or len(files) > 1:
         return _tell_each(shell, files, kind, objects_max if deep else None)
     (file,) = files
@@ -119,6 +122,11 @@ def inspect(
     assert seen.content is not None
     _print(shell.output, file, seen.kind, seen.content)
     return exits.OK
+
+
+def _named(given: str) -> str:
+    """The path of a local file that is named by a URL; everything else as it is."""
+    return os.fspath(local_path(given)) if scheme_of(given) == "file" else given
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""How a command tells what became of a job: `JobReport`, in lines, in JSON, and as an exit code."""
+"""How a command tells what became of a job: `JobReport` and `Recovery`, in lines, in JSON, and as
+an exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from magic_committer._quantities import counted
 from magic_committer.cli import exits
 from magic_committer.cli.quantities import pending_words
 from magic_committer.cli.shell import Shell
+from magic_committer.maintenance.reports import Recovery
 from magic_committer.protocol.record import JobReport, State
 
 
@@ -41,3 +43,19 @@ def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
     if report.unattributed:
         uploads = counted(report.unattributed, "open upload")
         yield "unattributed", f"{uploads} under the destination: their names tell no job"
+
+
+def tell_recovery(shell: Shell, recovery: Recovery) -> int:
+    """Print what a recovery found and did; its exit code."""
+    lines: list[tuple[str, str]] = [
+        ("job", recovery.job_id),
+        ("found", recovery.found),
+        ("would" if recovery.dry_run else "did", recovery.did),
+        ("record", recovery.state),
+        ("outcome", recovery.outcome or "not known"),
+        *(("unresolved", key) for key in recovery.unresolved),
+    ]
+    if recovery.report is not None:
+        lines += [line for line in report_lines(recovery.report) if line not in lines]
+    shell.output.document("job.recovery", recovery.to_dict(), lines)
+    return code_of_report(recovery.report)

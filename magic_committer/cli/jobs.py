@@ -12,19 +12,19 @@ import click
 
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
-from magic_committer.cli import exits
+from magic_committer.cli import exits, trees
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
-from magic_committer.cli.job_reports import code_of_report, report_lines, tell_report
+from magic_committer.cli.job_reports import tell_recovery, tell_report
+from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
-from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.shell import DURATION, PLACE, Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.commit.outcome import ended_by_record
 from magic_committer.errors import JobNotFound
-from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.job_details import ShownFile, ShownJob, show_job
 from magic_committer.maintenance.recover import abort_job, committer_of, recover_job
@@ -34,6 +34,8 @@ from magic_committer.maintenance.reports import (
     FoundJob,
     Recovery,
 )
+from magic_committer.maintenance.tree_details import show_tree_job
+from magic_committer.maintenance.trees import inspect_tree
 from magic_committer.protocol.record import State
 
 job = group("job")
@@ -62,8 +64,8 @@ _dead_after = click.option(
     "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
     help="From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
-_path = click.argument("path", type=DIRECTORY)
-_paths = click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
+_path = click.argument("path", type=PLACE)
+_paths = click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
 _job = click.argument("job_id", metavar="JOB")
 _accept = click.option(
     "--accept", multiple=True, metavar="KEY",
@@ -98,12 +100,12 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @_dead_after
 def list_jobs(
     shell: Shell,
-    paths: tuple[Destination, ...],
+    paths: tuple[Place, ...],
     deep: bool,
     objects_max: int,
     dead_after: float,
 ) -> int:
-    """List the jobs that have a directory under PATH: ours and Hadoop's.
+    """List the jobs that have a directory under PATH (s3://… or file:///…): ours and Hadoop's.
 
     Those of directories below PATH are listed with --recursive only.
     """
@@ -117,7 +119,7 @@ def list_jobs(
                 dests = reach.destinations(path, progress)
                 for number, dest in enumerate(dests, 1):
                     with reach.trying(dest.url):
-                        for one in inspect_all(shell.runtime(dest.bucket), dest, dead_after):
+                        for one in _jobs_at(shell, dest, dead_after):
                             counts[one.kind] += 1
                             yield one
                     progress(Progress("look at", number, len(dests), "destinations"))
@@ -151,7 +153,7 @@ def list_jobs(
 @_dead_after
 def show(
     shell: Shell,
-    path: Destination,
+    path: Place,
     job_id: str,
     files_max: int,
     deep: bool,
@@ -164,10 +166,9 @@ def show(
     """
     if deep:
         return _show_below(shell, path, job_id, files_max, objects_max, dead_after)
-    runtime = shell.runtime(path.bucket)
-    shown = show_job(runtime, path, job_id, dead_after, files_max)
+    shown = _show_at(shell, path, job_id, dead_after, files_max)
     if shown is None:
-        error = not_found(runtime, path, job_id)
+        error = _not_found_at(shell, path, job_id)
         reach = Reach(shell, many=False)
         reach.found_nothing(path)
         reach.tell()
@@ -177,9 +178,31 @@ def show(
     return exits.OK
 
 
+def _jobs_at(shell: Shell, path: Place, dead_after: float) -> Iterator[FoundJob]:
+    """The jobs directly under a path."""
+    if isinstance(path, TreePlace):
+        return inspect_tree(shell.parts(path), dead_after)
+    return inspect_all(shell.runtime(path.bucket), path, dead_after)
+
+
+def _show_at(
+    shell: Shell, path: Place, job_id: str, dead_after: float, files_max: int
+) -> ShownJob | None:
+    """One job under a path; None if it is not there."""
+    if isinstance(path, TreePlace):
+        return show_tree_job(shell.parts(path), job_id, dead_after, files_max)
+    return show_job(shell.runtime(path.bucket), path, job_id, dead_after, files_max)
+
+
+def _not_found_at(shell: Shell, path: Place, job_id: str) -> JobNotFound:
+    if isinstance(path, TreePlace):
+        return trees.tree_job_not_found(shell.parts(path), job_id)
+    return not_found(shell.runtime(path.bucket), path, job_id)
+
+
 def _show_below(
     shell: Shell,
-    path: Destination,
+    path: Place,
     job_id: str,
     files_max: int,
     objects_max: int,
@@ -195,8 +218,7 @@ def _show_below(
             if job_id not in (there or ()):
                 continue
             with reach.trying(dest.url):
-                runtime = shell.runtime(dest.bucket)
-                shown = show_job(runtime, dest, job_id, dead_after, files_max)
+                shown = _show_at(shell, dest, job_id, dead_after, files_max)
                 if shown is not None:
                     yield shown
 
@@ -266,7 +288,7 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
 @_yes
 def commit(
     shell: Shell,
-    path: Destination,
+    path: Place,
     job_id: str,
     expect: int | None,
     tasks: tuple[str, ...],
@@ -284,6 +306,9 @@ def commit(
     if expect is not None and tasks:
         raise click.UsageError("give --expect or --task, not both")
     wanted = list(tasks) or expect
+    if isinstance(path, TreePlace):
+        trees.refuse_for_hadoop(path, adopt=adopt)
+        return trees.commit(shell, path, job_id, wanted, accept, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "commit") as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
         if ending.has_committed:
@@ -320,7 +345,7 @@ def commit(
 @_yes
 def abort(
     shell: Shell,
-    path: Destination,
+    path: Place,
     job_id: str,
     revert: bool,
     force: bool,
@@ -343,6 +368,11 @@ def abort(
     """
     if force and adopt:
         raise click.UsageError("--force is for jobs that have a record: leave --adopt out")
+    if isinstance(path, TreePlace):
+        trees.refuse_for_hadoop(path, adopt=adopt, leave_visible=leave_visible)
+        if force:
+            return trees.give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
+        return trees.abort(shell, path, job_id, revert=revert, dry_run=dry_run, yes=yes)
     if force:
         return give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
@@ -378,7 +408,7 @@ def abort(
 @_yes
 def recover(
     shell: Shell,
-    path: Destination,
+    path: Place,
     job_id: str,
     accept: tuple[str, ...],
     leave_visible: bool,
@@ -394,14 +424,17 @@ def recover(
     """
     settled = LEFTOVER_AFTER_SECONDS if dead_after is None else dead_after
     limit = DEAD_AFTER_SECONDS if dead_after is None else dead_after
+    if isinstance(path, TreePlace):
+        trees.refuse_for_hadoop(path, adopt=adopt, leave_visible=leave_visible)
+        return trees.recover(shell, path, job_id, accept, limit, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "recover") as calls:
         try:
             ending = Ending.find(shell, progress, calls, adopt, settled)
         except JobNotFound:
-            told = recover_job(shell.runtime(path.bucket), path, job_id, dead_after=limit)
-            if told.outcome != "committed":
+            ended = recover_job(shell.runtime(path.bucket), path, job_id, dead_after=limit)
+            if ended.outcome != "committed":
                 raise
-            return _recovered(shell, told)
+            return tell_recovery(shell, ended)
         if ending.adoption is not None:
             swept = ending.has_committed
             question = ending.sweep_question() if swept else ending.question(leave_visible)
@@ -412,11 +445,11 @@ def recover(
         else:
             would = _recover(ending, limit, accept, leave_visible, dry_run=True)
             if dry_run or would.state == State.CLOSED:
-                return _recovered(shell, would)
+                return tell_recovery(shell, would)
             question = f"Job {job_id} is {would.state}; {would.did}. Go on?"
         shell.confirm(question, yes=yes)
         ending.take()
-        return _recovered(shell, _recover(ending, limit, accept, leave_visible, dry_run=False))
+        return tell_recovery(shell, _recover(ending, limit, accept, leave_visible, dry_run=False))
 
 
 def _recover(
@@ -427,26 +460,7 @@ def _recover(
     *,
     dry_run: bool,
 ) -> Recovery:
-    calls = ending.calls
     return recover_job(
-        ending.runtime, calls.dest, calls.job_id,
+        ending.runtime, ending.dest, ending.calls.job_id,
         dead_after=dead_after, accept=accept, leave_visible=leave_visible, dry_run=dry_run,
     )  # fmt: skip
-
-
-# What it came to ----------------------------------------------------------------------------------
-
-
-def _recovered(shell: Shell, recovery: Recovery) -> int:
-    lines: list[tuple[str, str]] = [
-        ("job", recovery.job_id),
-        ("found", recovery.found),
-        ("would" if recovery.dry_run else "did", recovery.did),
-        ("record", recovery.state),
-        ("outcome", recovery.outcome or "not known"),
-        *(("unresolved", key) for key in recovery.unresolved),
-    ]
-    if recovery.report is not None:
-        lines += [line for line in report_lines(recovery.report) if line not in lines]
-    shell.output.document("job.recovery", recovery.to_dict(), lines)
-    return code_of_report(recovery.report)

@@ -10,6 +10,7 @@ import click
 from magic_committer import _wiring
 from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli.app import group
+from magic_committer.cli.places import on_s3
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.errors import OptionError, StoreError
@@ -39,7 +40,7 @@ COLUMNS = (
 
 def _bucket(text: str) -> Destination:
     """A bucket's name, or a URL; the path in it is a directory."""
-    return Destination.parse(text if "://" in text else f"s3://{text}/")
+    return Destination.parse(on_s3(text) if "://" in text else f"s3://{text}/")
 
 
 @command(lifecycle, "show", "The bucket's rules, in words.")

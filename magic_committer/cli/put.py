@@ -115,7 +115,11 @@ class Putting:
     " fail_partitions, replace_partitions (the directories that are written). Spark's words too.",
 )  # fmt: skip
 @click.option("--hidden", is_flag=True, help="Files and directories that begin with a dot, too.")
-@click.option("--unique", is_flag=True, help="Put the job's UUID into each name.")
+@click.option(
+    "--unique",
+    is_flag=True,
+    help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
+)
 @click.option("--no-success", is_flag=True, help="Write no _SUCCESS.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -11,11 +11,16 @@ import click
 
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.cli import exits
+from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Shell
 from magic_committer.errors import MagicError, StoreError
-from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.below import OBJECTS_MAX, Below, Flat, has_deeper, jobs_below
+from magic_committer.maintenance.tree_details import (
+    tree_has_deeper,
+    tree_job_ids,
+    trees_below,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,24 +44,52 @@ def recursive(function: F) -> F:
     return function
 
 
-def unlooked(path: Destination) -> str:
+def unlooked(path: Place) -> str:
     """The sentence on what a look without ``--recursive`` leaves out."""
     return f"only {path.url} itself was looked at; --recursive looks below"
 
 
-def stopped(path: Destination, below: Below | Flat) -> tuple[str, ...]:
+def stopped(path: Place, found: Below | Flat) -> tuple[str, ...]:
     """The sentence on a listing that met its limit; nothing if it did not."""
-    if not below.stopped_at:
+    if not found.stopped_at:
         return ()
     return (
-        f"{below.objects:,} objects were listed below {path.url}, up to the key {below.stopped_at};"
+        f"{found.objects:,} objects were listed below {path.url}, up to the key {found.stopped_at};"
         " what comes after it was not looked at: give a deeper path, or a greater --max-objects",
     )
 
 
-def unseen(path: Destination, below: Below) -> tuple[str, ...]:
+def unseen(path: Place, found: Below) -> tuple[str, ...]:
     """Why not all jobs below a path are known: a sentence each; nothing if they are."""
-    return (*below.problems, *stopped(path, below))
+    return (*found.problems, *stopped(path, found))
+
+
+def below(
+    shell: Shell, path: Place, objects_max: int, progress: ProgressFunction
+) -> tuple[Mapping[Place, tuple[str, ...]], tuple[str, ...]]:
+    """The destinations at a path and below it that have jobs, with the ids of these; and why not
+    all are known, a sentence each.
+
+    Raises:
+        StoreError: what is below it could not be listed.
+    """
+    places: dict[Place, tuple[str, ...]] = {}
+    if not isinstance(path, TreePlace):
+        on_s3 = jobs_below(shell.runtime(path.bucket, progress), path, objects_max)
+        for dest, ids in on_s3.jobs.items():
+            places[dest] = ids
+        return places, unseen(path, on_s3)
+    parts = shell.parts(path, progress)
+    found = trees_below(parts, objects_max)
+    for directory in found.found:
+        there = parts if not directory else shell.parts(path.below(directory), progress)
+        places[TreePlace(there.tree.url)] = tuple(tree_job_ids(there))
+    if not found.stopped_at:
+        return places, ()
+    return places, (
+        f"{found.entries:,} files were listed below {path.url}; {found.stopped_at} and more were"
+        " not looked at: give a deeper path, or a greater --max-objects",
+    )
 
 
 class Reach:
@@ -97,8 +130,8 @@ class Reach:
                 self._codes.append(exits.OK)
 
     def destinations(
-        self, path: Destination, progress: ProgressFunction = no_progress
-    ) -> Mapping[Destination, tuple[str, ...] | None]:
+        self, path: Place, progress: ProgressFunction = no_progress
+    ) -> Mapping[Place, tuple[str, ...] | None]:
         """The destinations to be looked at for a path, each with the ids of its jobs where these
         are known: the path alone, or with ``--recursive`` all below it that have jobs.
 
@@ -107,22 +140,25 @@ class Reach:
         """
         if self._objects_max is None:
             return {path: None}
-        below = jobs_below(self._shell.runtime(path.bucket, progress), path, self._objects_max)
-        left = unseen(path, below)
+        jobs, left = below(self._shell, path, self._objects_max, progress)
         for line in left:
             note(f"magic-committer: {line}")
         if left:
             self.not_looked_at.append(path.url)
             self._codes.append(exits.BAD_STATE)
-        return below.jobs
+        return jobs
 
-    def found_nothing(self, path: Destination) -> bool:
+    def found_nothing(self, path: Place) -> bool:
         """A look at a path found nothing. Whether there are directories below it that were not
         looked at; `tell` says so."""
         if self._objects_max is not None or path.url in self.not_looked_at:
             return False
         try:
-            if not has_deeper(self._shell.runtime(path.bucket), path):
+            if isinstance(path, TreePlace):
+                deeper = tree_has_deeper(self._shell.parts(path))
+            else:
+                deeper = has_deeper(self._shell.runtime(path.bucket), path)
+            if not deeper:
                 return False
         except StoreError:
             pass  # nobody knows what is below: it was not looked at in any case

@@ -90,7 +90,8 @@ def report(
     with shell.progress() as progress:
         for path in paths:
             with reach.trying(path.url):
-                dests = list(reach.destinations(path, progress))
+                below = reach.destinations(path, progress)
+                dests = [dest for dest in below if isinstance(dest, Destination)]
                 runtime = shell.runtime(path.bucket, progress)
                 data = look(runtime, path, limit, prices if sizes else None, dead_after, dests)
                 found.append(replace(data, unlooked=not data.jobs and reach.found_nothing(path)))

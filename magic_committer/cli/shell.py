@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -23,13 +22,16 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, common, given_so_far
 from magic_committer.cli.output import Output
+from magic_committer.cli.places import TreePlace, on_s3, place
 from magic_committer.cli.plain import Format, note
 from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.cli.wording import commands, told
+from magic_committer.committers.manifest import parts_of
+from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import S3Options
+from magic_committer.options import Options, S3Options
 from magic_committer.remedy import reword_notes
 
 T = TypeVar("T")
@@ -47,6 +49,10 @@ class Shell:
     def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
         """The components for a bucket."""
         return _wiring.runtime_for(bucket, self.s3, progress)
+
+    def parts(self, path: TreePlace, progress: ProgressFunction = no_progress) -> Parts:
+        """The components for a destination of renames."""
+        return parts_of(_wiring.process_for(self.s3, progress), path.url, Options())
 
     def buckets(self) -> list[str]:
         """All buckets of the account."""
@@ -108,26 +114,18 @@ class BadValue(click.BadParameter):
     exit_code = exits.BAD_ARGUMENT
 
 
-_BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
-"""A bucket's name as S3 takes it for new buckets, with or without a path."""
-
-
-def s3_url(text: str) -> str:
-    """A path as people type it: ``mybucket`` and ``mybucket/table`` are ``s3://mybucket/table``.
-    What could be no bucket is left as it is, for the error to show. Pure."""
-    return f"s3://{text}" if _BARE.match(text) else text
-
-
 def _checked_mode(text: str) -> str:
     mode_of(text)
     return text
 
 
-DIRECTORY = _Value("s3 path", lambda text: Destination.parse(s3_url(text)))
+DIRECTORY = _Value("s3 path", lambda text: Destination.parse(on_s3(text)))
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
-URL = _Value("s3 url", s3_url)
+URL = _Value("s3 url", on_s3)
 """The same, not read yet."""
+PLACE = _Value("path", place)
+"""The same as `DIRECTORY`, or ``file:///path``: where jobs may be."""
 MODE = _Value("mode", _checked_mode)
 """A word for a mode, this library's or Spark's, as it was given."""
 DURATION = _Value("duration", parse_duration)

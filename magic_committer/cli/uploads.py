@@ -65,6 +65,8 @@ SORTS: dict[str, Callable[[FoundUpload], Any]] = {
 }
 """Ways to sort a list: by name, or the greatest first."""
 
+REQUESTS_IN_FLIGHT = 64
+"""Requests at once, at most; as many as the process has threads (`_pool.THREADS_MAX`)."""
 PROBLEMS_SHOWN_MAX = 10
 PATHS_NAMED_MAX = 5
 """Paths that the sentence below a list without uploads names."""
@@ -89,7 +91,7 @@ class Wanted:
             shell.runtime(self.scope.bucket, progress),
             self.scope,
             dead_after=self.dead_after,
-            in_flight=Options().commit_threads,
+            in_flight=REQUESTS_IN_FLIGHT,
         )
         for problem in survey.problems[:PROBLEMS_SHOWN_MAX]:
             note(problem)

@@ -71,7 +71,7 @@ def _settings() -> list[tuple[str, object]]:
     """What the environment says, or else the nearest file: where it stands, and what."""
     text = os.environ.get(VARIABLE, "").strip()
     if text:
-        return [(VARIABLE, _by_scheme(text) if "=" in text else text)]
+        return [(VARIABLE, _names(VARIABLE, f"{VARIABLE}=", text))]
     try:
         here = Path.cwd()
     except OSError:  # the working directory is gone
@@ -88,15 +88,24 @@ def _settings() -> list[tuple[str, object]]:
     return []
 
 
-def _by_scheme(text: str) -> dict[str, str]:
-    """Read ``s3=directory,file=manifest``."""
+def _names(source: str, before: str, text: str) -> str | dict[str, str]:
+    """Read ``directory``, or ``s3=directory,file=manifest``.
+
+    Args:
+        source, before: where it stands, and what stands before it there, for the message.
+
+    Raises:
+        OptionError: a part of it does not name a committer for a scheme.
+    """
+    if "=" not in text:
+        return text
     found: dict[str, str] = {}
     for part in text.split(","):
         scheme, equals, name = (word.strip() for word in part.partition("="))
         if not (scheme and equals and name):
             raise OptionError(
-                f"{VARIABLE}: {part.strip()!r} does not name a committer for a scheme",
-                hint=f"Set {VARIABLE}=directory, or {VARIABLE}=s3=directory",
+                f"{source}: {part.strip()!r} does not name a committer for a scheme",
+                hint=f"Write {before}directory, or {before}s3=directory",
             )
         found[scheme.lower()] = name
     return found
@@ -159,7 +168,7 @@ def _ini(path: Path) -> object:
     text = values.get(KEY, "").strip()
     if not text:
         return None
-    return _by_scheme(text) if "=" in text else text
+    return _names(str(path), f"{KEY} = ", text)
 
 
 def _refuse_others(path: Path, names: set[str]) -> None:

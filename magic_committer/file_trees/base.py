@@ -68,12 +68,14 @@ class TreePromises:
         rename_is_atomic: False: a rename is a copy and a delete.
         replace_is_atomic: False: a rename over a file deletes that file first. For a moment the
             target shows none; who dies in between leaves the source, and the next call goes on.
+        visible_while_open: False: what is written to a file can be read only when it is closed.
         batch_files: how many files a thread takes at once: many where a call takes microseconds.
     """
 
     directories: bool = True
     rename_is_atomic: bool = True
     replace_is_atomic: bool = True
+    visible_while_open: bool = True
     batch_files: int = 1
 
 

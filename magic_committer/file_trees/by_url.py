@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote, unquote, urlsplit
 
-from magic_committer.errors import MagicError, NotSupported, OptionError, PathError, StoreError
+from magic_committer.errors import OptionError, PathError, StoreError
 from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.dialects import DIALECTS, INSTEAD, REFUSED
 from magic_committer.file_trees.local import LocalTree, local_path
@@ -28,11 +28,10 @@ def tree_for(url: str) -> FileTree:
             percent-encoded. The directory need not exist.
 
     Returns:
-        The tree. Nothing is asked of it yet, but a connection may be made.
+        The tree. Nothing is asked of it yet; but where there is a connection, it is made.
 
     Raises:
-        PathError: it is no URL of a directory, or holds a password.
-        NotSupported: the file system cannot keep what a job is decided by; the message says why.
+        PathError: as for `tree_url`.
         OptionError: fsspec or the driver is not installed.
         StoreError: the connection failed. It may be called again.
 
@@ -40,24 +39,43 @@ def tree_for(url: str) -> FileTree:
         >>> tree_for("file:///data/table").url
         'file:///data/table/'
     """
+    plain = tree_url(url)
+    scheme = plain.partition(":")[0]
+    return LocalTree(local_path(url)) if scheme == "file" else _through_fsspec(plain, scheme)
+
+
+def tree_url(url: str) -> str:
+    """The URL that the tree of a directory has: in one form, with a ``/`` at its end. Pure.
+
+    Args:
+        url: as for `tree_for`.
+
+    Raises:
+        PathError: it is no URL of a directory, or holds a password; or the file system cannot keep
+            what a job is decided by, and the message says why.
+
+    Example:
+        >>> tree_url("hdfs://node/data/a table")
+        'hdfs://node/data/a%20table/'
+    """
     if not isinstance(url, str):
         raise PathError(f"{url!r} is no URL", hint="Write 'file:///data/table'")
     scheme = url.partition(":")[0].lower() if ":" in url else ""
     if scheme == "file":
-        return LocalTree(local_path(url))
+        return LocalTree(local_path(url)).url
     if scheme in REFUSED:
-        raise NotSupported(
-            f"{url!r} cannot be committed to: {REFUSED[scheme]}",
-            operation="open", bucket=url, code="NoPromise", hint=INSTEAD.get(scheme, ""),
-        )  # fmt: skip
+        raise PathError(
+            f"{url!r} cannot be committed to by renames: {REFUSED[scheme]}",
+            hint=INSTEAD.get(scheme, ""),
+        )
     if scheme not in DIALECTS:
-        raise NotSupported(
+        raise PathError(
             f"{url!r}: nobody has said how {scheme or 'this'} creates a file exclusively, and a job"
             " is decided by one",
-            operation="open", bucket=url, code="NoPromise",
             hint=f"Write to one of {', '.join(sorted(DIALECTS))}",
-        )  # fmt: skip
-    return _through_fsspec(url, scheme)
+        )
+    host, path = _parts(url, scheme)
+    return f"{scheme}://{host}{quote(path)}/"
 
 
 def _through_fsspec(url: str, scheme: str) -> FileTree:
@@ -71,7 +89,6 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
             f"{url!r} needs fsspec, which cannot be imported: {error}", hint=_INSTALL
         ) from error
     dialect = DIALECTS[scheme]()
-    plain = f"{quote(url.partition('://')[0])}://{host}{quote(path)}/"
     try:
         fs, root = url_to_fs(f"{scheme}://{host}{path}", **dialect.options)
         dialect.connected(fs)
@@ -81,11 +98,9 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
             f"{url!r} needs {driver}, which cannot be imported: {error}",
             hint=f"pip install {driver}" if scheme in _DRIVERS else _INSTALL,
         ) from error
-    except MagicError:
-        raise
     except Exception as error:
-        raise _unconnected(of_driver(error, "connect", plain, "")) from error
-    return FsspecTree(fs, root, plain, dialect)
+        raise _unconnected(of_driver(error, "connect", url, "")) from error
+    return FsspecTree(fs, root, url, dialect)
 
 
 def _unconnected(error: StoreError) -> StoreError:

@@ -193,7 +193,7 @@ class SftpDialect(Dialect):
 class HdfsDialect(Dialect):
     """HDFS, by pyarrow and libhdfs."""
 
-    promises = TreePromises(directories=False, replace_is_atomic=False)
+    promises = TreePromises(directories=False, replace_is_atomic=False, visible_while_open=False)
 
     def writer(self, fs: Any, path: str) -> BinaryIO:
         """Open a new file. The look before it is no lock: names of files must be unique anyway."""
@@ -229,7 +229,7 @@ class HdfsDialect(Dialect):
 class GoogleDialect(Dialect):
     """Google Cloud Storage, by gcsfs: conditions on generations, and `moveTo`."""
 
-    promises = TreePromises(directories=False)
+    promises = TreePromises(directories=False, visible_while_open=False)
     virtual = True
     looks_first = False
     options: ClassVar[Mapping[str, Any]] = {

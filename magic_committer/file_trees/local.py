@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 from magic_committer._runtime import new_id
 from magic_committer.errors import InvalidRequest, PathError
 from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises, check_path
-from magic_committer.file_trees.os_errors import telling
+from magic_committer.file_trees.os_errors import telling, translated
 
 SYNC_EACH_MAX = 32
 """Up to so many files are synced one by one; more of them by one ``syncfs``, where there is one."""
@@ -79,11 +79,13 @@ class LocalTree:
         return f"{self._root}/{path}" if path else self._root
 
     def stat(self, path: str) -> TreeEntry | None:
-        with telling("stat", self.url, path):
-            try:
-                return _entry(path, os.lstat(self.at(path)))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        where = self.at(path)
+        try:
+            return _entry(path, os.lstat(where))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise translated(error, "stat", self.url, path) from error
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         prefix = f"{directory}/" if directory else ""
@@ -138,7 +140,7 @@ class LocalTree:
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
         old, new = self.at(source), self.at(target)
-        with telling("rename", self.url, source):
+        try:
             if replace or os.path.isdir(old):
                 os.rename(old, new)
                 return
@@ -148,6 +150,8 @@ class LocalTree:
                 if not os.path.samestat(os.lstat(old), os.lstat(new)):
                     raise
             os.unlink(old)
+        except OSError as error:
+            raise translated(error, "rename", self.url, source) from error
 
     def make_directory(self, path: str) -> None:
         with telling("make_directory", self.url, path):

@@ -22,7 +22,7 @@ from magic_committer.commit import records
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.registry import is_file_tree
-from magic_committer.errors import JobNotFound
+from magic_committer.errors import JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -523,5 +523,11 @@ def _parts(
 def _reach(
     dest: str, s3: S3Options | None, progress: ProgressFunction
 ) -> tuple[Runtime, Destination]:
+    if is_file_tree(dest):
+        raise PathError(
+            f"{dest} is on a file system: there are no streams and no jobs of Hadoop's magic"
+            " committer, which this call is about",
+            hint="Pass a path on S3",
+        )
     destination = Destination.parse(dest)
     return _wiring.runtime_for(destination.bucket, s3_of(s3), progress), destination

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,6 +27,8 @@ from magic_committer.committers.manifest.gather import gather
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import (
     ENDED_PREFIX,
+    MANIFEST_SUFFIX,
+    RESULT_SUFFIX,
     TEMPORARY,
     TreeJobPaths,
 )
@@ -33,6 +36,11 @@ from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.plan import PlannedFile, load_plan
 from magic_committer.committers.manifest.publish import is_it, read_marker
 from magic_committer.committers.manifest.setup import attached
+from magic_committer.committers.manifest.task_manifest import (
+    MANIFEST_BYTES_MAX,
+    TaskManifest,
+    decode_manifest,
+)
 from magic_committer.committers.manifest.undo import newest_change, remove_ended, remove_job
 from magic_committer.errors import (
     FormatError,
@@ -127,6 +135,10 @@ def inspect_paths(parts: Parts, paths: TreeJobPaths, dead_after: float) -> Found
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             return _with_plan(parts, paths, seen, found)
+        if record.state is State.RUNNING and record.terms.accept == "results":
+            saved = [(one.task, len(one.files), one.bytes) for one in manifests(parts, paths)]
+            tasks, files, sizes = zip(*saved, strict=True) if saved else ((), (), ())
+            return replace(found, tasks=len(set(tasks)), files=sum(files), bytes=sum(sizes))
         if record.state is State.RUNNING:
             left = gather(parts, job, None, lambda _: None)
             problem = left.problems[0] if left.problems else ""
@@ -150,6 +162,17 @@ def _sign(parts: Parts, paths: TreeJobPaths) -> tuple[str, str, int]:
         return str(sign["role"]), str(sign["host"]), int(sign["pid"])
     except (StoreError, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return "", "", 0
+
+
+def manifests(parts: Parts, paths: TreeJobPaths) -> Iterator[TaskManifest]:
+    """What the tasks of a job have committed: a manifest for each task, or for each attempt of a
+    job that takes results. One that cannot be read is passed over."""
+    for entry in parts.tree.list(paths.manifests):
+        if not entry.name.endswith((MANIFEST_SUFFIX, RESULT_SUFFIX)):
+            continue
+        with suppress(NotFound, FormatError):
+            data = parts.tree.read(entry.path, MANIFEST_BYTES_MAX)
+            yield decode_manifest(data, parts.tree.url, paths.tasks, entry.path)
 
 
 @dataclass(slots=True)

@@ -6,9 +6,11 @@ Spark runs a batch again when it is not sure that it was written. Invariants:
   (`magic_committer.StreamBatch`), and not by Spark's checkpoint. The look before the work only
   spares the work.
 * A batch is named by its query's id, which stays the same as long as the checkpoint location does.
-* A killed driver aborts nothing. So the first batch of a query in a process aborts what earlier
-  runs of the query have left running (`end_earlier_runs`). Of one driver, no two batches of a query
-  run at once: it hits no live run but another driver's, which fails then, and is right to.
+* A killed driver aborts nothing. So the first batch after each start of a query aborts what earlier
+  runs of the query have left running (`end_earlier_runs`), also those of another driver that ran it
+  in between. Of one driver, no two batches of a query run at once: it hits no live run but another
+  driver's, which fails then, and is right to. Later batches do not look: a driver that was paused
+  and wakes would abort the one that took its place.
 """
 
 from __future__ import annotations
@@ -26,20 +28,23 @@ from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.driver import Order, checkpoint_of
+from magic_committer.spark.driver import Order, checkpoint_of, refuse_file_tree
 from magic_committer.spark.formats import format_name
 from magic_committer.spark.frame import write_dataframe
 
 logger = logging.getLogger("magic_committer")
 
 LOOKED_MAX = 1000
-"""Queries whose earlier runs a process remembers to have ended."""
-_LOOKED: set[tuple[str, str]] = set()
-"""Destination and checkpoint of queries whose earlier runs this process has ended."""
+"""Runs of queries that a process remembers to have looked for earlier ones."""
+_LOOKED: set[tuple[str, str, str]] = set()
+"""Destination, checkpoint and run of queries whose earlier runs this process has ended."""
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 """The local property in which Spark tells the driver's thread and the tasks of a stream the id of
 its query."""
+RUN_PROPERTY = "spark.jobGroup.id"
+"""The same for the id of the run, another one after each start: Spark cancels a query's jobs by
+it."""
 
 
 def foreach_batch(
@@ -94,9 +99,11 @@ def foreach_batch(
         fails, and goes on when it is started again.
 
     Raises:
-        WrongType, PathError, OptionError: an argument cannot be used.
+        WrongType, PathError, OptionError: an argument cannot be used; or ``dest`` is no path on
+            S3.
     """
     # A trial: what is wrong is told now, and not by a query that fails later.
+    refuse_file_tree(dest)
     Order(dest, "append", exclusive, mark_success, s3, options, progress)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)
@@ -107,7 +114,8 @@ def foreach_batch(
         if seen is not None and seen.done is not None and seen.done >= number:
             tell_passed_over(batch, seen.done)
             return
-        end_earlier_runs(dest, checkpoint_of(batch), s3, options)
+        run = _property(df, RUN_PROPERTY)
+        end_earlier_runs(dest, checkpoint_of(batch), s3, options, run=run)
         report = write_dataframe(
             df,
             dest,
@@ -130,26 +138,33 @@ def foreach_batch(
 
 
 def end_earlier_runs(
-    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None
+    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, *, run: str = ""
 ) -> None:
-    """Abort the jobs that earlier runs of a query have left running, once in this process.
+    """Abort the jobs that earlier runs of a query have left running, once in this process for each
+    ``run``. "": nobody tells which run it is, or this process has only one.
 
     Raises:
         StoreError: the jobs could not be listed, or not aborted.
     """
-    query = (dest, checkpoint)
-    if query in _LOOKED:
+    looked = (dest, checkpoint, run)
+    if looked in _LOOKED:
         return
     abort_stream(dest, checkpoint, s3=s3, options=options)
     if len(_LOOKED) >= LOOKED_MAX:
         _LOOKED.clear()
-    _LOOKED.add(query)
+    _LOOKED.add(looked)
+
+
+def _property(df: DataFrame, name: str) -> str:
+    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
+    Connect, which has none, and runs each start of a query in a process of its own."""
+    told = None if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)
+    return told or ""
 
 
 def _query_of(df: DataFrame) -> str:
     """The id of the query that calls a function of foreachBatch in this thread."""
-    told = None if is_remote() else df.sparkSession.sparkContext.getLocalProperty(QUERY_PROPERTY)
-    if told:
+    if told := _property(df, QUERY_PROPERTY):
         return told
     raise OptionError(
         "Spark does not say here which query runs this batch",

@@ -25,7 +25,11 @@ from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
-from magic_committer.errors import CommitIncomplete, DestinationExists
+from magic_committer.committers.choice import committer_for
+from magic_committer.committers.manifest import parts_of
+from magic_committer.committers.manifest.existing import data as tree_data
+from magic_committer.committers.registry import is_file_tree
+from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
 from magic_committer.options import Mode, Options, S3Options
@@ -57,10 +61,21 @@ class Order:
     batch: StreamBatch | None = None
 
     def __post_init__(self) -> None:
+        if self.batch is not None:
+            refuse_file_tree(self.dest)
         mode_of(self.mode, ignore=True)
         s3_of(self.s3)
         options_of(self.options)
-        Destination.parse(self.dest)
+        _ = self.url
+
+    @property
+    def url(self) -> str:
+        """The destination as jobs write it.
+
+        Raises:
+            PathError, WrongType: there is no committer for it.
+        """
+        return committer_for(self.dest, None).destination(self.dest)
 
     @property
     def ignores(self) -> bool:
@@ -84,10 +99,29 @@ class Order:
 
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
+        if is_file_tree(self.dest):
+            process = _wiring.process_for(s3_of(self.s3), self.progress)
+            parts = parts_of(process, self.dest, options_of(self.options))
+            return any(True for _ in tree_data(parts, None))
         dest = Destination.parse(self.dest)
         runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
+
+
+def refuse_file_tree(dest: str) -> None:
+    """Refuse a stream to a file system: its batches could not be counted there.
+
+    Raises:
+        OptionError: nothing was started.
+    """
+    if is_file_tree(dest):
+        raise OptionError(
+            f"{dest}: streams are written to S3 only; what a stream has published is not kept track"
+            " of on a file system",
+            hint="Write each batch in a job of its own, write_dataframe(df, dest, mode='append') in"
+            " foreachBatch: a batch that Spark runs again is then there twice",
+        )
 
 
 def checkpoint_of(batch: StreamBatch) -> str:
@@ -132,7 +166,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
 
 
 def _skipped(order: Order) -> JobReport:
-    dest = Destination.parse(order.dest).url
+    dest = order.url
     logger.info("mode 'ignore': %s holds data, nothing is written", dest)
     return JobReport(
         job_id="",

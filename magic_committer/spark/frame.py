@@ -72,7 +72,7 @@ def write_dataframe(
 
     Args:
         df: any DataFrame of classic Spark or of Spark Connect, but not a stream.
-        dest: ``s3://bucket/prefix``.
+        dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings)
             or ``"arrow"``. Upper and lower case are the same.
         mode: what is done with data that is there already. ``"error"`` (default) or

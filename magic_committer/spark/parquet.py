@@ -31,6 +31,14 @@ DICTIONARY_BYTES_MAX = 1024**2
 SAMPLE_ROWS = 10_000
 """Rows of the first row group that are looked at to see how many values a column has. A file with
 fewer rows is not looked at."""
+SAMPLE_DICTIONARIES = 2
+"""Of wide rows only so many bytes are looked at as this many dictionaries hold: a dictionary holds
+few wide values, and twice as many rows tell whether a column has more."""
+SAMPLE_ROWS_MIN = 2_000
+"""But so many rows, for the narrow columns beside the wide ones."""
+
+GOLDEN = 0.6180339887498949
+"""Multiples of the golden ratio are spread evenly between whole numbers, and never repeat."""
 
 CODECS = {
     "none": "none",
@@ -197,13 +205,20 @@ def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[int]:
 
     if table.num_rows < SAMPLE_ROWS:
         return set()
-    sample = table.take(pyarrow.array(_spread(table.num_rows, SAMPLE_ROWS))).combine_chunks()
+    rows = sample_rows(table.num_rows, table.nbytes, dictionary_bytes_max)
+    sample = table.take(pyarrow.array(_spread(table.num_rows, rows))).combine_chunks()
     columns = [leaf for column in sample.columns for leaf in _leaves(column.combine_chunks())]
     return {
         number
         for number, column in enumerate(columns)
-        if _has_many_values(column, table.num_rows / SAMPLE_ROWS, dictionary_bytes_max)
+        if _has_many_values(column, table.num_rows / rows, dictionary_bytes_max)
     }
+
+
+def sample_rows(rows: int, size: int, dictionary_bytes_max: int) -> int:
+    """How many rows to look at of a table of at least `SAMPLE_ROWS`, with ``size`` bytes. Pure."""
+    wanted = SAMPLE_DICTIONARIES * dictionary_bytes_max * rows // max(size, 1)
+    return max(SAMPLE_ROWS_MIN, min(SAMPLE_ROWS, wanted))
 
 
 def _has_many_values(column: Any, times: float, dictionary_bytes_max: int) -> bool:
@@ -250,4 +265,4 @@ def _is_flat(kind: Any) -> bool:
 def _spread(rows: int, count: int) -> list[int]:
     """``count`` numbers below ``rows``, spread without a period: data often has one."""
     step = rows // count
-    return [number * step + number * number * 7919 % step for number in range(count)]
+    return [number * step + int(number * GOLDEN % 1 * step) for number in range(count)]

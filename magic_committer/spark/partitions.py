@@ -88,7 +88,7 @@ def write_partitions(
 
     Args:
         rdd: any RDD. For a DataFrame use `write_dataframe`, which is about four times as fast.
-        dest: ``s3://bucket/prefix``.
+        dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         fn: a function that gets a `Task` and the rows of a partition. It opens files with
             ``task.open(name)`` and closes them. Spark calls it once for each attempt of each
             partition, on an executor. Two partitions must not use the same name: put

@@ -15,8 +15,9 @@ Spark runs a batch again when it is not sure that it was written. Invariants:
   location, of which the job's record holds a hash.
 * An abort never undoes a decision.
 * A killed driver aborts nothing. So the first planner of a driver aborts what earlier runs of its
-  query have left running. Of one driver, no two batches of a query run at once: it hits no live run
-  but another driver's, which fails then, and is right to.
+  query have left running (docs/decisions.md says why later ones do not). Of one driver, no two
+  batches of a query run at once: it hits no live run but another driver's, which fails then, and is
+  right to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from magic_committer.job import Job
 from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.spark.batches import QUERY_PROPERTY, end_earlier_runs
+from magic_committer.spark.driver import refuse_file_tree
 from magic_committer.spark.formats import FrameFiles
 from magic_committer.spark.source import WrittenPartition, abort_undecided, hand_over, write_attempt
 from magic_committer.spark.source_options import SourceOptions
@@ -118,10 +120,12 @@ def stream_writer(said: SourceOptions, files: FrameFiles, *, is_planner: bool) -
     """Make the writer of a micro-batch; in the planner start its job, last of all.
 
     Raises:
-        OptionError: the stream has no checkpoint location. Nothing was started.
+        OptionError: the stream has no checkpoint location, or its path is not on S3. Nothing was
+            started.
 
         What `magic_committer.start` raises.
     """
+    refuse_file_tree(said.path)
     if not said.checkpoint:
         raise OptionError(
             "the stream has no checkpointLocation: a batch that is run again would be another one",

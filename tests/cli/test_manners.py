@@ -181,7 +181,7 @@ def test_nothing_moves_where_there_is_no_terminal(command: Command, memory_s3: M
         (("job", "lst"), exits.USAGE, "No such command 'lst'"),
         (("job", "list"), exits.USAGE, "Missing argument"),
         (("job", "list", PATH, "--fast"), exits.USAGE, "No such option"),
-        (("job", "list", "hdfs://x/y"), exits.BAD_ARGUMENT, "s3://bucket/path"),
+        (("job", "list", "ftp://x/y"), exits.BAD_ARGUMENT, "s3://bucket/path"),
         (("job", "list", PATH, "--dead-after", "soon"), exits.BAD_ARGUMENT, "36h"),
         (("job", "list", "s3://bucket/__magic_job-1/x"), exits.BAD_ARGUMENT, "own directory"),
     ],

@@ -15,7 +15,7 @@ import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits, uploads
 from magic_committer.cli.app import root
-from magic_committer.cli.shell import s3_url
+from magic_committer.cli.places import s3_url
 from magic_committer.errors import PermissionDenied
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli import reference
@@ -348,7 +348,7 @@ def test_whatever_asks_takes_y() -> None:
         for option in one.params
         if "--yes" in option.opts
     ]
-    assert len(asking) == 5
+    assert len(asking) == 6
     assert [path for path, names in asking if "-y" not in names] == []
 
 

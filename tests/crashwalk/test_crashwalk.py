@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magic_committer.commit import revert
+from tests.concrete import CLASSES, takes
 from tests.crashwalk.walk import ACCEPTS, CASES, MODES, TRACKS, Case, run, walk
 from tests.simulation import operators
 from tests.simulation.tally import quiet
@@ -33,12 +34,15 @@ def test_the_job_itself_commits(case: Case) -> None:
 
 
 def test_each_kind_of_job_is_walked() -> None:
-    """There is a case of every mode with every way to accept and to track; and every mode is
-    reverted."""
+    """There is a case of every mode with every way to accept and to track, and of each committer
+    with every mode that its records have; and every mode is reverted."""
     walked = {(case.mode, case.accept, case.track) for case in CASES}
     ways = [(accept, track) for accept in ACCEPTS for track in TRACKS]
     assert walked == {(mode, *way) for mode in MODES for way in ways}
     assert {case.mode for case in CASES if case.reverts} == set(MODES)
+    for name, kind in CLASSES.items():
+        ours = {case.mode for case in CASES if case.committer == name}
+        assert ours == {mode for mode in MODES if takes(kind, mode)}
 
 
 def test_a_job_that_nobody_recovers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from functools import partial
 from typing import get_args
 
 from magic_committer.commit import probe
-from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError
 from magic_committer.options import Accept, ConditionalWrites, Mode, Track
-from magic_committer.protocol.record import State, TaskCommit, Terms
+from magic_committer.protocol.record import MAGIC, State, TaskCommit, Terms
+from tests.concrete import CLASSES
 from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
 from tests.simulation.promises import Violation
@@ -44,6 +44,7 @@ class Case:
         aborts: the job aborts itself when its tasks are done.
         reverts: the process that comes after the first kill takes it back where it can
             (``abort --revert``), and does not finish it.
+        committer: its name. Staging's files are on local disk until a task commits.
     """
 
     mode: Mode
@@ -56,6 +57,7 @@ class Case:
     conditional_writes: ConditionalWrites = "on"
     aborts: bool = False
     reverts: bool = False
+    committer: str = MAGIC
 
     def __str__(self) -> str:
         told = [
@@ -69,12 +71,22 @@ class Case:
         told += [name for name in ("exclusive", "aborts", "reverts") if getattr(self, name)]
         if self.conditional_writes == "off":
             told.append("no conditions")
+        if self.committer != MAGIC:
+            told.append(self.committer)
         return ", ".join(told)
 
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 ACCEPTS: tuple[Accept, ...] = get_args(Accept)
 TRACKS: tuple[Track, ...] = get_args(Track)
+
+
+STAGING: dict[str, tuple[Mode, ...]] = {
+    "directory": ("append", "fail", "replace"),
+    "partitioned": ("append", "fail_partitions", "replace_partitions"),
+}
+"""The staging committers, with the modes of their records."""
+_TURNS: tuple[Accept, ...] = ("results", "listing", "listing")
 
 
 def _plain(mode: Mode, accept: Accept, track: Track) -> Case:
@@ -100,6 +112,11 @@ CASES = (
     ),
     replace(_plain("append", "results", "memory"), conditional_writes="off"),
     replace(_plain("append", "listing", "s3"), conditional_writes="off"),
+    *(
+        replace(_plain(mode, accept, "memory"), committer=committer)
+        for committer, modes in STAGING.items()
+        for mode, accept in zip(modes, _TURNS, strict=True)
+    ),
 )
 
 
@@ -147,6 +164,7 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         checksum="off",
         exclusive=case.exclusive,
         conditional_writes=case.conditional_writes,
+        committer=case.committer,
     )
     job_id = "given" if case.given else None
     job = JobRun("main", terms, job_id, tuple(TASK_FILES), case.unique, partitioned=partitioned)
@@ -183,7 +201,7 @@ def _take_back(world: World, actor: Actor) -> None:
 
 
 def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
-    committer = MagicCommitter.setup(
+    committer = CLASSES[job.terms.committer].setup(
         world.runtime(actor), DEST, job.terms, OPTIONS, world.blocks, job.job_id
     )
     results: list[TaskCommit] = []
@@ -194,6 +212,7 @@ def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
         for number in range(files):
             actors.write_file(world, job, attempt, known, number)
         results.append(attempt.commit())
+        known.closed = known.closed or dict.fromkeys(known.files, 0)
     if aborts:
         with suppress(MagicError):
             report = committer.abort_job()

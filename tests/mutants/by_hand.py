@@ -8,6 +8,7 @@ from tests.mutants.by_hand_files import FILES
 from tests.mutants.by_hand_helpers import HELPERS
 from tests.mutants.by_hand_manifest import MANIFEST
 from tests.mutants.by_hand_rules import RULES
+from tests.mutants.by_hand_running import RUNNING
 from tests.mutants.by_hand_spark import SPARK
 from tests.mutants.by_hand_staged import STAGING
 from tests.mutants.by_hand_staging import LOCAL_FILES
@@ -994,6 +995,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
     *_REMOVING, *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *SPARK, *STAGING, *STREAMS, *TREES,
+    *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

@@ -88,13 +88,18 @@ FACES = (
     ),
     Hand(
         "stream: earlier runs stay", BATCHES, "end_earlier_runs",
-        (("query in _LOOKED", "True"),),
+        (("looked in _LOOKED", "True"),),
         "the uploads of a killed driver stay open, and complete mode is refused for a day",
     ),
     Hand(
         "stream: earlier runs are looked for each time", BATCHES, "end_earlier_runs",
-        (("_LOOKED.add(query)", "pass"),),
+        (("_LOOKED.add(looked)", "pass"),),
         "each micro-batch lists the destination",
+    ),
+    Hand(
+        "stream: earlier runs are looked for once in a process", BATCHES, "end_earlier_runs",
+        (("(dest, checkpoint, run)", "(dest, checkpoint)"),),
+        "what another driver left that ran the query in between stays open until a cleanup",
     ),
     Hand(
         "stream: the first task's query is any", STREAM, "MagicStreamWriter.commit",

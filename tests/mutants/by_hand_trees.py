@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
+PLAN = "committers/manifest/plan.py"
+UNDO = "committers/manifest/undo.py"
+LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
 BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
 _ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
@@ -93,6 +96,26 @@ TREES = (
         "trees: exclusive creation is believed", FSSPEC, "FsspecTree.make_root",
         (("self.create(probe, b'2')", "return"),),
         "a job is decided on a file system that lets two drivers decide it",
+    ),
+    Hand(
+        "trees: a pause saves up turns for ever", LIMITED, "RateLimit.turn",
+        (("max(self._free, now - BURST_SECONDS + self._each)", "max(self._free, 0.0)"),),
+        "after an hour a job asks as much as it can, and the account is throttled",
+    ),
+    Hand(
+        "trees: a wait for a turn goes on after Ctrl-C", LIMITED, "RateLimit.turn",
+        (("work is not None and work.ended", "False"),),
+        "a process that was interrupted goes on asking",
+    ),
+    Hand(
+        "manifest: the plans go before the trash", UNDO, "empty_trash",
+        (("tree.remove(path)", "pass"),),
+        "I1: a sweep that is cut lets the next one put a replaced file back",
+    ),
+    Hand(
+        "manifest: a plan is read while it is open", PLAN, "PlanWriter.sofar",
+        (("self._tree.promises.visible_while_open", "True"),),
+        "on GCS no job can be committed, because its plan cannot be read before it is closed",
     ),
     Hand(
         "manifest: any source", MANIFEST, "_file",

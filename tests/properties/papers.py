@@ -2,10 +2,20 @@
 
 From Loughran and others, *A Zero-Rename Committer* (sections 8, 10 and 12, and its tables of
 attributes), and Hadoop's pages "Manifest Committer Protocol" and "S3A Committers: Architecture".
-They speak of v1 and v2 on a file system; here both run on an object store. "Magic" there is S3A's.
+They speak of v1 and v2 on a file system; here both run on an object store. "Magic" and the staging
+committers there are S3A's.
 """
 
 from __future__ import annotations
+
+_STAGING = {
+    "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
+    "continuity of correctness": True, "task commit atomic": True,
+    "job commit atomic": False, "job commit repeatable": False,
+    "job commit recoverable": False, "concurrent jobs": False,
+    "nothing lost on failure": False, "invisible before the commit": True,
+}  # fmt: skip
+"""The paper and "S3A Committers: Architecture", "Resilience", speak of both in one."""
 
 SAID: dict[str, dict[str, bool]] = {
     "magic": {
@@ -15,6 +25,8 @@ SAID: dict[str, dict[str, bool]] = {
         "job commit recoverable": False, "concurrent jobs": False,
         "invisible before the commit": True,
     },
+    "directory": _STAGING,
+    "partitioned": _STAGING,
     "v1": {
         "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
         "continuity of correctness": True, "task commit atomic": True,
@@ -50,6 +62,15 @@ _RECORD = (
     "S3A keeps no record of a decision. Here the job's record names the plan, and whoever reads it"
     " finishes the same commit"
 )
+_DELETED_FIRST = (
+    "S3A's job commit deletes what it replaces, then completes: who dies in between leaves neither"
+    " old data nor new. Here the plan names what is replaced, and it is deleted after every new"
+    " file is visible"
+)
+_OWN_UPLOADS = (
+    "S3A's cleanup aborts every upload below the destination, by default. Here a job aborts its"
+    " own alone"
+)
 _RENAME = (
     "said of a file system whose directories are renamed in one step. On an object store a rename"
     " is copies and deletes, and an attempt that goes on later adds its files (Hadoop's page says"
@@ -62,10 +83,17 @@ _LISTING = "said of the manifest in `_SUCCESS`. A reader that lists finds whatev
 WHY: dict[tuple[str, str], str] = {
     ("magic", "job commit repeatable"): _RECORD,
     ("magic", "job commit recoverable"): _RECORD,
-    ("magic", "concurrent jobs"): (
-        "S3A's cleanup aborts every upload below the destination, by default. Here a job aborts its"
-        " own alone"
-    ),
+    ("magic", "concurrent jobs"): _OWN_UPLOADS,
+    **{
+        (name, prop): why
+        for name in ("directory", "partitioned")
+        for prop, why in (
+            ("job commit repeatable", _RECORD),
+            ("job commit recoverable", _RECORD),
+            ("concurrent jobs", _OWN_UPLOADS),
+            ("nothing lost on failure", _DELETED_FIRST),
+        )
+    },
     ("v1", "complete"): _RENAME,
     ("v1", "exclusive"): _RENAME,
     ("v1", "continuity of correctness"): (

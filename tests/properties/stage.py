@@ -29,7 +29,7 @@ from magic_committer.errors import MagicError, StoreError, Unanswered
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.memory_bucket import md5, quoted
-from magic_committer.upload import BlockSource, sender
+from magic_committer.upload import BlockSource, local, sender
 from tests.simulation.scheduler import (
     Actor,
     ActorClock,
@@ -221,6 +221,7 @@ class Stage:
         """End what is left of this stage in the process that plays it."""
         self.store.before = self.store.after = None
         sender._unsettled.clear()
+        local._remove_what_is_left()  # as the end of a process does
 
     # Legs -----------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from tests.properties.flawed import Locked, SharedList
 from tests.properties.in_place import Direct, Stocator
 from tests.properties.renames import FileOutput
 from tests.properties.subject import Subject
-from tests.properties.uploads import Magic
+from tests.properties.uploads import Directory, Magic, Partitioned
 
 OURS: dict[str, tuple[Subject, ...]] = {
     "magic": (Magic("magic, by results"), Magic("magic, by listing", "s3", "listing")),
+    "directory": (Directory("directory", accept="listing"),),
+    "partitioned": (Partitioned("partitioned"),),
 }
 """The library's committers."""
 

@@ -1,17 +1,22 @@
-"""Committers that complete multipart uploads when the job commits: the production code."""
+"""Committers that complete multipart uploads when the job commits: the production code.
+
+Magic and staging are one job from the task's commit on, and differ in how files are written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
 from magic_committer.errors import IncompleteJob
 from magic_committer.maintenance.recover import recover_job
 from magic_committer.options import Accept, Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
 from magic_committer.stores.base import Attributes
+from tests.concrete import Uploading, Writing
 from tests.properties.stage import DEST, Process, Stage, View, objects_read
 
 OPTIONS = Options(commit_threads=4, checksum="off")
@@ -24,11 +29,13 @@ class Magic:
 
     Attributes:
         track, accept: the job's terms of these names.
+        kind: the committer's class.
     """
 
     name: str
     track: Track = "memory"
     accept: Accept = "results"
+    kind: ClassVar[type[Uploading]] = MagicCommitter
 
     def read(self, stage: Stage) -> View:
         """What any reader finds."""
@@ -37,28 +44,29 @@ class Magic:
     def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
         """Start a job of a given id: whoever recovers it knows only that."""
         terms = Terms(
-            mode="replace" if replace else "append",
+            mode=self.kind.mode("replace" if replace else "append"),
             accept=self.accept,
             track=self.track,
             checksum="off",
+            committer=self.kind.name,
         )
         blocks = process.stage.blocks
-        return MagicCommitter.setup(process.runtime, DEST, terms, OPTIONS, blocks, name).job
+        return self.kind.setup(process.runtime, DEST, terms, OPTIONS, blocks, name).job
 
-    def attempt(self, process: Process, job: StartedJob, task: str, number: int) -> Attempt:
+    def attempt(self, process: Process, job: StartedJob, task: str, number: int) -> Writing:
         """An attempt of a drawn name."""
         return self._committer(process, job).attempt(task)
 
-    def write(self, process: Process, attempt: Attempt, name: str, data: bytes) -> None:
+    def write(self, process: Process, attempt: Writing, name: str, data: bytes) -> None:
         """One file."""
         with attempt.open(name, unique=False, attributes=Attributes()) as stream:
             stream.write(data)
 
-    def commit_task(self, process: Process, attempt: Attempt) -> Any:
+    def commit_task(self, process: Process, attempt: Writing) -> Any:
         """Store the pendingset."""
         return attempt.commit()
 
-    def abort_task(self, process: Process, attempt: Attempt) -> None:
+    def abort_task(self, process: Process, attempt: Writing) -> None:
         """Abort the uploads."""
         attempt.abort()
 
@@ -80,5 +88,22 @@ class Magic:
             return "aborted"  # a given id leaves a record, so there was no job
         return found.outcome
 
-    def _committer(self, process: Process, job: StartedJob) -> MagicCommitter:
-        return MagicCommitter(process.runtime, job, OPTIONS, process.stage.blocks)
+    def _committer(self, process: Process, job: StartedJob) -> Uploading:
+        return self.kind(process.runtime, job, OPTIONS, process.stage.blocks)
+
+
+class Directory(Magic):
+    """Staging: its files are written below `Task.directory`, and uploaded by the task's commit."""
+
+    kind: ClassVar[type[Uploading]] = DirectoryCommitter
+
+    def write(self, process: Process, attempt: Writing, name: str, data: bytes) -> None:
+        """An ordinary file: no request."""
+        (attempt.directory(unique=False) / name).write_bytes(data)
+
+
+class Partitioned(Directory):
+    """The same, with modes by partition. The files of a play are all in the destination's root,
+    which is a partition."""
+
+    kind: ClassVar[type[Uploading]] = PartitionedCommitter

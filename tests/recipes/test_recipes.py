@@ -114,6 +114,26 @@ def test_polars_publishes_nothing_when_the_query_fails(memory_s3: MemoryStore) -
     assert not memory_s3.open_uploads()
 
 
+def test_polars_writes_partitions(memory_s3: MemoryStore) -> None:
+    """A file for each day, by the streaming engine; a second run replaces those that it writes."""
+    frame = pl.DataFrame({"day": ["a", "b", "a"] * 1000, "n": range(3000)})
+    with_polars.partitions(frame.lazy(), "day", TABLE)
+    with_polars.partitions(frame.lazy().filter(pl.col("day") == "b"), "day", TABLE)
+    assert data(memory_s3) == [f"day={day}/part-00000.parquet" for day in "ab"]
+    keys = [key for key in memory_s3.keys("table/") if key.endswith(".parquet")]
+    read = pl.concat(pl.read_parquet(io.BytesIO(memory_s3.body(key))) for key in keys)
+    assert sorted(read["n"]) == list(range(3000))
+
+
+def test_polars_publishes_no_partition_when_one_fails(memory_s3: MemoryStore) -> None:
+    """A row in the middle that cannot be computed: no partition appears, none is left open."""
+    frame = pl.LazyFrame({"day": ["a", "b"] * 500, "n": [*["1"] * 900, *["x"] * 100]})
+    with pytest.raises(pl.exceptions.PolarsError):
+        with_polars.partitions(frame.with_columns(pl.col("n").cast(pl.Int64)), "day", TABLE)
+    assert memory_s3.keys() == ()
+    assert not memory_s3.open_uploads()
+
+
 SCHEMA = pa.schema([("n", pa.int64())])
 
 

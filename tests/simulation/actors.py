@@ -13,17 +13,17 @@ from dataclasses import replace
 from functools import partial
 
 from magic_committer import api
-from magic_committer.committers.magic import Attempt, MagicCommitter
 from magic_committer.errors import (
     CommitRefused,
     DestinationExists,
     JobNotRunning,
     MagicError,
 )
+from magic_committer.hadoop.paths import unique_name
 from magic_committer.job import Job, Task
-from magic_committer.protocol.record import JobReport, State, TaskCommit
+from magic_committer.protocol.record import MAGIC, JobReport, State, TaskCommit
 from magic_committer.stores.base import Attributes
-from tests.concrete import upload_of
+from tests.concrete import CLASSES, Uploading, Writing, upload_of
 from tests.simulation import operators
 from tests.simulation.scheduler import Actor, Signal
 from tests.simulation.truth import AttemptTruth
@@ -59,7 +59,7 @@ def task(world: World, run: JobRun, name: str, ending: str, actor: Actor) -> Non
         _attempt_ends(world, run, name)
 
 
-def opened(world: World, run: JobRun, name: str, actor: Actor) -> Attempt | Task:
+def opened(world: World, run: JobRun, name: str, actor: Actor) -> Writing | Task:
     """A new attempt of a task; by the job's handle, as it travels, where its driver has one."""
     assert run.started is not None
     if run.job is None:
@@ -75,7 +75,7 @@ def _attempt_ends(world: World, run: JobRun, name: str) -> None:
 
 
 def _write_and_commit(
-    world: World, run: JobRun, attempt: Attempt | Task, ending: str, actor: Actor
+    world: World, run: JobRun, attempt: Writing | Task, ending: str, actor: Actor
 ) -> None:
     known = known_attempt(world, attempt, cut=ending == "cut")
     try:
@@ -95,6 +95,8 @@ def _write_and_commit(
             actor.hurt = True  # to all others it is one that was killed
             return
         result = attempt.commit()
+        if run.terms.committer != MAGIC:  # its files leave its machine with the commit
+            known.closed = dict.fromkeys(known.files, 0)
     except MagicError:
         known.undone = True
         with suppress(MagicError):
@@ -116,7 +118,7 @@ def die(world: World, actor: Actor) -> None:
     world.scheduler.turn()
 
 
-def known_attempt(world: World, attempt: Attempt | Task, cut: bool = False) -> AttemptTruth:
+def known_attempt(world: World, attempt: Writing | Task, cut: bool = False) -> AttemptTruth:
     """Note an attempt that begins."""
     inner = attempt._attempt if isinstance(attempt, Task) else attempt
     known = AttemptTruth(inner.job.uuid, inner.task, inner.attempt, cut=cut)
@@ -124,13 +126,16 @@ def known_attempt(world: World, attempt: Attempt | Task, cut: bool = False) -> A
 
 
 def write_file(
-    world: World, run: JobRun, attempt: Attempt | Task, known: AttemptTruth, number: int
+    world: World, run: JobRun, attempt: Writing | Task, known: AttemptTruth, number: int
 ) -> None:
     """One small file of an attempt."""
     name = f"{run.name}-{known.task}-{number}.csv"
     if run.partitioned:
         name = f"p={known.task}/{name}"
     body = f"{known.name} writes {name}".encode()[: 20 if known.cut else None]
+    if run.terms.committer != MAGIC:
+        _write_local_file(run, attempt, known, name, body, beside=number % 2 == 1)
+        return
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
     known.files[upload_of(stream).key] = body
     stream.write(body)
@@ -141,6 +146,22 @@ def write_file(
     known.closed[upload_of(stream).key] = began
     if world.actor.hurt:
         known.unsure.add(upload_of(stream).key)
+
+
+def _write_local_file(
+    run: JobRun, attempt: Writing | Task, known: AttemptTruth, name: str, body: bytes, beside: bool
+) -> None:
+    """One file of an attempt whose files are on local disk: no request, and nobody else has it
+    until the attempt is committed. ``beside``: not in its directory, but by name."""
+    key = DEST.key(unique_name(name, known.job) if run.unique else name)
+    known.files[key] = body
+    if beside:
+        with attempt.open(name, unique=run.unique, attributes=PLAIN) as file:
+            file.write(body)
+        return
+    path = attempt.directory(unique=run.unique) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(body)
 
 
 def by_path(
@@ -264,18 +285,19 @@ def driver(
     abort(world, committer, actor)
 
 
-def set_up(world: World, run: JobRun, actor: Actor) -> MagicCommitter | Job:
+def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
     """Start a job."""
     terms = run.terms
-    committer: MagicCommitter | Job
+    committer: Uploading | Job
     if run.handles:
         run.job = committer = api.start(
             DEST.url, mode=terms.mode, accept=terms.accept, track=terms.track, job_id=run.job_id,
             exclusive=terms.exclusive, mark_success=terms.mark_success, options=OPTIONS,
+            committer=terms.committer,
         )  # fmt: skip
         run.started = run.job._started
     else:
-        committer = MagicCommitter.setup(
+        committer = CLASSES[terms.committer].setup(
             world.runtime(actor), DEST, terms, OPTIONS, world.blocks, run.job_id
         )
         run.started = committer.job
@@ -312,7 +334,7 @@ def _run_again(world: World, run: JobRun, name: str) -> None:
 
 
 def _commit(
-    world: World, run: JobRun, committer: MagicCommitter | Job, actor: Actor, careless: str = ""
+    world: World, run: JobRun, committer: Uploading | Job, actor: Actor, careless: str = ""
 ) -> bool:
     """Whether the job has come to an end."""
     results, expect, handed = _offer(world, run, careless)
@@ -354,12 +376,12 @@ def _offer(
     return messages, len(run.tasks), handed
 
 
-def uuid_of(committer: MagicCommitter | Job) -> str:
+def uuid_of(committer: Uploading | Job) -> str:
     """A job's UUID."""
     return committer.uuid if isinstance(committer, Job) else committer.job.uuid
 
 
-def abort(world: World, committer: MagicCommitter | Job, actor: Actor) -> bool:
+def abort(world: World, committer: Uploading | Job, actor: Actor) -> bool:
     """Abort a job; whether it has come to an end."""
     call = committer.abort if isinstance(committer, Job) else committer.abort_job
     return told(world, committer, f"{actor}: abort", call)
@@ -367,7 +389,7 @@ def abort(world: World, committer: MagicCommitter | Job, actor: Actor) -> bool:
 
 def told(
     world: World,
-    committer: MagicCommitter | Job,
+    committer: Uploading | Job,
     asked: str,
     call: Callable[[], JobReport],
     handed: Collection[str] = (),

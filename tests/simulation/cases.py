@@ -29,6 +29,7 @@ class Case:
 CASES: Mapping[str, Case] = {
     "visible": Case("I1", "an upload became an object", 400),
     "told committed": Case("I2", 'somebody was told "committed"', 400),
+    "told staged": Case("I2", "the same of a job whose files were on local disk", 40),
     "told replaced": Case("I2", "the same of a job that had old data to delete", 80),
     "nothing": Case("I2", "a commit was asked to publish nothing of what tasks had written", 6),
     "dropped": Case("I2", "a result was handed over that does not say where its files are", 2),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
 from magic_committer.protocol.record import Terms
+from tests.concrete import CLASSES, takes
 from tests.simulation import actors, callers, helping, operators, streams
 from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
 from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE
@@ -42,6 +43,8 @@ WRITER = 0.12
 """How often there is a neighbour of each kind."""
 CARELESS = ("generator", "generator", "keyless", "hopes", "hopes", "hopes", "empty")
 CARELESS_ODDS = 0.12
+STAGED = 0.25
+"""How often a job whose attempts stay in their process has its files on local disk."""
 STREAM = 0.08
 """How often there is a streaming query."""
 HANDLES = 0.2
@@ -128,7 +131,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
         world.latencies = LATENCIES
     driver = main_job(world, focus)
     if chance.random() < NEIGHBOUR or "neighbour" in focus.others:
-        neighbour(world, driver)
+        neighbour(world, focus, driver)
     if (chance.random() < WRITER or "writer" in focus.others) and not focus.plain:
         writer(world, driver)
     litter = chance.random() < 0.12 or "litter" in focus.others
@@ -166,6 +169,8 @@ def main_job(world: World, focus: Focus) -> Actor:
         mark_success=chance.random() < 0.85,
         checksum="off",
     )
+    if not focus.plain:
+        terms = _staged(chance, terms)
     run = JobRun(
         name="main",
         terms=terms,
@@ -195,7 +200,17 @@ def main_job(world: World, focus: Focus) -> Actor:
     return driver
 
 
-def neighbour(world: World, driver: Actor) -> None:
+def _staged(chance: random.Random, terms: Terms) -> Terms:
+    """The terms of a job, some of them with a staging committer. What draws that is made of the
+    state of ``chance``, which stays as it is: schedules without such a job stay as they were."""
+    aside = random.Random(f"staged {chance.getstate()}")
+    if terms.track != "memory" or aside.random() >= STAGED:
+        return terms
+    fitting = [n for n in ("directory", "partitioned") if takes(CLASSES[n], terms.mode)]
+    return replace(terms, committer=aside.choice(fitting))
+
+
+def neighbour(world: World, focus: Focus, driver: Actor) -> None:
     """Another job beside the main one."""
     chance, main = world.chance, world.runs[0]
     name = "main" if chance.random() < 0.2 else "neighbour"
@@ -204,6 +219,8 @@ def neighbour(world: World, driver: Actor) -> None:
         mode=chance.choice(modes), accept="results", track="memory", mark_success=True,
         checksum="off",
     )  # fmt: skip
+    if not focus.plain:
+        terms = _staged(chance, terms)
     run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
     run.partitioned = terms.mode.endswith("partitions")
     run.after = _window(world, driver)
@@ -377,7 +394,8 @@ def _expected(world: World) -> tuple[str, ...]:
 
 def _shape(world: World, faults: Iterable[Fault]) -> str:
     jobs = "; ".join(
-        f"{run.name}: {run.terms.mode}, {run.terms.accept}, track {run.terms.track},"
+        f"{run.name}: {run.terms.committer}, {run.terms.mode}, {run.terms.accept},"
+        f" track {run.terms.track},"
         f" id {run.job_id or 'drawn'}, {'unique' if run.unique else 'user'} names,"
         f" {len(run.tasks)} tasks{', by handles' if run.handles else ''}"
         f"{', ' + run.careless if run.careless else ''}"

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from magic_committer.errors import StoreError
+from magic_committer.protocol.record import MAGIC
 from tests.simulation.beside import Beside
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor
@@ -99,6 +100,8 @@ class Telling(Beside):
         if job.decision != outcome or outcome != "committed":
             return
         self.met("told committed")
+        if job.terms.get("committer", MAGIC) != MAGIC:
+            self.met("told staged")
         if missing := truth.unfinished(job):
             self.broken("I2", f"{asked} of job {job.id} returned, not visible: {missing}")
         if job.deletes:

@@ -18,13 +18,13 @@ from magic_committer import _wiring
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
 from magic_committer.commit.pieces import Distribute
-from magic_committer.committers.magic import MagicCommitter
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.job import Job
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.memory import MemoryStore
-from magic_committer.upload import BlockSource, sender
+from magic_committer.upload import BlockSource, local, sender
+from tests.concrete import CLASSES, Uploading
 from tests.simulation.faults import Injector
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
@@ -174,12 +174,13 @@ class World:
             ids=self.new_id,
         )
 
-    def committer(self, actor: Actor, job: StartedJob) -> MagicCommitter:
-        """A started job in a process."""
+    def committer(self, actor: Actor, job: StartedJob) -> Uploading:
+        """A started job in a process, by the committer that it was started with."""
         actor.job = job.uuid
-        return MagicCommitter(self.runtime(actor), job, OPTIONS, self.blocks)
+        kind = CLASSES[job.terms.committer]
+        return kind(self.runtime(actor), job, OPTIONS, self.blocks)
 
-    def attach(self, actor: Actor, job_id: str) -> tuple[MagicCommitter, State] | None:
+    def attach(self, actor: Actor, job_id: str) -> tuple[Uploading, State] | None:
         """A job by its name alone, as `attach` does it; None: there is no record."""
         seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
         if seen is None:
@@ -254,3 +255,4 @@ class World:
             one.stop()
         self.store.before = self.store.after = None
         sender._unsettled.clear()
+        local._remove_what_is_left()  # as the end of a process does

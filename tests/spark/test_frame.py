@@ -254,6 +254,34 @@ def test_only_columns_of_few_values_get_a_dictionary() -> None:
     ]
 
 
+@pytest.mark.parametrize(("values", "dictionary"), [(34_000, False), (3_000, False), (500, True)])
+def test_a_small_sample_of_wide_rows_tells(values: int, dictionary: bool) -> None:
+    """Of values of 970 bytes a dictionary holds 1,080: a column of more gets none, one of fewer
+    does, and the narrow columns beside it are told as ever. Some 2,000 rows are looked at."""
+    rows = range(34_000)
+    table = pyarrow.table(
+        {
+            "key": pyarrow.array(rows, "int64"),
+            "few": pyarrow.array([row % 100 for row in rows], "int32"),
+            "body": pyarrow.array([b"%0970d" % (row * 7919 % values) for row in rows]),
+        }
+    )
+    many = parquet.columns_of_many_values(table, 2**20)
+    assert many == ({0} if dictionary else {0, 2})
+    assert 2_000 <= parquet.sample_rows(table.num_rows, table.nbytes, 2**20) < 2_200
+
+
+@pytest.mark.parametrize(
+    ("size", "dictionary", "looked_at"),
+    [(56, 2**20, 10_000), (970, 2**20, 2_162), (10**6, 2**20, 2_000), (970, 2**22, 8_648)],
+)
+def test_a_sample_is_as_large_as_a_dictionary_asks(
+    size: int, dictionary: int, looked_at: int
+) -> None:
+    """Narrow rows: 10,000; wide ones: those that two dictionaries could hold, 2,000 at least."""
+    assert parquet.sample_rows(34_000, 34_000 * size, dictionary) == looked_at
+
+
 def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
     """Rows, their order and the schema are those that were given, over the end of a row group."""
     table = many_kinds()

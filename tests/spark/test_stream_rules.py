@@ -11,7 +11,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.spark.batches import foreach_batch
+from magic_committer.spark.batches import end_earlier_runs, foreach_batch
 from magic_committer.spark.source import MagicSource
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
@@ -158,6 +158,22 @@ def test_a_driver_looks_for_earlier_runs_once(s3: MemoryStore) -> None:
     listed = s3.requests["list"]
     driver.planned()
     assert s3.requests["list"] == listed
+
+
+def test_a_query_that_is_started_again_looks_again(s3: MemoryStore) -> None:
+    """Another driver may have run it in between, and have been killed: the first batch of the new
+    run aborts what that one left, later ones look no more."""
+    new_driver()
+    end_earlier_runs(DEST, CHECKPOINT, None, None, run="first")
+    killed = mc.start(DEST, checkpoint=CHECKPOINT)
+    end_earlier_runs(DEST, CHECKPOINT, None, None, run="first")
+    assert mc.attach(DEST, killed.id).state == "running"
+    end_earlier_runs(DEST, CHECKPOINT, None, None, run="second")
+    with pytest.raises(mc.JobNotRunning):
+        killed.commit([])
+    live = mc.start(DEST, checkpoint=CHECKPOINT)
+    end_earlier_runs(DEST, CHECKPOINT, None, None, run="second")
+    assert mc.attach(DEST, live.id).state == "running"
 
 
 def test_a_batch_without_rows_is_counted_and_becomes_no_file(s3: MemoryStore) -> None:

@@ -47,10 +47,14 @@ def test_a_block_of_the_guide_runs(
         block.replace("s3://bucket", lake.dest.rstrip("/"))
         .replace("s3a://bucket/checkpoints", (tmp_path / "checkpoints").as_uri())
         .replace("file:///mnt/scratch", scratch.as_uri())
+        .replace("file:///data/table", (tmp_path / "table").as_uri())
     )
     exec(compile(code, str(GUIDE), "exec"), names)
     if (query := names.get("query")) is not None:
         query.processAllAvailable()
         query.stop()
-    assert lake.data() or "session(" in block
+    on_disk = [
+        path for path in tmp_path.glob("table/**/*.parquet") if "_temporary" not in str(path)
+    ]
+    assert on_disk if "file:///data/table" in block else lake.data() or "session(" in block
     assert list(scratch.iterdir()) == []

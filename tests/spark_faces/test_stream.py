@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, write_dataframe
+from magic_committer.spark.batches import RUN_PROPERTY
 from magic_committer.spark.driver import checkpoint_of
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, until
@@ -221,6 +222,31 @@ def test_foreach_batch_ends_what_a_killed_driver_has_left(
         left["clicks"].commit([], expect=0, batch=mc.StreamBatch("clicks", 1))
     left["orders"].abort()
     assert sum(table.num_rows for table in lake.tables()) == ROWS
+
+
+def test_foreach_batch_looks_again_when_the_query_is_started_again(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    """Of another driver that ran the query in between and was killed, the first batch of the next
+    start here aborts what it left. Spark names each start, in the thread that calls."""
+    feed = Feed(tmp_path)
+    runs: list[str] = []
+    append = foreach_batch(lake.dest, query="clicks")
+
+    def write(df: DataFrame, number: int) -> None:
+        runs.append(df.sparkSession.sparkContext.getLocalProperty(RUN_PROPERTY) or "")
+        append(df, number)
+
+    feed.give(2)
+    feed.run(feed.rows(spark).writeStream.foreachBatch(write))
+    left = mc.start(lake.dest, checkpoint=checkpoint_of(mc.StreamBatch("clicks", 0)))
+    feed.give(1)
+    feed.run(feed.rows(spark).writeStream.foreachBatch(write))
+    with pytest.raises(mc.JobNotRunning):
+        left.commit([], expect=0, batch=mc.StreamBatch("clicks", 3))
+    assert runs[0] == runs[1] != runs[2]
+    assert "" not in runs
+    assert found(lake) == list(range(3 * ROWS))
 
 
 def test_the_tasks_of_a_dataframe_are_told(spark: SparkSession, lake: Lake) -> None:

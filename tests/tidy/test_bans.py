@@ -10,11 +10,11 @@ import pytest
 from tests.tidy.sources import PACKAGE, ROOT, package_files, references
 
 BANS: dict[str, tuple[str, ...]] = {
-    # The SDK and retries: one adapter, one retry layer.
+    # The SDK and retries: one adapter, one retry layer. `run` tries a user's items again.
     "boto3": ("stores/s3/",),
     "botocore": ("stores/s3/",),
     "s3transfer": ("stores/s3/",),
-    "tenacity": ("stores/s3/",),
+    "tenacity": ("stores/s3/", "running/"),
     "awscrt": ("stores/s3/", "checksum.py"),
     "pyspark": ("spark/",),
     "pyarrow": ("spark/",),

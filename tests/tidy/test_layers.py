@@ -32,6 +32,7 @@ LAYERS = (
     ("job",),
     ("writing",),
     ("api", "maintenance", "doctor"),
+    ("running",),
     # edges
     ("spark", "cli", "testing"),
     ("__main__", "__init__"),

@@ -102,12 +102,16 @@ def test_a_public_function_says_all_that_its_caller_needs() -> None:
 
 
 def test_a_public_value_says_what_its_fields_are() -> None:
-    """Every field of every public dataclass has a row under Attributes."""
+    """Every field of every public dataclass has a row under Attributes, its own or its base's."""
     silent = []
     for name in magic_committer.__all__:
         value = getattr(magic_committer, name)
         if inspect.isclass(value) and dataclasses.is_dataclass(value):
-            said = rows(inspect.getdoc(value) or "", "Attributes")
+            said = {
+                row
+                for one in value.__mro__
+                for row in rows(inspect.cleandoc(one.__doc__ or ""), "Attributes")
+            }
             silent += [
                 f"{name}.{one.name}"
                 for one in dataclasses.fields(value)

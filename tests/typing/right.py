@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import json
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import timedelta
 from typing import assert_type
 
@@ -88,3 +89,19 @@ def operators(way: mc.S3Options, mode: mc.Mode | mc.SparkMode, age: mc.Age) -> N
         print(step.done, step.total)
 
     mc.start("s3://b/t", mode=mode, track="memory", accept="results", progress=tell)
+
+
+def write_day(task: mc.Task, day: str) -> int:
+    """What `run` calls."""
+    with task.open(f"{day}.csv", "w") as file:
+        return file.write(day)
+
+
+def on_an_executor() -> None:
+    """`run`: an executor, a class of one, or a function that makes one."""
+    with ThreadPoolExecutor() as threads:
+        report = mc.run("s3://b/t", write_day, ["mon"], executor=threads, speculate=3.0)
+    assert_type(report, mc.RunReport[int])
+    assert_type(report.returned, tuple[int, ...])
+    mc.run("s3://b/t", write_day, (day for day in "ab"), executor=ProcessPoolExecutor)
+    mc.run("s3://b/t", write_day, {"a"}, executor=lambda: ProcessPoolExecutor(2), mode="error")

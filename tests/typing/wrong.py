@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import magic_committer as mc
@@ -68,3 +69,16 @@ def errors(error: mc.JobError) -> int:
     """The report may be missing."""
     error.report.outcome  # wrong
     return error.report  # wrong
+
+
+def takes_text(task: mc.Task, text: str) -> int:
+    """A function for `run`."""
+    return len(text)
+
+
+def on_an_executor() -> None:
+    """The function must take the items; the executor is one, or makes one."""
+    mc.run("s3://b/t", takes_text, ["a"], executor=4)  # wrong
+    mc.run("s3://b/t", takes_text, [1], executor=ThreadPoolExecutor)  # wrong
+    mc.run("s3://b/t", takes_text, ["a"])  # wrong
+    mc.run("s3://b/t", takes_text, ["a"], executor=ThreadPoolExecutor).returned[0].upper()  # wrong

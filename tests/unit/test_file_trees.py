@@ -423,9 +423,21 @@ def test_a_url_that_names_no_directory_is_refused(url: Any) -> None:
 @pytest.mark.parametrize("scheme", [*REFUSED, "ftp", "http", "nothing"])
 def test_a_file_system_without_the_promises_is_refused(scheme: str) -> None:
     """The error says why, and no driver is imported."""
-    with pytest.raises(NotSupported) as raised:
+    with pytest.raises(PathError) as raised:
         tree_for(f"{scheme}://host/data/table")
     assert REFUSED.get(scheme, "nobody has said") in str(raised.value)
+
+
+def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that fails took no effect, and says so."""
+
+    def refused(*arguments: Any, **options: Any) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refused)
+    with pytest.raises(Unanswered, match="connect") as raised:
+        tree_for("memory://x/y")
+    assert raised.value.sent is False
 
 
 def test_the_tables_agree() -> None:

@@ -93,9 +93,9 @@ def unknown(modules: tuple[str, ...], found: Iterator[tuple[str, str, ModuleType
     """The names of ours in annotations that no public module hands out."""
     known: dict[str, Any] = {}
     for module in map(importlib.import_module, modules):
-        for name, value in vars(module).items():
-            if name in getattr(module, "__all__", [*vars(module)]) and name[0] != "_":
-                known[name] = value
+        for name in getattr(module, "__all__", [*vars(module)]):
+            if name[0] != "_":
+                known[name] = getattr(module, name)  # some are loaded when they are asked for
     return {
         f"{place}: {name}"
         for place, text, module in found

@@ -26,6 +26,7 @@ from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.setup import attached, join_job, setup_job
+from magic_committer.committers.manifest.summary import with_summary
 from magic_committer.errors import (
     JobExists,
     JobNotFound,
@@ -34,7 +35,8 @@ from magic_committer.errors import (
     OptionError,
     StoreError,
 )
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.file_trees.by_url import tree_url
+from magic_committer.file_trees.limited import limited
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
@@ -65,7 +67,7 @@ class ManifestCommitter:
     @classmethod
     def destination(cls, dest: str) -> str:
         """See `CommitterClass.destination`: the destinations are file trees."""
-        return tree_for(dest).url
+        return tree_url(dest)
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
@@ -157,7 +159,8 @@ class ManifestCommitter:
                 hint="Leave batch out",
             )
         wanted = expect if expect is None or isinstance(expect, int) else frozenset(expect)
-        return self._job_commit(role, accept).commit(results, wanted)
+        committing = self._job_commit(role, accept)
+        return self._reported(lambda: committing.commit(results, wanted))
 
     def complete_piece(self, piece: Piece) -> int:
         """Not to be called: a rename needs no helper."""
@@ -167,7 +170,8 @@ class ManifestCommitter:
         self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
     ) -> JobReport:
         """See `JobCommitter.settle_job`. ``leave_visible`` is for adopted jobs of Hadoop only."""
-        return self._job_commit("recovery", accept).settle(state)
+        settling = self._job_commit("recovery", accept)
+        return self._reported(lambda: settling.settle(state))
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
@@ -180,7 +184,8 @@ class ManifestCommitter:
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
         """See `JobCommitter.abort_job`."""
-        return self._job_commit(role).abort(revert=revert)
+        aborting = self._job_commit(role)
+        return self._reported(lambda: aborting.abort(revert=revert))
 
     def sign_of_life(self) -> Callable[[], bool]:
         """See `JobCommitter.sign_of_life`: a small file in the job's directory."""
@@ -203,17 +208,23 @@ class ManifestCommitter:
             return True
         return seen is not None and seen.record.state is State.RUNNING
 
+    def _reported(self, end: Callable[[], JobReport]) -> JobReport:
+        where = self.options.report_directory
+        return end() if where is None else with_summary(self.parts, self.job, where, end)
+
     def _job_commit(self, role: str, accept: Collection[str] = ()) -> TreeJobCommit:
         return TreeJobCommit(self.parts, self.job, role, accept)
 
 
 def parts_of(process: Process, dest: str, options: Options) -> Parts:
     """The components for a destination in this process."""
+    tree, per_second = process.tree_for(dest), options.tree_requests_per_second
     return Parts(
-        tree=process.tree_for(dest),
+        tree=tree if per_second is None else limited(tree, per_second),
         pool=process.pool,
         clock=process.clock,
         ids=process.ids,
         progress=process.progress,
         in_flight=options.commit_threads,
+        validate=options.validate_renames,
     )

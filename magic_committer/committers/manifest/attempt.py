@@ -60,6 +60,7 @@ from magic_committer.file_trees.base import (
     remove_tree,
     walk,
 )
+from magic_committer.file_trees.limited import LimitedTree
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Options
@@ -187,6 +188,7 @@ class TreeAttempt:
         """
         self._check_process("writing its files")
         tree = self._parts.tree
+        tree = tree.behind if isinstance(tree, LimitedTree) else tree
         if not isinstance(tree, LocalTree):
             raise OptionError(
                 f"{tree.url} is not on a disk of this machine: its tasks have no directory()",
@@ -313,10 +315,11 @@ class TreeAttempt:
                     raise
             self.result = self._save()
             self._turns.phase = Phase.COMMITTED
+        many, self._files, self._manifest = len(self._files), (), None  # nobody needs them any more
         self._remove_local()
         logger.info(
             "job %s: attempt %s of task %s committed %d files",
-            self.job.id, self.attempt, self.task, len(self._files),
+            self.job.id, self.attempt, self.task, many,
         )  # fmt: skip
         return self.result
 
@@ -509,7 +512,11 @@ def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:
 def _late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
     """The error of an attempt whose job does not run any more."""
     if seen is None:
-        return ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")
+        late = ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")
+        late.advice = (
+            f"It has ended; or this machine does not share {job.dest} with the one that started it"
+        )
+        return late
     return ended(
         job.dest, job.id, seen.record.state, outcome_of(seen.record), ", this attempt is too late"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from magic_committer._runtime import Progress
@@ -32,7 +32,9 @@ from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob, TaskCommit
 
 LOADING_MAX = 8
-"""How many manifests are read at once: each is in memory as a whole."""
+"""How many manifests are read at once."""
+LOADING_BYTES_MAX = 4 * 1024**2
+"""Bytes of the manifests that are in memory at once; a larger one alone. A file takes some 300."""
 
 
 @dataclass(slots=True)
@@ -79,6 +81,7 @@ class _Ref:
     """A manifest to be read; ``result``: what its task said of it, if it said something."""
 
     path: str
+    size: int
     result: TaskCommit | None = None
 
 
@@ -101,8 +104,9 @@ def gather(
     paths, found = TreeJobPaths(job.uuid), Gathered()
     refs = _listed(parts, paths) if wanted is None else _named(paths, wanted, found)
     outcomes = parts.pool.each(
-        lambda ref: _read(parts, job, paths, ref), refs, in_flight=LOADING_MAX
-    )
+        lambda ref: _read(parts, job, paths, ref), refs, in_flight=LOADING_MAX,
+        weigh=lambda ref: ref.size, weight_max=LOADING_BYTES_MAX,
+    )  # fmt: skip
     with closing(outcomes):
         for outcome in outcomes:
             try:
@@ -114,6 +118,10 @@ def gather(
             parts.progress(Progress("load", len(found.tasks), None, "tasks"))
             for file in manifest.files:
                 planned = PlannedFile(manifest.attempt, file.name, file.size, file.etag)
+                if not file.etag:  # Hadoop tells none of a local file
+                    source = planned.source(paths)
+                    entry = parts.again(lambda source=source: parts.tree.stat(source))  # type: ignore[misc]
+                    planned = replace(planned, etag=entry.etag if entry is not None else "")
                 found.add(planned)
                 each(planned)
     if wanted is not None:
@@ -127,7 +135,7 @@ def gather(
 def _listed(parts: Parts, paths: TreeJobPaths) -> Iterator[_Ref]:
     for entry in parts.tree.list(paths.manifests):
         if entry.kind == "file" and entry.name.endswith(MANIFEST_SUFFIX):
-            yield _Ref(entry.path)
+            yield _Ref(entry.path, entry.size)
 
 
 def _named(paths: TreeJobPaths, wanted: Iterable[TaskCommit], found: Gathered) -> Iterator[_Ref]:
@@ -137,7 +145,7 @@ def _named(paths: TreeJobPaths, wanted: Iterable[TaskCommit], found: Gathered) -
         if result.key not in (paths.result(result.attempt), paths.manifest(result.task)):
             found.problem(f"task {result.task!r}: {result.key} is not where its manifest belongs")
             continue
-        yield _Ref(result.key, result)
+        yield _Ref(result.key, result.pendingset_bytes, result)
 
 
 def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> TaskManifest:
@@ -149,7 +157,7 @@ def _read(parts: Parts, job: StartedJob, paths: TreeJobPaths, ref: _Ref) -> Task
     if told is not None and sha256(data).hexdigest() != told.etag:
         raise FormatError(ref.path, "", "is not the manifest that its task saved")
     manifest = decode_manifest(data, parts.tree.url, paths.tasks, ref.path)
-    if manifest.uuid != job.uuid:
+    if manifest.uuid not in (job.uuid, ""):  # Hadoop's say none: the directory tells
         raise FormatError(ref.path, "extraData", f"is of job {manifest.uuid!r}")
     if told is None:
         if ref.path != paths.manifest(manifest.task):

@@ -51,7 +51,7 @@ from magic_committer.committers.manifest.publish import (
     read_marker,
     write_marker,
 )
-from magic_committer.committers.manifest.undo import remove_job, sweep, undo_all
+from magic_committer.committers.manifest.undo import forget_some, remove_job, sweep, undo_all
 from magic_committer.errors import (
     CommitRefused,
     DestinationExists,
@@ -503,6 +503,8 @@ class TreeJobCommit:
             closed = seen.record.step(State.CLOSED, self.parts.ids(), outcome=outcome, marker=None)
             now = records.swap(self.parts, seen, closed).now
             state = now.record.state if now is not None else State.ABSENT
+            if self.role == "driver" and not self.parts.tree.promises.directories:
+                forget_some(self.parts, self.paths)
         except (StoreError, OutcomeUnknown) as error:
             warnings.append(f"what is left of the job could not be removed: {error.message}")
         for warning in warnings:

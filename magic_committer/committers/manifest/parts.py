@@ -35,6 +35,7 @@ class Parts:
         tree: the destination.
         pool, clock, ids, progress: as in `Process`.
         in_flight: how many threads work at once.
+        validate: look at each file again after its rename.
     """
 
     tree: FileTree
@@ -43,6 +44,7 @@ class Parts:
     ids: Callable[[], str]
     progress: ProgressFunction
     in_flight: int
+    validate: bool = False
 
     def again(self, call: Callable[[], T]) -> T:
         """Make a call that may be repeated, until it is answered.

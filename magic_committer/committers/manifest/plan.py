@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, cast
@@ -24,7 +24,7 @@ import orjson
 
 from magic_committer.committers.manifest.names import TreeJobPaths, check_tree_name
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.errors import FormatError, PathError
+from magic_committer.errors import FormatError, PathError, StoreError
 from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.os_errors import telling
 from magic_committer.hadoop.paths import SUCCESS, check_id
@@ -93,8 +93,8 @@ class RenamePlan:
 
     def _rows(self) -> Iterator[list[Any]]:
         with closing(self.tree.reader(self.ref.key)) as file:
-            for line in file:
-                yield _checked(line, self.ref.key)
+            for line in file:  # `load_plan`, or whoever wrote it, has checked each row
+                yield orjson.loads(line)
 
 
 class PlanWriter:
@@ -107,9 +107,9 @@ class PlanWriter:
 
     def __init__(self, parts: Parts, paths: TreeJobPaths) -> None:
         self._tree = parts.tree
-        self.path = paths.plan(parts.ids())
-        self._raw = cast("io.RawIOBase", parts.tree.open(self.path))
-        self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
+        self._paths, self._ids = paths, parts.ids
+        self._draft = ""
+        self._begin()
         self._hash = sha256()
         self._files = self._bytes = 0
 
@@ -122,6 +122,14 @@ class PlanWriter:
                 self._file.close()
             else:  # what the buffer holds is nobody's any more: writing it could only fail again
                 self._raw.close()
+        if self._draft:
+            with suppress(StoreError):  # else the sweep does it
+                self._tree.remove(self._draft)
+
+    def _begin(self) -> None:
+        self.path = self._paths.plan(self._ids())
+        self._raw = cast("io.RawIOBase", self._tree.open(self.path))
+        self._file = io.BufferedWriter(self._raw, BUFFER_BYTES)
 
     def publish(self, file: PlannedFile) -> None:
         """Add a file to be published."""
@@ -143,11 +151,20 @@ class PlanWriter:
         return RenamePlan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
 
     def sofar(self) -> RenamePlan:
-        """What is written until now, to be read back before `end`."""
+        """What is written until now, to be read back before `end`. Called once."""
+        readable = self.path
         with self._telling():
-            self._file.flush()
-            self._raw.flush()
-        return RenamePlan(self._tree, ObjectRef(self.path, ""), Totals(self._files, self._bytes, 0))
+            if self._tree.promises.visible_while_open:
+                self._file.flush()
+                self._raw.flush()
+            else:
+                self._file.close()
+                self._draft = readable
+                self._begin()
+                with closing(self._tree.reader(readable)) as draft:
+                    while block := draft.read(BUFFER_BYTES):
+                        self._file.write(block)
+        return RenamePlan(self._tree, ObjectRef(readable, ""), Totals(self._files, self._bytes, 0))
 
     def _write(self, row: list[Any]) -> None:
         line = orjson.dumps(row) + b"\n"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -171,8 +172,9 @@ def path_of(root: str, uri: str, field: str, source: str) -> str:
     Raises:
         FormatError: it is not below the destination.
     """
-    below = _plain(uri).removeprefix(_plain(root))
-    if below == _plain(uri) or not below:
+    plain, home = _plain(uri), _plain_root(root)
+    below = plain[len(home) :]
+    if not plain.startswith(home) or not below:
         raise FormatError(source, field, f"{uri!r} is not below {root!r}")
     return below
 
@@ -188,6 +190,9 @@ def _plain(uri: str) -> str:
     if text.startswith("file:"):
         return "file:/" + text.removeprefix("file:").lstrip("/")
     return text
+
+
+_plain_root = lru_cache(maxsize=64)(_plain)
 
 
 def _entries(document: Mapping[str, Any], name: str, source: str) -> Sequence[Mapping[str, Any]]:

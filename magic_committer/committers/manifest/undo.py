@@ -6,8 +6,10 @@ publishes by the plan either was before it, and its file is taken away, or finds
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
+from magic_committer.commit.closed import FORGET_AFTER_SECONDS, LOOKED_AT_MAX, age_of
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.names import (
     ATTEMPT,
@@ -29,6 +31,9 @@ from magic_committer.committers.manifest.publish import (
 )
 from magic_committer.errors import MagicError, NotFound, NotSupported, Unanswered
 from magic_committer.file_trees.base import TreeEntry, parent_of, walk
+from magic_committer.protocol.record import State
+
+logger = logging.getLogger("magic_committer")
 
 
 def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError | None:
@@ -129,6 +134,26 @@ def _below_trash(path: str) -> str:
     elements = path.split("/")  # _temporary, the job, 00 or swept-<nonce>, trash, nonce, mark, name
     swept = len(elements) > 6 and elements[2].startswith((ATTEMPT, SWEPT_PREFIX))
     return "/".join(elements[4:]) if swept and elements[3] == TRASH else ""
+
+
+def forget_some(parts: Parts, own: TreeJobPaths) -> None:
+    """Delete some old closed records beside a job's own, whose ids were drawn: where directories
+    are not real each job leaves one. A failure is logged: the next job tries again."""
+    looked = 0
+    try:
+        for paths in records.every_job(parts):
+            looked += 1
+            if looked > LOOKED_AT_MAX:
+                return
+            if paths.uuid == own.uuid:
+                continue
+            seen = records.read(parts, paths)
+            if seen is None or seen.record.state is not State.CLOSED or seen.record.given_id:
+                continue
+            if age_of(parts.clock.now(), seen.modified) >= FORGET_AFTER_SECONDS:
+                remove_job(parts, paths)
+    except MagicError as error:
+        logger.info("old closed records were left: %s", error)
 
 
 def _control_files(parts: Parts, paths: TreeJobPaths) -> Iterator[TreeEntry]:

@@ -1,0 +1,425 @@
+"""`run`: a function for each item, on somebody's executor, then one commit.
+
+Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an attempt
+in the process that the executor chose. Invariants:
+
+* **What a try wrote counts if its result has arrived here**, and only the first result of an item
+  counts. So a worker may be killed, an item tried twice, and a lost try may end whenever it likes:
+  it can publish nothing, and finds out at its own commit that the job is over.
+* The caller's process drives the job: it gives signs of life, commits when each item has a result,
+  and aborts if anything else ends the call (`Job.__enter__`).
+* Futures are heard by their callbacks, which put a number into a queue and do nothing else. So any
+  executor does whose futures have callbacks. Every wait is a wait for that queue, ends after a
+  second at the latest, and hears Ctrl-C.
+* A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
+  was in flight has failed once more. With an executor of the caller the call then ends; where the
+  caller has told how to make one, another one goes on.
+* What the function returned is read before the job commits, and bounded: nobody gets an error about
+  it for a job that is committed.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sized
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, field, fields
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NoReturn, TypeVar
+
+import tenacity
+from tenacity import BaseRetrying
+
+from magic_committer import _wiring
+from magic_committer._arguments import shown
+from magic_committer._modes import SparkMode
+from magic_committer._pool import LOOK_SECONDS
+from magic_committer._quantities import name_some
+from magic_committer._runtime import (
+    Clock,
+    Progress,
+    ProgressFunction,
+    SystemClock,
+    no_progress,
+)
+from magic_committer.api import start
+from magic_committer.errors import (
+    CommitIncomplete,
+    IncompleteJob,
+    JobNotRunning,
+    OptionError,
+    TaskFailed,
+    WrongType,
+)
+from magic_committer.job import Job, Task
+from magic_committer.options import Mode, Options, S3Options
+from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
+from magic_committer.running.tries import Tries, Try
+from magic_committer.running.workers import Workers
+
+Item = TypeVar("Item")
+Returned = TypeVar("Returned")
+
+RETURNED_BYTES_MAX = 64 * 1024**2
+"""Bytes of all that the function returned, pickled: it passes through the caller's process."""
+IN_FLIGHT = 64
+"""Tries that are handed to the executor at once, unless the caller says another number."""
+TRIES_MAX = 3
+"""Tries of an item that may fail, unless the caller says another number."""
+QUIET_SECONDS_MAX = 24 * 3600.0
+"""Seconds without the end of any try, unless the caller says another number."""
+STOP_SECONDS = 1.0
+"""Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
+aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport(JobReport, Generic[Returned]):
+    """What became of a job of `run`, and what its function returned.
+
+    Attributes:
+        returned: what the function returned for each item, in the order of the items. Only accepted
+            tries count.
+        tries: how many tries there were: the items, those that failed, and those that were doubled.
+    """
+
+    returned: tuple[Returned, ...] = ()
+    tries: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as plain JSON values, without ``returned``, which may be anything."""
+        values = JobReport.to_dict(self)
+        del values["returned"]
+        return values
+
+
+def run(
+    dest: str,
+    fn: Callable[[Task, Item], Returned],
+    items: Iterable[Item],
+    *,
+    executor: Executor | Callable[[], Executor],
+    in_flight: int = IN_FLIGHT,
+    tries_max: int = TRIES_MAX,
+    retry: BaseRetrying | None = None,
+    speculate: float | None = None,
+    quiet_seconds_max: float = QUIET_SECONDS_MAX,
+    mode: Mode | SparkMode = "append",
+    committer: str | None = None,
+    exclusive: bool = False,
+    mark_success: bool = True,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+) -> RunReport[Returned]:
+    r"""Call a function for each item on an executor, each as a task of one job, and commit: the
+    files of all items appear, or none::
+
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> def write_day(task, day):
+        ...     with task.open(f"day={day}/part.csv", "w", unique=True) as file:
+        ...         return file.write("1,2,3\n")
+        >>> report = mc.run(
+        ...     "s3://bucket/table", write_day, ["mon", "tue"], executor=ThreadPoolExecutor
+        ... )
+        >>> report.outcome, report.files, report.returned
+        ('committed', 2, (6, 6))
+
+    Threads, processes (fork, spawn and forkserver), loky, ``client.get_executor()`` of Dask: any
+    `concurrent.futures.Executor`. To processes ``fn`` and the items are pickled, so ``fn`` stands
+    at the top of a module. Credentials in ``s3`` do not travel; there the environment, a profile or
+    a role supplies them.
+
+    Repeatable: each call is another job. After a ``kill -9`` of this process nothing is visible;
+    `recover` and `cleanup` end the job.
+
+    Args:
+        dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
+        fn: gets a `Task` and an item, and opens files with ``task.open(name)``. ``task.task_id`` is
+            the item's number, from 0 on. Two items must not use the same name. ``unique=True`` puts
+            the job's UUID into the name: the job can then find and abort what a killed worker left.
+            What ``fn`` returns is in the report. If ``fn`` raises, the item is tried again.
+        items: the items, also a generator. Each is one task. They are taken as there is room.
+        executor: an executor, which stays as it is; or a function that makes one (a class, too),
+            which is shut down at the end, and replaced when it breaks because a worker was killed.
+        in_flight: tries that are handed to the executor at once, 64 by default. Give at least the
+            number of workers, on a large cluster two for each.
+        tries_max: failed tries of an item after which the call gives up, 3 by default.
+        retry: a policy of tenacity, ``tenacity.Retrying(wait=…, retry=…, stop=…)``, which says
+            which errors are tried again, and when. None (default): every error, after 0.5 s, then
+            twice as long each time, 30 s at most. ``tries_max`` holds in any case.
+        speculate: when no item is left to begin, a try that takes this many times the median is
+            tried a second time; the first to end counts. 3.0 is usual. None (default): never.
+        quiet_seconds_max: the call gives up if no try ends for so many seconds. 24 h by default.
+        mode, committer, exclusive, mark_success, s3, options: as for `start`.
+        progress: as for `start`; also called for each item that is done (phase ``"run"``).
+
+    Returns:
+        What became of the job, with what ``fn`` returned, 64 MiB of it at most, pickled.
+
+    Raises:
+        WrongType, OptionError: an argument cannot be used, or ``fn`` is a generator or a coroutine.
+            Nothing was started.
+        TaskFailed: an item has failed finally, and the error of ``fn`` is the ``__cause__``; or the
+            executor broke, and cannot be replaced; or no try has ended for so long; or what ``fn``
+            returned is too large. The job is aborted.
+        IncompleteJob: there is no item. The job is aborted.
+        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
+            how to finish it. Its ``report``, if it has one, holds what ``fn`` returned.
+
+        What ``items`` and ``executor`` raise. The job is aborted.
+
+        Otherwise as `start` and `Job.commit`. Tries that still run when the call raises end by
+        themselves: they publish nothing, and abort their uploads when they commit.
+    """
+    refuse_lazy_function(fn)
+    workers = Workers(executor)
+    tries = _tries(items, in_flight, tries_max, retry, speculate)
+    quiet = _seconds("quiet_seconds_max", quiet_seconds_max)
+    done: _Run[Item] | None = None
+    try:
+        with start(
+            dest, mode=mode, committer=committer, accept="results", track="memory",
+            exclusive=exclusive, mark_success=mark_success, s3=s3, options=options,
+            progress=progress,
+        ) as job:  # fmt: skip
+            total = len(items) if isinstance(items, Sized) else None
+            tell = partial(_tell, _wiring.harmless(progress), total)
+            done = _Run(job, ItemWriter(job, fn, RETURNED_BYTES_MAX), workers, tries, quiet, tell)
+            done.go()
+            return _with_returned(job.commit(done.results, expect=tries.taken), done)
+    except CommitIncomplete as error:
+        if error.report is not None and done is not None:
+            error.report = _with_returned(error.report, done)
+        raise
+    finally:
+        workers.close(wait=not tries.flying)
+
+
+def _tries(
+    items: Iterable[Item],
+    in_flight: int,
+    tries_max: int,
+    retry: BaseRetrying | None,
+    speculate: float | None,
+) -> Tries[Item]:
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
+    for name, value in (("in_flight", in_flight), ("tries_max", tries_max)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise WrongType(f"{name} is a whole number, not {shown(value)}", hint=f"{name}=3")
+        if value < 1:
+            raise OptionError(f"{name}={value}: it is 1 or more")
+    if speculate is not None and _seconds("speculate", speculate) < 1:
+        raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
+    if retry is None:
+        wait = tenacity.wait_exponential(multiplier=0.5, max=30)
+        retry = tenacity.Retrying(wait=wait, stop=tenacity.stop_never)
+    if not isinstance(retry, tenacity.Retrying):
+        raise WrongType(
+            f"retry takes a tenacity.Retrying, not {shown(retry)}",
+            hint="Pass retry=tenacity.Retrying(wait=tenacity.wait_fixed(5))",
+        )
+    return Tries(items, in_flight, tries_max, retry, speculate)
+
+
+def _seconds(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongType(f"{name} is a number, not {shown(value)}", hint=f"Pass {name}=3.0")
+    if not value > 0:
+        raise OptionError(f"{name}={value}: it is more than 0")
+    return float(value)
+
+
+def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
+    progress(Progress("run", done, total, "items"))
+
+
+def _with_returned(report: JobReport, done: _Run[Any]) -> RunReport[Any]:
+    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
+    return RunReport(**told, returned=tuple(done.returned), tries=done.tries.begun)
+
+
+@dataclass(eq=False)
+class _Run(Generic[Item]):
+    """The driver's side of a run.
+
+    Attributes:
+        quiet: seconds without the end of any try.
+        tell: is told how many items are done.
+        results, returned: of the accepted tries; ``returned`` is in the order of the items.
+    """
+
+    job: Job
+    writer: ItemWriter
+    workers: Workers
+    tries: Tries[Item]
+    quiet: float
+    tell: Callable[[int], None]
+    clock: Clock = field(default_factory=SystemClock)
+    results: list[TaskCommit] = field(default_factory=list)
+    returned: list[object] = field(default_factory=list)
+    _returned_bytes: int = 0
+    _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
+    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
+
+    def go(self) -> None:
+        """Run all items. Raises when one has failed for good; then nothing runs that could be
+        stopped."""
+        try:
+            heard = self.clock.monotonic()
+            while True:
+                self._begin()
+                if self.tries.done:
+                    break
+                heard = self._hear(heard)
+            if not self.tries.taken:
+                raise IncompleteJob(
+                    "there is no item to run: a job without tasks would publish nothing, or empty"
+                    " what it replaces",
+                    job_id=self.job.id,
+                    hint="Check the items; if none is right, do not call run()",
+                )
+        except BaseException:
+            self._stop(STOP_SECONDS)
+            raise
+        self._stop(0.0)  # the slower tries of items that are done
+
+    def _begin(self) -> None:
+        while (one := self.tries.next(self.clock.monotonic())) is not None:
+            number = self.workers.number
+            try:
+                future = self.workers.submit(self.writer, one.of.number, one.of.item)
+            except BrokenExecutor as broken:
+                self._broke(one, broken, number)
+                continue
+            self._flying[one.order] = (one, future, number)
+            order = one.order
+            future.add_done_callback(lambda _, order=order: self._ended.put(order))  # type: ignore[misc]
+
+    def _hear(self, heard: float) -> float:
+        """Wait until a try ends, or there is something else to do. Gives when the last ended."""
+        now = self.clock.monotonic()
+        try:
+            order = self._ended.get(timeout=max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS)))
+        except Empty:
+            if self.tries.flying and now - heard > self.quiet:
+                self._give_up_waiting()
+            return heard if self.tries.flying else now
+        one, future, number = self._flying.pop(order)
+        now = self.clock.monotonic()
+        error = _error_of(future)
+        if error is None:
+            self._accept(one, future.result(), now)
+        elif isinstance(error, BrokenExecutor):
+            self._broke(one, error, number)
+        else:
+            self._failed(one, error, now)
+        return now
+
+    def _accept(self, one: Try[Item], written: TryResult, now: float) -> None:
+        if not self.tries.ended_well(one, written.seconds, now):
+            return
+        for other, future, _ in self._flying.values() if one.of.flying else ():
+            if other.of is one.of:
+                future.cancel()
+        self._returned_bytes += len(written.returned)
+        if self._returned_bytes > RETURNED_BYTES_MAX:
+            raise too_large(f"{self._returned_bytes:,} bytes", RETURNED_BYTES_MAX)
+        self.returned += [None] * (one.of.number + 1 - len(self.returned))
+        self.returned[one.of.number] = pickle.loads(written.returned)
+        self.results.append(written.result)
+        self.tell(self.tries.accepted)
+
+    def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
+        if isinstance(error, JobNotRunning) and error.job_id == self.job.id:
+            if one.of.accepted:
+                self.tries.ended_badly(one, error, now, ask=False)
+                return
+            raise error  # somebody else has ended the job
+        if isinstance(error, KeyboardInterrupt):
+            raise error  # Ctrl-C reaches the workers of a terminal, too, perhaps before us
+        final = not isinstance(error, Exception) or _cannot_travel(error)
+        if self.tries.ended_badly(one, error, now, ask=True) and not final:
+            return
+        if one.of.accepted:
+            return
+        item = one.of
+        times = "once" if item.failures == 1 else f"{item.failures} times"
+        raise TaskFailed(
+            f"item {item.number} ({shown(item.item)}) failed {times}:"
+            f" {type(error).__name__}: {error}",
+            job_id=self.job.id,
+            hint=_advice(error),
+        ) from error
+
+    def _broke(self, one: Try[Item], broken: BrokenExecutor, number: int) -> None:
+        """The executor broke while a try was in flight: one of its workers was killed."""
+        self.workers.broke(number)
+        goes_on = self.tries.ended_badly(one, broken, self.clock.monotonic(), ask=False)
+        if goes_on and self.workers.renewable:
+            return
+        if one.of.accepted and self.tries.done:
+            return
+        if self.workers.renewable:
+            told = (
+                f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
+                " when a worker was killed or could not start"
+            )
+            hint = "Look for the reason: too little memory, a crash in a library"
+        else:
+            told = "the executor broke: a worker was killed or could not start"
+            hint = (
+                "Look for the reason (too little memory, a crash in a library); or pass a function"
+                " that makes executors, executor=lambda: ProcessPoolExecutor(8), and a new one goes"
+                " on"
+            )
+        raise TaskFailed(
+            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "), job_id=self.job.id, hint=hint
+        ) from broken
+
+    def _give_up_waiting(self) -> NoReturn:
+        there = sorted({one.of.number for one in self.tries.flying})
+        raise TaskFailed(
+            f"no try has ended for {self.quiet:,.0f} s; in flight: items"
+            f" {name_some([str(number) for number in there])}",
+            job_id=self.job.id,
+            hint="If they may take longer, give quiet_seconds_max",
+        )
+
+    def _stop(self, seconds: float) -> None:
+        """Cancel what has not begun, and wait for what runs, for so many seconds."""
+        for _, future, _ in self._flying.values():
+            future.cancel()
+        until = self.clock.monotonic() + seconds
+        while self._flying and (left := until - self.clock.monotonic()) > 0:
+            try:
+                self._flying.pop(self._ended.get(timeout=left), None)
+            except Empty:
+                return
+
+
+def _error_of(future: Future[TryResult]) -> BaseException | None:
+    """Why a future has failed; None: it has not."""
+    try:
+        return future.exception()
+    except BaseException as cancelled:  # by somebody else: `CancelledError`
+        return cancelled
+
+
+def _cannot_travel(error: BaseException) -> bool:
+    """Whether a call could not be sent to its worker: it will never be."""
+    if isinstance(error, pickle.PicklingError):
+        return True
+    return isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
+
+
+def _advice(error: BaseException) -> str:
+    if _cannot_travel(error):
+        return (
+            "Functions and items are pickled on their way to a process: write fn at the top of a"
+            " module, not inside another function"
+        )
+    return "Nothing was published. Repair the cause and call run() again"

@@ -1,0 +1,228 @@
+"""Which item is tried next, which try counts, and when an item is given up. Pure, but for the
+caller's iterable of items and the caller's policy; time comes in as an argument.
+
+Invariants:
+
+* **One try of each item is accepted: the first that ends well.** What another try of it says later
+  changes nothing.
+* No item is passed over: the end is reached when each item has an accepted try, or one is given up.
+* At most ``in_flight`` tries are in flight, and at most so many items are known: an item is taken
+  from the iterable only when there is room. So items may be a generator of millions.
+* An item has at most ``tries_max`` failed tries, whatever the policy says.
+* A try is doubled only when no item is left to begin, at most once for each item, and not before
+  enough others have ended to tell what is slow. A wrong guess costs one run, and nothing else.
+
+Nobody tells when an executor begins a try. It is estimated, for doubling only: an executor begins
+tries in their order, so a try that was handed over before one that has ended began no later than
+that one; and one that is still there after the last end began no later than then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from statistics import median
+from typing import Generic, TypeVar
+
+import tenacity
+
+Item = TypeVar("Item")
+
+DOUBLE_AFTER = 3
+"""Tries that must have ended well before one is called slow."""
+DOUBLE_SECONDS_MIN = 0.5
+"""No try is slow before so many seconds."""
+DURATIONS_KEPT = 1000
+"""The durations that the median is of: the last ones."""
+
+
+@dataclass(eq=False, slots=True)
+class OpenItem(Generic[Item]):
+    """An item that has no accepted try yet.
+
+    Attributes:
+        number: its place in the iterable, from 0 on.
+        state: what the policy knows of its failures.
+        failures: tries of it that have failed.
+        flying: tries of it that are in flight.
+        doubled: a slow try of it was doubled.
+        accepted: a try of it has ended well.
+    """
+
+    number: int
+    item: Item
+    state: tenacity.RetryCallState
+    failures: int = 0
+    flying: int = 0
+    doubled: bool = False
+    accepted: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Try(Generic[Item]):
+    """One try of an item, in flight.
+
+    Attributes:
+        order: tries are handed to the executor in this order.
+        begun_by: the executor has begun it no later than then, as far as one can tell.
+    """
+
+    of: OpenItem[Item]
+    order: int
+    begun_by: float
+
+
+@dataclass(eq=False)
+class Tries(Generic[Item]):
+    """All tries of a run.
+
+    Attributes:
+        items: where items come from.
+        in_flight: how many tries at once.
+        tries_max: how many tries of an item may fail.
+        policy: says whether a failed item is tried again, and after how many seconds.
+        slow: a try that takes so many times the median is doubled; None: no try is.
+        taken: items that were taken from the iterable. accepted: those that are done.
+        begun: tries that were handed out.
+    """
+
+    items: Iterable[Item]
+    in_flight: int
+    tries_max: int
+    policy: tenacity.BaseRetrying
+    slow: float | None
+    taken: int = 0
+    accepted: int = 0
+    begun: int = 0
+    flying: list[Try[Item]] = field(default_factory=list)
+    _due: list[tuple[float, int, OpenItem[Item]]] = field(default_factory=list)
+    _exhausted: bool = False
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
+    _last_end: float | None = None
+
+    def __post_init__(self) -> None:
+        self._source = iter(self.items)
+        self.policy = self.policy.copy()
+        self.policy.begin()
+
+    @property
+    def done(self) -> bool:
+        """Whether each item has an accepted try."""
+        return self._exhausted and self.accepted == self.taken
+
+    def next(self, now: float) -> Try[Item] | None:
+        """What to hand to the executor now; None: nothing, for the present. Raises what the
+        iterable raises."""
+        if len(self.flying) >= self.in_flight:
+            return None
+        if self._due and self._due[0][0] <= now:
+            return self._begin(heappop(self._due)[2], now)
+        if not self._exhausted and len(self.flying) + len(self._due) < self.in_flight:
+            try:
+                item = next(self._source)
+            except StopIteration:
+                self._exhausted = True
+            else:
+                state = tenacity.RetryCallState(self.policy, None, (item,), {})
+                self.taken += 1
+                return self._begin(OpenItem(self.taken - 1, item, state), now)
+        return self._double(now)
+
+    def _begin(self, item: OpenItem[Item], now: float) -> Try[Item]:
+        self.begun += 1
+        item.flying += 1
+        begun = Try(item, self.begun, float("inf"))
+        self.flying.append(begun)
+        return begun
+
+    def _double(self, now: float) -> Try[Item] | None:
+        limit = self._slow_seconds()
+        if limit is None or self._due:  # no room for items, but what waits for its pause: not now
+            return None
+        for one in self.flying:
+            alone = one.of.flying == 1 and not one.of.doubled and not one.of.accepted
+            if alone and now - self._begun_by(one) > limit:
+                one.of.doubled = True
+                return self._begin(one.of, now)
+        return None
+
+    def _slow_seconds(self) -> float | None:
+        if self.slow is None or len(self._durations) < DOUBLE_AFTER:
+            return None
+        return max(DOUBLE_SECONDS_MIN, self.slow * median(self._durations))
+
+    def _begun_by(self, one: Try[Item]) -> float:
+        return min(one.begun_by, float("inf") if self._last_end is None else self._last_end)
+
+    def wait_seconds(self, now: float, longest: float) -> float:
+        """For how long there is nothing to hand out if no try ends, ``longest`` at most."""
+        seconds = longest
+        if self._due:
+            seconds = min(seconds, self._due[0][0] - now)
+        limit = self._slow_seconds()
+        if limit is not None and self._exhausted:
+            alone = [one for one in self.flying if not one.of.doubled]
+            seconds = min([seconds, *(self._begun_by(one) + limit - now for one in alone)])
+        return max(0.0, seconds)
+
+    # What has ended -------------------------------------------------------------------------------
+
+    def ended_well(self, one: Try[Item], seconds: float, now: float) -> bool:
+        """Note that a try has ended well, after so many seconds of work. Whether it counts: another
+        try of its item may have been faster."""
+        self._end(one)
+        self._last_end = now
+        self._durations.append(seconds)
+        for other in self.flying:
+            if other.order < one.order:
+                other.begun_by = min(other.begun_by, now - seconds)
+        if one.of.accepted:
+            return False
+        one.of.accepted = True
+        self.accepted += 1
+        return True
+
+    def ended_badly(self, one: Try[Item], error: BaseException, now: float, *, ask: bool) -> bool:
+        """Note that a try has failed. Whether its item goes on: it is tried again, another try of
+        it is in flight, or it is accepted already.
+
+        Args:
+            ask: ask the policy; False: the failure says nothing about the item, so it is tried
+                again at once, as often as it may fail.
+        """
+        self._end(one)
+        item = one.of
+        if item.accepted:
+            return True
+        item.failures += 1
+        if item.flying:
+            return True
+        if item.failures >= self.tries_max:
+            return False
+        seconds = self._pause(item, error) if ask else 0.0
+        if seconds is None:
+            return False
+        heappush(self._due, (now + seconds, item.number, item))
+        return True
+
+    def _end(self, one: Try[Item]) -> None:
+        self.flying.remove(one)
+        one.of.flying -= 1
+
+    def _pause(self, item: OpenItem[Item], error: BaseException) -> float | None:
+        """After how many seconds the policy wants another try; None: it wants none."""
+        item.state.set_exception((type(error), error, error.__traceback__))
+        try:
+            said = self.policy.iter(item.state)
+        except tenacity.RetryError:
+            return None
+        except BaseException as raised:
+            if raised is error:
+                return None
+            raise
+        if not isinstance(said, tenacity.DoSleep):
+            return None  # what a `retry_error_callback` gave
+        item.state.prepare_for_next_attempt()
+        return float(said)

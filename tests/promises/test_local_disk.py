@@ -1,0 +1,50 @@
+"""Jobs on a real local disk, as users meet them: the example; a directory that is not shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import magic_committer as mc
+from examples import local_disk
+
+
+def test_the_example_does_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """examples/local_disk.py: a failure changes nothing, a dead driver's job is found and ended."""
+    local_disk.main(str(tmp_path / "a table"))
+    written = "dt=2026-11-21/part-0.csv dt=2026-11-22/part-0.csv"
+    assert capsys.readouterr().out.splitlines() == [
+        f"written: {written}",
+        f"after a failure: {written}",
+        "found: True running",
+        "ended: aborted",
+    ]
+    left = {path.name for path in (tmp_path / "a table").iterdir() if path.name != "_temporary"}
+    assert left == {"dt=2026-11-21", "dt=2026-11-22", "_SUCCESS"}
+
+
+def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Path) -> None:
+    """As an executor of a cluster finds it: it writes nothing, and the error names the reason."""
+    job = mc.start((tmp_path / "shared").as_uri())
+    (tmp_path / "shared").rename(tmp_path / "elsewhere")
+    with pytest.raises(mc.JobNotRunning, match="does not share file:///"):
+        job.task("0").open("a.csv")
+    assert not (tmp_path / "shared").exists()
+
+
+def test_calls_about_what_only_s3_has_say_so(tmp_path: Path) -> None:
+    """Streams and Hadoop's magic jobs: refused, and nothing is made."""
+    dest = tmp_path.as_uri()
+    calls: list[Callable[[], object]] = [
+        lambda: mc.read_stream(dest, "query"),
+        lambda: mc.abort_stream(dest, "checkpoint"),
+        lambda: mc.adopt(dest, "job"),
+    ]
+    for call in calls:
+        with pytest.raises(mc.PathError, match="is on a file system: there are no streams"):
+            call()
+    with pytest.raises(mc.OptionError, match="no batches of streaming queries"):
+        mc.start(dest, checkpoint="checkpoint")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,498 @@
+"""`run` on threads and on executors of a test's own, with the in-memory store."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import logging
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import tenacity
+
+import magic_committer as mc
+from magic_committer.errors import PermissionDenied
+from magic_committer.running import call
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.promises.hands import visible
+
+DEST = "s3://bucket/t"
+AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Four threads, the caller's own."""
+    with ThreadPoolExecutor(4) as executor:
+        yield executor
+
+
+def write_number(task: mc.Task, number: int) -> int:
+    """A file with a number in it."""
+    with task.open(f"{number}.txt", "w", unique=True) as file:
+        file.write(str(number))
+    return number * 10
+
+
+def nothing_is_left(s3: MemoryStore) -> bool:
+    """Nothing visible, no upload, no record."""
+    return not s3.keys() and not s3.open_uploads()
+
+
+# It works -----------------------------------------------------------------------------------------
+
+
+def test_each_item_is_a_task(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """The files of all are there; what fn returned comes in the order of the items."""
+    report = mc.run(DEST, write_number, range(100), executor=threads)
+    assert (report.outcome, report.tasks, report.files) == ("committed", 100, 100)
+    assert report.returned == tuple(range(0, 1000, 10))
+    assert sorted(visible(s3).values()) == sorted(str(n).encode() for n in range(100))
+    assert not s3.open_uploads()
+    assert report.tries == 100
+    assert "returned" not in report.to_dict()
+
+
+def test_the_executor_of_the_caller_stays(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """Two jobs, one executor; one that was made for the job is shut down."""
+    made: list[ThreadPoolExecutor] = []
+
+    def make() -> ThreadPoolExecutor:
+        made.append(ThreadPoolExecutor(2))
+        return made[-1]
+
+    for _ in range(2):
+        mc.run(DEST, write_number, [1], executor=threads)
+    mc.run(DEST, write_number, [1], executor=make)
+    mc.run(DEST, write_number, [1], executor=ThreadPoolExecutor)
+    assert threads.submit(int).result() == 0
+    assert len(made) == 1
+    with pytest.raises(RuntimeError, match="shutdown"):
+        made[0].submit(int)
+
+
+def test_items_may_be_a_long_generator(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """No more of it is read than is in flight."""
+    ahead: list[int] = []
+    done = Counter[str]()
+
+    def numbers() -> Iterator[int]:
+        for number in range(200):
+            ahead.append(number - done["files"])
+            yield number
+
+    def count(task: mc.Task, number: int) -> None:
+        done["files"] += 1
+
+    report = mc.run(DEST, count, numbers(), executor=threads, in_flight=8)
+    assert len(report.returned) == 200
+    assert max(ahead) <= 8
+
+
+def test_progress_is_told(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """Each item that is done, of how many; None where nobody knows."""
+    for items, total in ((range(5), 5), (iter(range(5)), None)):
+        told: list[mc.Progress] = []
+        mc.run(DEST, write_number, items, executor=threads, progress=told.append)
+        steps = [one for one in told if one.phase == "run"]
+        assert [one.done for one in steps] == [1, 2, 3, 4, 5]
+        assert {(one.total, one.unit) for one in steps} == {(total, "items")}
+
+
+def test_modes_and_options_reach_the_job(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """``mode="replace"`` replaces; a local directory of a task is uploaded."""
+    s3.put_object("t/old", b"old")
+
+    def write(task: mc.Task, number: int) -> None:
+        (task.directory() / f"{number}.txt").write_text("new")
+
+    mc.run(
+        DEST, write, range(2), executor=threads, mode="replace", committer="directory",
+        mark_success=False,
+    )  # fmt: skip
+    assert set(s3.keys()) == {"t/0.txt", "t/1.txt"}
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+def test_an_item_that_fails_twice_is_written_once(
+    s3: MemoryStore, threads: ThreadPoolExecutor
+) -> None:
+    """The third try counts; what the others wrote is never visible, and not left open."""
+    tried = Counter[int]()
+
+    def write(task: mc.Task, number: int) -> int:
+        tried[number] += 1
+        with task.open(f"{number}-{tried[number]}.txt", "w") as file:
+            file.write("x")
+            if number == 3 and tried[number] < 3:
+                raise OSError("flaky")
+        return tried[number]
+
+    report = mc.run(DEST, write, range(5), executor=threads, retry=AT_ONCE)
+    assert report.returned == (1, 1, 1, 3, 1)
+    assert report.tries == 7
+    assert set(visible(s3)) == {f"t/{n}-{3 if n == 3 else 1}.txt" for n in range(5)}
+    assert not s3.open_uploads()
+
+
+def test_an_item_that_never_succeeds_ends_the_job(
+    s3: MemoryStore, threads: ThreadPoolExecutor
+) -> None:
+    """After three tries: which item, how often, why; nothing is visible, nothing is left."""
+
+    def write(task: mc.Task, number: int) -> None:
+        write_number(task, number)
+        if number == 7:
+            raise ValueError("bad row")
+
+    with pytest.raises(
+        mc.TaskFailed, match=r"item 7 .*failed 3 times: ValueError: bad row"
+    ) as told:
+        mc.run(DEST, write, range(20), executor=threads, retry=AT_ONCE)
+    assert isinstance(told.value.__cause__, ValueError)
+    assert nothing_is_left(s3)
+
+
+def test_the_callers_policy_says_what_is_tried_again(
+    s3: MemoryStore, threads: ThreadPoolExecutor
+) -> None:
+    """A predicate of tenacity: an error that it does not name is final."""
+    policy = tenacity.Retrying(retry=tenacity.retry_if_exception_type(OSError))
+
+    def write(task: mc.Task, number: int) -> None:
+        raise ValueError("bad row")
+
+    with pytest.raises(mc.TaskFailed, match="failed once"):
+        mc.run(DEST, write, [1], executor=threads, retry=policy)
+    assert nothing_is_left(s3)
+
+
+def test_an_error_of_the_items_ends_the_job(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """It goes to the caller as it is."""
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise LookupError("the list is gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        mc.run(DEST, write_number, numbers(), executor=threads)
+    assert nothing_is_left(s3)
+
+
+def test_no_item_is_an_error(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """With mode ``replace`` a wrong list would else empty the table."""
+    s3.put_object("t/old", b"old")
+    with pytest.raises(mc.IncompleteJob, match="no item"):
+        mc.run(DEST, write_number, [], executor=threads, mode="replace")
+    assert s3.keys() == ("t/old",)
+
+
+def test_a_job_that_somebody_aborts_is_not_tried_again(
+    s3: MemoryStore, threads: ThreadPoolExecutor
+) -> None:
+    """The operator's abort is told, with the outcome."""
+
+    def write(task: mc.Task, number: int) -> None:
+        write_number(task, number)
+        (found,) = mc.inspect(DEST)
+        mc.abort(DEST, found.id)
+
+    with pytest.raises(mc.JobNotRunning) as told:
+        mc.run(DEST, write, [1], executor=threads, retry=AT_ONCE)
+    assert told.value.outcome == "aborted"
+    assert visible(s3) == {}
+    assert not s3.open_uploads()
+
+
+def test_a_commit_that_is_not_finished_keeps_what_fn_returned(
+    s3: MemoryStore, threads: ThreadPoolExecutor
+) -> None:
+    """The job is decided and never aborted; it is finished by `recover`."""
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload" and "/1-" in request.key:
+            raise PermissionDenied("no", operation="complete_upload", key=request.key)
+
+    s3.before = refuse
+    with pytest.raises(mc.CommitIncomplete) as told:
+        mc.run(DEST, write_number, range(3), executor=threads)
+    s3.before = None
+    if told.value.report is not None:
+        assert isinstance(told.value.report, mc.RunReport)
+        assert told.value.report.returned == (0, 10, 20)
+    assert mc.recover(DEST, told.value.job_id, dead_after=0).outcome == "committed"
+    assert len(visible(s3)) == 3
+
+
+def test_a_call_that_hears_nothing_gives_up(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """After `quiet_seconds_max`: which items are in flight."""
+    ends = threading.Event()
+
+    def hang(task: mc.Task, number: int) -> None:
+        ends.wait(20)
+
+    try:
+        with pytest.raises(mc.TaskFailed, match=r"no try has ended for 1 s; .*items 0, 1") as told:
+            mc.run(DEST, hang, range(2), executor=threads, quiet_seconds_max=1)
+    finally:
+        ends.set()
+    assert "quiet_seconds_max" in told.value.hint
+    assert not mc.inspect(DEST) or mc.inspect(DEST)[0].state != "running"
+
+
+# What fn returns ----------------------------------------------------------------------------------
+
+
+def test_what_fn_returns_is_bounded(
+    s3: MemoryStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One value, or all together: the job is aborted before it is decided."""
+    monkeypatch.setattr(call, "RETURNED_BYTES_MAX", 10_000)
+    for size, items, says in ((20_000, 1, "a bytes of 20,0"), (3_000, 4, "returned 12,")):
+
+        def large(task: mc.Task, number: int, size: int = size) -> bytes:
+            write_number(task, number)
+            return b"x" * size
+
+        with pytest.raises(mc.TaskFailed, match=f"{says}.*10,000 bytes, pickled"):
+            mc.run(DEST, large, range(items), executor=threads, retry=AT_ONCE)
+        assert nothing_is_left(s3)
+
+
+def test_what_fn_returns_must_pickle(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """On threads as on processes: a program does not break when its executor changes."""
+
+    def returns(task: mc.Task, number: int) -> object:
+        return threading.Lock()
+
+    with pytest.raises(mc.TaskFailed, match="returned a lock that cannot be pickled"):
+        mc.run(DEST, returns, [1], executor=threads, retry=AT_ONCE)
+    assert nothing_is_left(s3)
+
+
+def test_a_body_that_nobody_runs_is_refused(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """A generator, a coroutine, or a function that returns one."""
+
+    def generator(task: mc.Task, number: int) -> Iterator[int]:
+        yield number
+
+    async def coroutine(task: mc.Task, number: int) -> None:
+        pass
+
+    for fn in (generator, coroutine):
+        with pytest.raises(mc.WrongType, match="nobody runs"):
+            mc.run(DEST, fn, [1], executor=threads)
+    with pytest.raises(mc.TaskFailed, match="nobody runs"):
+        mc.run(DEST, lambda task, n: generator(task, n), [1], executor=threads, retry=AT_ONCE)
+    assert nothing_is_left(s3)
+
+
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"executor": 4}, "executor takes an executor"),
+    ({"items": "abc"}, "items is a list"),
+    ({"items": 3}, "items is a list"),
+    ({"fn": 3}, "takes a function"),
+    ({"in_flight": 0}, "in_flight=0"),
+    ({"tries_max": 0}, "tries_max=0"),
+    ({"tries_max": True}, "tries_max is a whole number"),
+    ({"speculate": 0.5}, "speculate=0.5"),
+    ({"speculate": "3"}, "speculate is a number"),
+    ({"quiet_seconds_max": 0}, "quiet_seconds_max=0"),
+    ({"retry": 3}, "retry takes a tenacity.Retrying"),
+    ({"retry": tenacity.AsyncRetrying()}, "retry takes a tenacity.Retrying"),
+    ({"mode": "apend"}, "'append'"),
+)
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(one) for one, _ in WRONG])
+def test_a_wrong_argument_starts_nothing(
+    s3: MemoryStore, threads: ThreadPoolExecutor, wrong: dict[str, Any], says: str
+) -> None:
+    """What it got and what to pass; no request is sent."""
+    given: dict[str, Any] = {"fn": write_number, "items": [1], "executor": threads, **wrong}
+    requests = len(s3.requests)
+    with pytest.raises(mc.OptionError, match=says):
+        mc.run(DEST, **given)
+    assert len(s3.requests) == requests
+
+
+# Slow tries ---------------------------------------------------------------------------------------
+
+
+def test_a_straggler_is_tried_twice(s3: MemoryStore, threads: ThreadPoolExecutor) -> None:
+    """The second try is accepted; the first one, which ends later, changes nothing."""
+    tried = Counter[int]()
+    goes_on, ended = threading.Event(), threading.Event()
+
+    def write(task: mc.Task, number: int) -> int:
+        tried[number] += 1
+        mine = tried[number]
+        with task.open("slow.txt" if number == 0 else f"{number}.txt", "w") as file:
+            file.write(str(mine))
+            if number == 0 and mine == 1:
+                goes_on.wait(60)
+        return mine
+
+    def caught(task: mc.Task, number: int) -> int:
+        try:
+            return write(task, number)
+        finally:
+            if number == 0 and goes_on.is_set():
+                ended.set()
+
+    report = mc.run(DEST, caught, range(8), executor=threads, speculate=1.0)
+    assert report.returned == (2, *[1] * 7)
+    assert report.tries == 9
+    assert visible(s3)["t/slow.txt"] == b"2"
+    goes_on.set()
+    assert ended.wait(30)
+    threads.shutdown(wait=True)
+    assert visible(s3)["t/slow.txt"] == b"2"
+    assert not s3.open_uploads()
+
+
+# Ctrl-C -------------------------------------------------------------------------------------------
+
+
+class Remembering(ThreadPoolExecutor):
+    """Threads that keep the futures of what they were given."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.given: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        self.given.append(super().submit(fn, *args, **more))
+        return self.given[-1]
+
+
+def test_ctrl_c_ends_it(s3: MemoryStore) -> None:
+    """A real signal while tries run: what has not begun never begins, the job is aborted, and a try
+    that goes on finds out by itself and leaves nothing open."""
+    goes_on = threading.Event()
+    begun: list[int] = []
+
+    def write(task: mc.Task, number: int) -> None:
+        begun.append(number)
+        with task.open(f"{number}.txt") as file:
+            file.write(b"x")
+            if len(begun) == 2:
+                threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+            goes_on.wait(30)
+
+    main = threading.main_thread().ident or 0
+    executor = Remembering(2)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt) as told:
+            mc.run(DEST, write, range(100), executor=executor)
+        assert time.monotonic() - began < 10
+        assert any("is aborted" in note for note in told.value.__notes__)
+        assert visible(s3) == {}
+        assert [future.cancelled() for future in executor.given] == [False] * 2 + [True] * 62
+    finally:
+        goes_on.set()
+        executor.shutdown(wait=True)
+    assert len(begun) == 2
+    assert nothing_is_left(s3)
+
+
+# Broken executors ---------------------------------------------------------------------------------
+
+
+class Breaking(Executor):
+    """Runs calls at once; breaks for good at the calls that it is told."""
+
+    def __init__(self, breaks: Callable[[], bool], at_submit: bool = False) -> None:
+        self.breaks = breaks
+        self.at_submit = at_submit
+        self.broken = False
+
+    def shutdown(self, wait: bool = True) -> None:  # type: ignore[override]  # as loky's
+        """Nothing runs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        self.broken = self.broken or self.breaks()
+        if self.broken and self.at_submit:
+            raise BrokenExecutor("a worker is gone")
+        future: Future[Any] = Future()
+        try:
+            if self.broken:
+                raise BrokenExecutor("a worker is gone")
+            future.set_result(fn(*args, **more))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.mark.parametrize("at_submit", [False, True])
+def test_a_broken_executor_is_replaced_where_that_is_possible(
+    s3: MemoryStore, at_submit: bool
+) -> None:
+    """By the caller's function; each item is there once."""
+    calls = Counter[str]()
+
+    def breaks() -> bool:
+        calls["submit"] += 1
+        return calls["submit"] in (3, 8)
+
+    def make() -> Executor:
+        calls["made"] += 1
+        return Breaking(breaks, at_submit)
+
+    report = mc.run(DEST, write_number, range(10), executor=make, in_flight=2)
+    assert calls["made"] == 3
+    assert report.returned == tuple(range(0, 100, 10))
+    assert len(visible(s3)) == 10
+
+
+@pytest.mark.parametrize("at_submit", [False, True])
+def test_a_broken_executor_of_the_caller_ends_the_job(s3: MemoryStore, at_submit: bool) -> None:
+    """The error says what broke, and how to let the call replace it."""
+    executor = Breaking(lambda: True, at_submit)
+    with pytest.raises(mc.TaskFailed, match=r"the executor broke.*a worker is gone") as told:
+        mc.run(DEST, write_number, range(10), executor=executor)
+    assert "executor=lambda: ProcessPoolExecutor" in told.value.hint
+    assert isinstance(told.value.__cause__, BrokenExecutor)
+    assert nothing_is_left(s3)
+
+
+def test_executors_that_always_break_end_the_job(s3: MemoryStore) -> None:
+    """After as many breaks as an item may fail: no loop without an end."""
+    made: list[Executor] = []
+
+    def make() -> Executor:
+        made.append(Breaking(lambda: True))
+        return made[-1]
+
+    with pytest.raises(mc.TaskFailed, match="in flight 3 times when a worker was killed"):
+        mc.run(DEST, write_number, range(10), executor=make, in_flight=1)
+    assert len(made) == 3
+    assert nothing_is_left(s3)
+
+
+def test_an_executor_that_is_shut_down_says_so(s3: MemoryStore) -> None:
+    """Its own error; the job is aborted."""
+    executor = ThreadPoolExecutor(1)
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        mc.run(DEST, write_number, range(10), executor=executor)
+    assert nothing_is_left(s3)
+
+
+def test_the_example_runs(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+    """What the docstring shows is what a user gets."""
+    caplog.set_level(logging.CRITICAL)
+    test = doctest.DocTestParser().get_doctest(
+        inspect.getdoc(mc.run) or "", {"mc": mc}, "run", None, 0
+    )
+    told: list[str] = []
+    assert doctest.DocTestRunner().run(test, out=told.append) == (0, len(test.examples)), told

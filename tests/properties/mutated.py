@@ -1,0 +1,93 @@
+"""One property of one committer, with a flaw in the library itself: the table's "yes" turns "no".
+
+    python -m tests.properties.mutated NAME
+
+Imports the library with one of `FLAWS` (tests/mutants), plays until the flaw shows, and prints what
+broke. The exit code is 1 if nothing did. In a process of its own: the library must not be imported
+yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+from tests.mutants import loading
+from tests.mutants.handwork import Hand
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """A change of the library, and what it breaks.
+
+    Attributes:
+        committer, prop: the column and the row whose "yes" it turns into "no".
+    """
+
+    hand: Hand
+    committer: str
+    prop: str
+
+
+FLAWS = {
+    flaw.hand.name: flaw
+    for flaw in (
+        Flaw(
+            Hand(
+                "a failed Complete counts", "commit/completing.py", "Completing._in_batch",
+                (("isinstance(answer, Written) and answer.attempts == 1", "True"),),
+                "a file whose Complete was lost on its way is told to be visible",
+            ),
+            "magic", "complete",
+        ),
+        Flaw(
+            Hand(
+                "one file of an attempt", "committers/staging/attempt.py", "StagingAttempt._files",
+                (("[found[name] for name in sorted(found)]",
+                  "[found[name] for name in sorted(found)][:1]"),),
+                "a task uploads a part of what it has written, and commits",
+            ),
+            "directory", "complete",
+        ),
+        Flaw(
+            Hand(
+                "old data goes first", "commit/publish.py", "Publication.complete_all",
+                (("self._let_help()", "self.delete_replaced()\nself._let_help()"),),
+                "who dies in the commit leaves neither old data nor new: what S3A does",
+            ),
+            "partitioned", "nothing lost on failure",
+        ),
+        Flaw(
+            Hand(
+                "everybody's uploads", "commit/sweep.py", "_Sweep._list_mine",
+                (("uuid == self.job.uuid", "True"),),
+                "the job that ends first aborts the uploads of all others: what S3A does",
+            ),
+            "directory", "concurrent jobs",
+        ),
+    )
+}  # fmt: skip
+
+
+def main() -> int:
+    """0 if the flaw shows."""
+    parser = argparse.ArgumentParser(prog="python -m tests.properties.mutated")
+    parser.add_argument("name", choices=FLAWS)
+    flaw = FLAWS[parser.parse_args().name]
+    loading.install(flaw.hand.mutant())
+
+    from tests.properties.comparison import compare  # with the flaw
+    from tests.properties.subjects import OURS
+    from tests.simulation.tally import quiet
+
+    with quiet():
+        column = compare(flaw.committer, OURS[flaw.committer], only=(flaw.prop,))
+    cell = column.cells[flaw.prop]
+    shown = "yes" if cell.witness is None else f"no: {cell.witness.words}"
+    print(f"{flaw.committer}: {flaw.prop}: {shown} ({column.schedules} schedules)")
+    return int(cell.holds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

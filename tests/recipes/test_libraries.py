@@ -1,0 +1,267 @@
+"""Recipes with libraries that `make test` does not install (the dependency group ``recipes``): each
+writes what its page says, and publishes nothing when it fails half-way.
+
+    pip install --group recipes; python -m pytest tests/recipes/test_libraries.py
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import magic_committer as mc
+from magic_committer.stores.memory import Request
+from magic_committer.testing import MemoryStore, memory_store
+from tests.servers import moto_options as way
+from tests.servers import moto_server, outside
+from tools.moto_server import CREDENTIALS
+
+TABLE = "s3://bucket/table"
+pytestmark = pytest.mark.filterwarnings("default")  # other libraries warn of each other
+
+
+class Broken(Exception):
+    """The store gave up."""
+
+
+@pytest.fixture
+def memory_s3() -> Iterator[MemoryStore]:
+    """An empty store in memory."""
+    with memory_store() as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Any]:
+    """moto's server, which workers find by the environment: what S3's own client sees of it."""
+    with moto_server("bucket") as url:
+        before = dict(os.environ)
+        os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=url)
+        try:
+            yield outside(way(url))
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def recipe(name: str, *needs: str) -> ModuleType:
+    """A recipe, if its libraries are installed."""
+    for library in needs:
+        pytest.importorskip(library)
+    return import_module(f"examples.recipes.{name}")
+
+
+def breaks(store: MemoryStore, files: int = 2) -> None:
+    """Let the store refuse the next file after so many."""
+    seen = 0
+
+    def refuse(request: Request) -> None:
+        nonlocal seen
+        seen += request.verb == "create_upload"
+        if request.verb == "create_upload" and seen > files:
+            raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
+
+    store.before = refuse
+
+
+def left(store: MemoryStore) -> tuple[object, ...]:
+    """What is visible or open."""
+    store.before = None
+    return (*store.keys(), *store.open_uploads())
+
+
+def parquet(store: MemoryStore, column: str) -> list[Any]:
+    """A column of all files of the table."""
+    keys = [key for key in sorted(store.keys("table/")) if key.endswith(".parquet")]
+    return [v for k in keys for v in pq.read_table(io.BytesIO(store.body(k)))[column].to_pylist()]
+
+
+# Writers of directories ---------------------------------------------------------------------------
+
+
+DAYS = "select 'd' || (i % 4) as day, i as n from range(1000) t(i)"
+
+
+def test_duckdb_writes_partitions(memory_s3: MemoryStore) -> None:
+    """COPY … PARTITION_BY: a directory for each day; a second run replaces it."""
+    duck = recipe("with_duckdb", "duckdb")
+    for _ in range(2):
+        with import_module("duckdb").connect() as connection:
+            duck.export(connection, DAYS, TABLE)
+    assert sorted(parquet(memory_s3, "n")) == list(range(1000))
+    assert len({key.split("/")[1] for key in memory_s3.keys("table/day")}) == 4
+
+
+def test_duckdb_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
+    """In the query, half-way; or in the store."""
+    duck = recipe("with_duckdb", "duckdb")
+    bad = f"{DAYS} union all select 'd9', error('bad row')::bigint"
+    for query in (bad, DAYS):
+        if query is DAYS:
+            breaks(memory_s3)
+        with import_module("duckdb").connect() as connection, pytest.raises(Exception) as told:  # noqa: PT011  # DuckDB's, or ours
+            duck.export(connection, query, TABLE)
+        assert ("bad row" in str(told.value)) == (query is bad)
+        assert left(memory_s3) == ()
+
+
+def test_dask_writes_a_frame(memory_s3: MemoryStore) -> None:
+    """Three partitions, by threads."""
+    with_dask = recipe("with_dask", "dask.dataframe", "distributed")
+    frame = import_module("dask.dataframe").from_pandas(
+        pd.DataFrame({"n": range(9)}), npartitions=3
+    )
+    with_dask.export(frame, TABLE)
+    assert parquet(memory_s3, "n") == list(range(9))
+
+
+def test_dask_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
+    """A partition that cannot be written."""
+    with_dask = recipe("with_dask", "dask.dataframe", "distributed")
+    frame = import_module("dask.dataframe").from_pandas(
+        pd.DataFrame({"n": range(9)}), npartitions=3
+    )
+    breaks(memory_s3)
+    with pytest.raises(mc.UploadFailed):
+        with_dask.export(frame, TABLE)
+    assert left(memory_s3) == ()
+
+
+def test_zarr_writes_chunks(memory_s3: MemoryStore, tmp_path: Path) -> None:
+    """All chunks and the metadata, which zarr itself reads."""
+    with_zarr = recipe("with_zarr", "zarr")
+    array = np.arange(1000).reshape(100, 10)
+    with_zarr.export(array, 30, TABLE)
+    for key in memory_s3.keys("table/a.zarr"):
+        path = tmp_path / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(memory_s3.body(key))
+    read = import_module("zarr").open_array(tmp_path / "table" / "a.zarr", mode="r")
+    assert (read[:] == array).all()
+
+
+def test_zarr_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
+    """A chunk that cannot be written."""
+    with_zarr = recipe("with_zarr", "zarr")
+    breaks(memory_s3)
+    with pytest.raises(mc.UploadFailed):
+        with_zarr.export(np.arange(1000).reshape(100, 10), 30, TABLE)
+    assert left(memory_s3) == ()
+
+
+def test_h5py_writes_a_file(memory_s3: MemoryStore) -> None:
+    """It seeks in a local file; h5py reads what was published."""
+    with_h5py = recipe("with_h5py", "h5py")
+    with_h5py.export({"x": np.arange(10)}, TABLE)
+    (key,) = memory_s3.keys("table/arrays")
+    with import_module("h5py").File(io.BytesIO(memory_s3.body(key))) as data:
+        assert data["x"][:].tolist() == list(range(10))
+
+
+def test_h5py_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
+    """The second array is none."""
+    with_h5py = recipe("with_h5py", "h5py")
+    with pytest.raises(TypeError):
+        with_h5py.export({"x": np.arange(10), "y": object()}, TABLE)
+    assert left(memory_s3) == ()
+
+
+# Clusters -----------------------------------------------------------------------------------------
+
+
+def visible(client: Any, prefix: str) -> list[str]:
+    """Keys below a prefix, without the UUID of the job."""
+    found = client.list_objects_v2(Bucket="bucket", Prefix=prefix).get("Contents", [])
+    return sorted(one["Key"] for one in found)
+
+
+def is_open(client: Any, prefix: str) -> list[str]:
+    """Keys of open uploads."""
+    found = client.list_multipart_uploads(Bucket="bucket", Prefix=prefix)
+    return [one["Key"] for one in found.get("Uploads", [])]
+
+
+def killed_once(mark: str, number: int) -> None:
+    """Kill this process, the first time."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_joblib_replaces_a_killed_worker(server: Any, tmp_path: Path) -> None:
+    """loky's pool breaks; run() gets another one, and every model is there once."""
+    joblib = recipe("with_joblib", "joblib")
+    fit, mark = joblib.fit, str(tmp_path / "killed")
+
+    def fit_or_die(task: mc.Task, seed: int) -> float:  # cloudpickle takes it to the worker
+        if seed == 3:
+            killed_once(mark, seed)
+        done: float = fit(task, seed)
+        return done
+
+    report = mc.run(
+        "s3://bucket/models", fit_or_die, range(8),
+        executor=lambda: joblib.get_reusable_executor(max_workers=2),
+    )  # fmt: skip
+    assert report.returned == tuple(seed * 5.0 for seed in range(8))
+    assert report.tries > 8
+    assert len(visible(server, "models/model-")) == 8
+    assert joblib.train(range(3), "s3://bucket/more").files == 3
+    assert not is_open(server, "")
+
+
+def test_dask_workers_write(server: Any) -> None:
+    """Tasks on a local cluster of processes; an item that always fails publishes nothing."""
+    with_dask = recipe("with_dask", "dask.dataframe", "distributed")
+    distributed = import_module("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster) as client:
+        report = with_dask.on_a_cluster(client, [range(5), range(3)], "s3://bucket/dasked")
+        assert (report.files, report.returned) == (2, (10, 6))
+        with pytest.raises(mc.TaskFailed, match="failed 3 times"):
+            with_dask.on_a_cluster(client, [range(5), 7], "s3://bucket/dask-failed")
+    assert len(visible(server, "dasked/part-")) == 2
+    assert not visible(server, "dask-failed")
+    assert not is_open(server, "")
+
+
+def test_ray_workers_write(server: Any, tmp_path: Path) -> None:
+    """Tasks of Ray; a worker that is killed is a failed try; a final failure publishes nothing."""
+    with_ray = recipe("with_ray", "ray")
+    ray = import_module("ray")
+    ray.init(num_cpus=2, include_dashboard=False, configure_logging=False)
+    try:
+        assert with_ray.export(range(4), "s3://bucket/rayed").returned == (2, 2, 2, 2)
+        mark, write = str(tmp_path / "killed"), with_ray.write_part
+
+        def write_or_die(task: mc.Task, number: int) -> int:
+            if number == 2:
+                killed_once(mark, number)
+            done: int = write(task, number)
+            return done
+
+        executor = with_ray.RayExecutor()
+        report = mc.run("s3://bucket/ray-killed", write_or_die, range(4), executor=executor)
+        assert (report.files, report.tries) == (4, 5)
+        with pytest.raises(mc.TaskFailed, match="failed 3 times"):
+            mc.run("s3://bucket/ray-failed", lambda task, n: 1 / n, [1, 0], executor=executor)
+    finally:
+        ray.shutdown()
+    assert len(visible(server, "rayed/part-")) == 4
+    assert not visible(server, "ray-failed")
+    assert not is_open(server, "")

@@ -1,0 +1,110 @@
+"""What processes run for `run`: functions of a module, as users write them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import magic_committer as mc
+
+
+def write_number(task: mc.Task, number: int) -> tuple[int, int]:
+    """A file with a number in it; gives the number, and the process."""
+    with task.open(f"{number}.txt", "w", unique=True) as file:
+        file.write(str(number))
+    return number, os.getpid()
+
+
+def first_time(marks: str, number: int) -> bool:
+    """Whether nobody was here before, in any process."""
+    try:
+        Path(marks, str(number)).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def fail_twice(task: mc.Task, item: tuple[str, int]) -> int:
+    """Raises in its first two tries, with a file half written."""
+    marks, number = item
+    with task.open(f"{number}.txt", "w", unique=True) as file:
+        file.write(str(number))
+        if first_time(marks, number) or first_time(marks, number + 1000):
+            raise OSError("flaky")
+    return number
+
+
+def be_killed_once(task: mc.Task, item: tuple[str, int]) -> int:
+    """Kills its own process -9 the first time that item 3 is tried."""
+    marks, number = item
+    with task.open(f"{number}.txt", "w", unique=True) as file:
+        file.write(str(number))
+        if number == 3 and first_time(marks, number):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def be_killed(task: mc.Task, number: int) -> None:
+    """Kills its own process -9 in every try of item 3."""
+    write_number(task, number)
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_slow_once(task: mc.Task, item: tuple[str, int]) -> int:
+    """The first try of item 0 takes a minute."""
+    marks, number = item
+    with task.open(f"{number}.txt", "w") as file:
+        file.write(str(os.getpid()))
+        if number == 0 and first_time(marks, number):
+            until = time.monotonic() + 60
+            while time.monotonic() < until and not Path(marks, "go").exists():
+                time.sleep(0.05)
+            Path(marks, "went").touch()
+    return os.getpid()
+
+
+class Peculiar(Exception):
+    """An error that pickles, and cannot be unpickled: a process pool breaks of it."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def raise_peculiar(task: mc.Task, number: int) -> None:
+    """Raises it."""
+    raise Peculiar(1, 2)
+
+
+def write_and_wait(task: mc.Task, item: tuple[str, int]) -> None:
+    """Holds a file open, and tells by a mark that it does, until it is ended."""
+    marks, number = item
+    with task.open(f"{number}.txt", unique=True) as file:
+        file.write(b"x" * 6 * 1024**2)
+        file.flush()
+        Path(marks, f"at-{number}").touch()
+        time.sleep(120)
+
+
+def drive(dest: str, marks: str, method: str) -> None:
+    """A driver that its test interrupts or kills."""
+    items = [(marks, number) for number in range(20)]
+    with ProcessPoolExecutor(2, mp_context=get_context(method)) as executor:
+        mc.run(
+            dest, write_and_wait, items, executor=executor,
+            options=mc.Options(block_bytes=5 * 1024**2),
+        )  # fmt: skip
+
+
+class Bad:
+    """A day that nobody can write."""
+
+    def __str__(self) -> str:
+        raise ValueError("no day")
+
+    def __repr__(self) -> str:
+        return "Bad()"

@@ -1,0 +1,100 @@
+"""fsspec's own abstract test suite, on a task's file system: with the default all of it passes; if
+nothing is kept, exactly what `tests.fsspec_limits` says fails, as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.testing import memory_store
+from tests import fsspec_limits
+
+pytest.importorskip("fsspec")  # the extra `fsspec`
+
+from fsspec.tests import abstract
+
+SUITES = ("Copy", "Get", "Open", "Pipe", "Put")
+
+
+class OnATask(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
+    """The fixtures that fsspec wants of each implementation."""
+
+    options: dict[str, Any] = {}  # noqa: RUF012  # a class's own, never changed
+
+    @pytest.fixture
+    def fs(self) -> Iterator[object]:
+        """The file system of a task that is never committed; no upload is left of it."""
+        with memory_store() as store:
+            job = mc.start("s3://bucket/t")
+            yield job.task("1").filesystem(**self.options)
+            job.abort()
+            assert not store.open_uploads()
+
+    @pytest.fixture
+    def fs_join(self) -> Callable[..., str]:
+        """Paths have slashes."""
+        return lambda *parts: "/".join(parts)
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        """Where the tests write."""
+        return "base"
+
+
+class OnATaskThatShowsMore(OnATask):
+    """With names that hold the job's UUID, and the destination's objects beside them."""
+
+    options = {"unique": True, "read_through": True}  # noqa: RUF012
+
+
+class OnATaskThatKeepsNothing(OnATask):
+    """What every large file is: written, and not to be read before the commit."""
+
+    options = {"keep_bytes_max": 0}  # noqa: RUF012
+
+    @pytest.fixture(autouse=True)
+    def limits(self, request: pytest.FixtureRequest) -> None:
+        """What cannot pass must fail, with the one error, and nothing else may."""
+        suite = type(self).__bases__[1].__name__
+        case = getattr(request.node, "callspec", None)
+        reason = fsspec_limits.limit(
+            suite, request.node.originalname, case.params if case is not None else {}
+        )
+        if reason is not None:
+            request.node.add_marker(
+                pytest.mark.xfail(raises=mc.NotYetAnObject, reason=reason, strict=True)
+            )
+
+
+for _base in (OnATask, OnATaskThatShowsMore, OnATaskThatKeepsNothing):
+    for _suite in SUITES:
+        _name = f"Test{_suite}{_base.__name__}"
+        globals()[_name] = type(
+            _name, (_base, getattr(abstract, f"Abstract{_suite}Tests")), {"__module__": __name__}
+        )
+
+
+def test_the_page_has_the_table_as_it_is() -> None:
+    """``python -m tests.fsspec_limits`` writes it into docs/recipes/directories.md."""
+    document = fsspec_limits.DOCS.read_text(encoding="utf-8")
+    assert fsspec_limits.with_table(document) == document
+
+
+def test_a_page_without_a_place_is_an_error() -> None:
+    """Nothing is written into another page by mistake."""
+    with pytest.raises(ValueError, match="there is no"):
+        fsspec_limits.with_table("# Another page\n")
+
+
+def test_every_limit_is_a_test_of_fsspecs() -> None:
+    """A test that fsspec has renamed is noticed: its line goes."""
+    there = {
+        name
+        for suite in SUITES
+        for test in dir(getattr(abstract, f"Abstract{suite}Tests"))
+        for name in (test, f"Abstract{suite}Tests.{test}")
+    }
+    assert set(fsspec_limits.CANNOT) <= there
