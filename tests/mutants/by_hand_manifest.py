@@ -125,10 +125,10 @@ _BEFORE = (
         "I2: what somebody wrote over a plan is published",
     ),
     Hand(
-        "manifest: a full disk is a bare error", PLAN, "PlanWriter.sofar",
-        (("with self._telling():\n    self._file.flush()\n    self._raw.flush()",
-          "self._file.flush()\nself._raw.flush()"),),
+        "manifest: a full disk is a bare error", PLAN, "PlanWriter._telling",
+        (("telling('write', self._tree.url, self.path)", "nullcontext()"),),
         "a caller of commit gets an OSError without a hint",
+        imports="from contextlib import nullcontext",
     ),
 )  # fmt: skip
 
@@ -170,6 +170,7 @@ _DECIDED = (
         "manifest: a lost source was published", PUBLISH, "_publish",
         (("return 'unresolved'", "return 'done'"),),
         "I2: a file that is nowhere counts as published",
+        times=2,
     ),
     Hand(
         "manifest: what was taken is deleted", PUBLISH, "take_away",
