@@ -23,6 +23,7 @@ from magic_committer.errors import (
     FormatError,
     JobNotRunning,
     MagicError,
+    OutcomeUnknown,
     StoreError,
     TaskFailed,
 )
@@ -95,6 +96,29 @@ def test_a_record_speaks_of_its_own_directory_only() -> None:
     world.put(paths.record(2), forged.encode())
     with pytest.raises(FormatError, match="no plan of the job"):
         records.read(world.parts(), paths)
+
+
+def test_a_driver_that_wakes_after_its_job_was_forgotten_decides_nothing() -> None:
+    """Also where directories are not real, and its late create finds nothing in its way."""
+    for directories in (True, False):
+        world = World(directories=directories)
+        job = world.start()
+        result = write(job, "1", {"a": b"1"})
+
+        def ends(
+            world: World = world, job: ManifestCommitter = job, result: TaskCommit = result
+        ) -> None:
+            world.again(job).commit_job([result])
+            TreeCleaning(
+                world.parts(), Limits(0.0, 0.0, 0.0, forget_given=True), dry_run=False
+            ).run()
+            world.tree.remove("_SUCCESS")
+
+        late = Watched(world.tree, before=ends, on=lambda verb, path: path.endswith("/job-2.json")
+                       and verb == "create")  # fmt: skip
+        with pytest.raises(OutcomeUnknown):
+            world.again(job, late).abort_job()
+        assert world.data() == {"a": b"1"}
 
 
 def test_a_start_whose_claim_lost_its_answer_has_the_id() -> None:

@@ -115,7 +115,8 @@ def judge_error(world: World, uuid: str, asked: str, error: MagicError, before: 
         report: Any = error.report
         judge.told(uuid, asked, report.outcome if report is not None else "")
     elif isinstance(error, CommitIncomplete):
-        if judge.jobs[uuid].decision != "committed" and not judge.jobs[uuid].given_up:
+        decision = judge.jobs[uuid].decision
+        if decision not in ("committed", "reverted") and not judge.jobs[uuid].given_up:
             judge.broken("I10", f"{asked} of {uuid} says that it is decided: {error}")
     elif isinstance(error, IncompleteJob | OptionError | ConflictingJob):
         judge.met("told undecided")

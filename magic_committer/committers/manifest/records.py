@@ -214,6 +214,8 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
     for number in range(TRIES_MAX):
         try:
             parts.tree.create(path, record.encode())
+            if _is_forgotten(parts, leaves.paths):
+                return SwappedVersion(False, None)
             return SwappedVersion(True, SeenVersion(leaves.paths, version, record))
         except (PreconditionFailed, NotFound):
             pass  # perhaps by our own success
@@ -230,6 +232,15 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
             return SwappedVersion(there is not None and there.nonce == record.nonce, now)
         parts.pause(number)
     raise _unclear(parts, record)
+
+
+def _is_forgotten(parts: Parts, paths: TreeJobPaths) -> bool:
+    """Whether a version was created in a job whose record is gone. Only where directories are not
+    real: there the create of a driver that was paused until its job had ended and was forgotten
+    succeeds, and decides nothing. The first version goes first, so it tells."""
+    if parts.tree.promises.directories:
+        return False
+    return parts.again(lambda: parts.tree.stat(paths.record(1))) is None
 
 
 def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> SeenVersion | None:
