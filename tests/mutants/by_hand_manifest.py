@@ -42,6 +42,11 @@ _RECORDS = (
         "I5: the record of a job that is being started goes",
     ),
     Hand(
+        "manifest: a forgotten job is decided", RECORDS, "_is_forgotten",
+        (("parts.again(lambda: parts.tree.stat(paths.record(1))) is None", "False"),),
+        "I10: a driver that slept is told aborted of a job that has committed",
+    ),
+    Hand(
         "manifest: a record is taken with its directory", RECORDS, "take_unrecorded",
         (("there is None or there.nonce == record.nonce", "True"),),
         "I5: a job that has just written its record loses it",
