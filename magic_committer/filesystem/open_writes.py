@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from weakref import WeakMethod
 
@@ -42,9 +41,10 @@ def enter(dest: Destination, sink: Callable[[], Sink]) -> Callable[[], None]:
     entry = _OpenWrite(os.getpid(), dest, WeakMethod(sink))
     _open.append(entry)
 
-    def leave() -> None:
-        with suppress(ValueError):
-            _open.remove(entry)
+    # At the end of the interpreter a finalizer may call it, when this module's names are gone.
+    def leave(still_open: list[_OpenWrite] = _open) -> None:
+        if entry in still_open:
+            still_open.remove(entry)
 
     return leave
 
