@@ -27,6 +27,7 @@ from magic_committer.commit.prepare import Prospect
 from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.setup import attached
+from magic_committer.committers.trees import tree_committer_of
 from magic_committer.errors import JobNotFound
 from magic_committer.maintenance.giving_up import GivenUp
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
@@ -112,7 +113,7 @@ class _EndingTree:
         if seen is None:
             raise tree_job_not_found(self.parts, self.calls.job_id)
         job = replace(attached(self.parts, seen), undisturbed=False)
-        return ManifestCommitter(self.parts, job, Options())
+        return tree_committer_of(job)(self.parts, job, Options())
 
     def tell(self, question: str, files: Prospect | None = None) -> None:
         """The answer to ``--dry-run``."""

@@ -23,11 +23,14 @@ COMMITTERS: Mapping[str, str] = {
     "directory": "magic_committer.committers.staging:DirectoryCommitter",
     "partitioned": "magic_committer.committers.staging:PartitionedCommitter",
     "manifest": "magic_committer.committers.manifest:ManifestCommitter",
+    "v1": "magic_committer.committers.classic:V1Committer",
+    "v2": "magic_committer.committers.classic:V2Committer",
 }
 """The committers of this library: their names in records, and where their classes are."""
 
-ALIASES: Mapping[str, str] = {"staging": "directory"}
-"""Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`."""
+ALIASES: Mapping[str, str] = {"staging": "directory", "file": "v1"}
+"""Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`. Hadoop's
+``file`` is `FileOutputCommitter`: of its two algorithms the one that keeps more promises."""
 
 OF_SCHEME: Mapping[str, str] = {
     "s3": "magic",

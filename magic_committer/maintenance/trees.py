@@ -22,7 +22,7 @@ import orjson
 
 from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer.commit.outcome import dead, outcome_of
-from magic_committer.committers.manifest import records
+from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.gather import gather
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import (
@@ -42,6 +42,7 @@ from magic_committer.committers.manifest.task_manifest import (
     decode_manifest,
 )
 from magic_committer.committers.manifest.undo import newest_change, remove_ended, remove_job
+from magic_committer.committers.trees import tree_committer_of
 from magic_committer.errors import (
     FormatError,
     JobNotFound,
@@ -135,10 +136,14 @@ def inspect_paths(parts: Parts, paths: TreeJobPaths, dead_after: float) -> Found
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             return _with_plan(parts, paths, seen, found)
+        if record.state is State.RUNNING and tree_committer_of(job) is not ManifestCommitter:
+            look = _committing(parts, seen).look()
+            return replace(found, tasks=len(look.tasks), files=look.files, bytes=look.bytes)
         if record.state is State.RUNNING and record.terms.accept == "results":
             saved = [(one.task, len(one.files), one.bytes) for one in manifests(parts, paths)]
-            tasks, files, sizes = zip(*saved, strict=True) if saved else ((), (), ())
-            return replace(found, tasks=len(set(tasks)), files=sum(files), bytes=sum(sizes))
+            names = {task for task, _, _ in saved}
+            files, sizes = sum(many for _, many, _ in saved), sum(size for _, _, size in saved)
+            return replace(found, tasks=len(names), files=files, bytes=sizes)
         if record.state is State.RUNNING:
             left = gather(parts, job, None, lambda _: None)
             problem = left.problems[0] if left.problems else ""
@@ -177,7 +182,7 @@ def manifests(parts: Parts, paths: TreeJobPaths) -> Iterator[TaskManifest]:
 
 @dataclass(slots=True)
 class _HowFar:
-    visible: int = 0
+    waiting: int = 0
     missing: list[str] = field(default_factory=list)
 
 
@@ -192,8 +197,7 @@ def _with_plan(
     if seen.record.state is not State.COMMITTING:
         return found
     progress = _progress(parts, paths, seen)
-    left = totals.files - progress.visible - len(progress.missing)
-    would = f"rename {counted(left, 'file')} of {totals.files:,}"
+    would = f"rename {counted(progress.waiting, 'file')} of {totals.files:,}"
     if progress.missing:
         would += (
             f", then stop: {counted_are(len(progress.missing), 'file')} unresolved, for the source"
@@ -203,7 +207,7 @@ def _with_plan(
         would += ", mark the destination, sweep and close the job"
     return replace(
         found,
-        visible=progress.visible,
+        visible=totals.files - progress.waiting - len(progress.missing),
         missing=len(progress.missing),
         missing_keys=tuple(progress.missing[:NAMED_MAX]),
         would=would,
@@ -219,7 +223,7 @@ def _progress(parts: Parts, paths: TreeJobPaths, seen: records.SeenVersion) -> _
         return file.name, waits, not waits and is_it(parts.tree.stat(file.name), file)
 
     for name, waits, visible in parts.each(look, plan.files()):
-        progress.visible += visible
+        progress.waiting += waits
         if not (waits or visible):
             progress.missing.append(name)
     return progress
@@ -389,7 +393,7 @@ def _committing(
     parts: Parts, seen: records.SeenVersion, accept: Collection[str] = ()
 ) -> TreeJobCommit:
     job = replace(attached(parts, seen), undisturbed=False)
-    return TreeJobCommit(parts, job, "recovery", accept)
+    return tree_committer_of(job).job_commit_class(parts, job, "recovery", accept)
 
 
 def _refuse_young(parts: Parts, seen: records.SeenVersion, dead_after: float) -> None:

@@ -4,7 +4,8 @@ For destinations with an atomic rename: local disks, network file systems that a
 fsspec reaches. The formats and the layout are those of Hadoop's Manifest Committer; the decision is
 ours: one exclusive create, which everyone obeys (`records`).
 
-`attempt` writes and commits one attempt of a task, `job_commit` the job.
+`attempt` writes and commits one attempt of a task, `job_commit` the job. The classic committers
+(`committers.classic`) are other ends of both.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class ManifestCommitter:
 
     name: ClassVar[str] = "manifest"
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
+    attempt_class: ClassVar[type[TreeAttempt]] = TreeAttempt
+    job_commit_class: ClassVar[type[TreeJobCommit]] = TreeJobCommit
 
     def __init__(self, parts: Parts, job: StartedJob, options: Options) -> None:
         self.parts = parts
@@ -135,11 +138,15 @@ class ManifestCommitter:
                 " processes share",
                 hint="Leave attempt out: each call of job.task(...) makes another attempt",
             )
-        return TreeAttempt(self.parts, self.job, self.options, task, attempt or self.parts.ids())
+        return self.attempt_class(
+            self.parts, self.job, self.options, task, attempt or self.parts.ids()
+        )
 
     def committed_attempt(self, result: TaskCommit) -> TreeAttempt:
         """See `JobCommitter.committed_attempt`."""
-        attempt = TreeAttempt(self.parts, self.job, self.options, result.task, result.attempt)
+        attempt = self.attempt_class(
+            self.parts, self.job, self.options, result.task, result.attempt
+        )
         attempt.was_committed(result)
         return attempt
 
@@ -213,7 +220,7 @@ class ManifestCommitter:
         return end() if where is None else with_summary(self.parts, self.job, where, end)
 
     def _job_commit(self, role: str, accept: Collection[str] = ()) -> TreeJobCommit:
-        return TreeJobCommit(self.parts, self.job, role, accept)
+        return self.job_commit_class(self.parts, self.job, role, accept)
 
 
 def parts_of(process: Process, dest: str, options: Options) -> Parts:

@@ -20,7 +20,7 @@ import os
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, ClassVar, NoReturn
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
@@ -85,6 +85,8 @@ class TreeAttempt:
         task, attempt: the task's id and the attempt's name.
     """
 
+    paths_class: ClassVar[type[TreeJobPaths]] = TreeJobPaths
+
     def __init__(
         self, parts: Parts, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
@@ -94,7 +96,7 @@ class TreeAttempt:
         self.result: TaskCommit | None = None
         self._parts = parts
         self._options = options
-        self._paths = TreeJobPaths(job.uuid)
+        self._paths = self.paths_class(job.uuid)
         self._root = self._paths.attempt(attempt)
         self._pid = os.getpid()
         self._turns = Turns(job.id, attempt)
@@ -102,6 +104,7 @@ class TreeAttempt:
         self._made: set[str] = set()
         self._local: LocalDirectory | None = None
         self._given = self._unique = False
+        self._left_out: list[str] = []
         self._manifest: bytes | None = None
         self._files: tuple[ManifestFile, ...] = ()
         self._spare = self._paths.spare(parts.ids())
@@ -286,7 +289,7 @@ class TreeAttempt:
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
-        return _late(self.job, seen)
+        return late(self.job, seen)
 
     # Its ends -------------------------------------------------------------------------------------
 
@@ -398,9 +401,13 @@ class TreeAttempt:
     def _found_in_directory(self, opened: set[str]) -> set[str]:
         tree, found = self._parts.tree, set[str]()
         entries = [e for e in walk(tree, self._root) if e.kind != "directory"]
+        self._left_out.clear()
         for entry in entries:
             name = entry.path[len(self._root) + 1 :]
-            if name in opened or is_hidden_name(name):
+            if name in opened:
+                continue
+            if is_hidden_name(name):
+                self._left_out.append(entry.path)
                 continue
             _refuse_no_file(self.job, entry)
             check_tree_name(name, uuid=self.job.uuid)
@@ -417,7 +424,7 @@ class TreeAttempt:
         if entry is None:
             seen = records.read(self._parts, self._paths)
             if seen is None or seen.record.state is not State.RUNNING:
-                raise _late(self.job, seen)
+                raise late(self.job, seen)
             raise TaskFailed(
                 f"{path} was a file of the task, and is gone",
                 job_id=self.job.id,
@@ -437,7 +444,7 @@ class TreeAttempt:
     def _save(self) -> TaskCommit:
         seen = records.read(self._parts, self._paths)
         if seen is None or seen.record.state is not State.RUNNING:
-            raise _late(self.job, seen)
+            raise late(self.job, seen)
         files = self._files
         by_results = self.job.terms.accept == "results"
         if by_results and not files:
@@ -458,7 +465,7 @@ class TreeAttempt:
         try:
             self._create(path if by_results else self._spare, data)
             if not by_results:
-                self._put_in_place(path, data)
+                self._put_in_place(path)
         except NotFound as error:
             raise self._ended(error) from error
         return TaskCommit(
@@ -484,7 +491,7 @@ class TreeAttempt:
 
         self._parts.again(create)
 
-    def _put_in_place(self, path: str, data: bytes) -> None:
+    def _put_in_place(self, path: str) -> None:
         """Rename the spare manifest over the one of an earlier attempt of the task. Repeatable. Its
         source is used up by our own rename only."""
         tree = self._parts.tree
@@ -509,7 +516,7 @@ def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:
         )
 
 
-def _late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
+def late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
     """The error of an attempt whose job does not run any more."""
     if seen is None:
         late = ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")

@@ -75,6 +75,7 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.protocol.rules import Step, next_step
+from magic_committer.remedy import Remedy
 
 logger = logging.getLogger("magic_committer")
 
@@ -126,15 +127,15 @@ class TreeJobCommit:
             OutcomeUnknown: the job's record is gone, or the file system gives no clear answer.
             StoreError: a check could not be made. Nothing was decided by this call.
         """
-        with patient(), interrupted(undecided(self.job)):
+        with patient(), interrupted(self._undecided()):
             seen = self._read()
             if seen is None or next_step(seen.record.state) is not Step.DECIDE:
                 return self._obey(seen)
             wanted = wanted_results(self.job, results)
             with self.statistics.timed(stats.COMMIT_JOB, self.parts.clock):
                 try:
-                    plan, found = write_plan(self.parts, self.job, wanted, expect)
-                except (CommitRefused, DestinationExists, NotFound) as error:
+                    plan, directories = self._prepare(wanted, expect)
+                except (JobError, StoreError) as error:
                     return self._refused(seen, error)
                 with interrupted(deciding(self.job)):
                     now = self._decide(seen, plan)
@@ -142,7 +143,7 @@ class TreeJobCommit:
                         return self._obey(now)
                     if now.record.plan != plan.ref:
                         return self._obey(now)
-                    return self._publish(now, plan, found.directories, may_remove=True)
+                    return self._publish(now, plan, directories, may_remove=True)
 
     def look(self, expect: int | Collection[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads, and writes a plan that is
@@ -199,6 +200,18 @@ class TreeJobCommit:
 
     # The decision ---------------------------------------------------------------------------------
 
+    def _undecided(self) -> tuple[str, Remedy]:
+        """What an interrupted commit says that has not decided."""
+        return undecided(self.job)
+
+    def _prepare(
+        self, wanted: list[TaskCommit] | None, expect: int | Collection[str] | None
+    ) -> tuple[RenamePlan, Collection[str]]:
+        """Make the plan that is to be decided, and the directories that its files need. Raises as
+        `write_plan`."""
+        plan, found = write_plan(self.parts, self.job, wanted, expect)
+        return plan, found.directories
+
     def _read(self) -> records.SeenVersion | None:
         return records.read(self.parts, self.paths)
 
@@ -216,14 +229,12 @@ class TreeJobCommit:
         return swapped.now
 
     def _refused(self, seen: records.SeenVersion, error: MagicError) -> JobReport:
-        """A check failed. What looked wrong may have been another driver's work: the record is read
-        again before the job is aborted."""
+        """A check failed, or could not be made. What looked wrong may have been another driver's
+        work: the record is read again before the job is aborted, or the error is raised."""
         now = self._read()
         if now is None or now.version != seen.version:
             return self._obey(now)
-        if isinstance(error, NotFound):
-            raise error
-        if isinstance(error, JobError):
+        if isinstance(error, CommitRefused | DestinationExists):
             aborting = seen.record.step(
                 State.ABORTING, self.parts.ids(), decider=decider(self.role)
             )

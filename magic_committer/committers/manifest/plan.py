@@ -141,6 +141,11 @@ class PlanWriter:
         """Add a file to be deleted."""
         self._write(["d", name, size, etag])
 
+    def count(self, files: int, bytes_: int) -> None:
+        """Count files that are at their place already: nothing is to be done with them."""
+        self._files += files
+        self._bytes += bytes_
+
     def end(self, tasks: int) -> RenamePlan:
         """Write the last row, and make the plan last through a power cut."""
         totals = Totals(self._files, self._bytes, tasks)
