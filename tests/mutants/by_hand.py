@@ -3,6 +3,7 @@ at the next refactoring, and the promise that it breaks."""
 
 from __future__ import annotations
 
+from tests.mutants.by_hand_classic import CLASSIC
 from tests.mutants.by_hand_faces import FACES
 from tests.mutants.by_hand_files import FILES
 from tests.mutants.by_hand_helpers import HELPERS
@@ -995,7 +996,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
     *_REMOVING, *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *CLASSIC, *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

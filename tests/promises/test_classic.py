@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -368,22 +369,28 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     assert world.data() == some
 
 
-def test_two_drivers_of_v1_may_merge_at_once() -> None:
-    """At each call of one driver's commit another one commits the whole job: both say so."""
+@pytest.mark.parametrize("dies", [False, True], ids=["commits", "merges and dies"])
+def test_two_drivers_of_v1_may_merge_at_once(dies: bool) -> None:
+    """At each call of one driver's commit another one merges all files, and commits the job, or
+    dies before that: all files are visible, and whoever returns says committed."""
+
+    def writes_its_plan(verb: str, path: str) -> bool:
+        return dies and verb == "open" and "/plan-" in path
 
     def run(number: int) -> Watched:
         world = World()
         job = start(world, V1Committer)
         write(job, "1", FILES)
-        other: list[JobReport] = []
-        watched = Watched(
-            world.tree,
-            at=number,
-            before=lambda: other.append(again(world, job).commit_job()),
-        )
-        report = again(world, job, watched).commit_job()
-        assert {report.outcome, *(one.outcome for one in other)} == {"committed"}
-        assert world.data() == FILES, number
+        write(job, "2", {"p=1/d": b"4"})
+
+        def merge_too() -> None:
+            other = Watched(world.tree, before=die, on=writes_its_plan)
+            with suppress(Killed):
+                assert again(world, job, other).commit_job().outcome == "committed"
+
+        watched = Watched(world.tree, at=number, before=merge_too)
+        assert again(world, job, watched).commit_job().outcome == "committed"
+        assert world.data() == {**FILES, "p=1/d": b"4"}, number
         return watched
 
     assert len(list(each_verb(run))) > 15

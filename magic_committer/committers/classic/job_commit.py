@@ -152,8 +152,16 @@ class V1JobCommit(ClassicJobCommit):
     """The end of a job whose tasks have left their directories."""
 
     def _left(self) -> Iterator[Committed]:
-        tree, paths = self.parts.tree, self.classic
-        where = paths.merging if _is_there(self.parts, paths.merging) else paths.app_attempt
+        paths = self.classic
+        if not _is_there(self.parts, paths.merging):
+            found = list(self._listed(paths.app_attempt))
+            if not _is_there(self.parts, paths.merging):
+                yield from found
+                return  # else another driver has taken them while they were listed
+        yield from self._listed(paths.merging)
+
+    def _listed(self, where: str) -> Iterator[Committed]:
+        tree = self.parts.tree
         names = [e.name for e in tree.list(where) if e.kind == "directory" and task_of(e.name)]
         for name in sorted(names):
             files = [e.size for e in walk(tree, f"{where}/{name}") if e.kind == "file"]
@@ -265,11 +273,10 @@ def _move_directory(parts: Parts, entry: TreeEntry, place: str) -> bool:
     try:
         parts.tree.rename(entry.path, place)
     except StoreError:
-        if not _is_there(parts, entry.path):
-            return True  # our answer was lost, or another process was first
-        if not _is_there(parts, place):
+        if _is_there(parts, place):
+            return False  # perhaps by our own success: nothing is left to be moved then
+        if _is_there(parts, entry.path):
             raise
-        return False
     return True
 
 
