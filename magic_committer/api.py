@@ -93,8 +93,9 @@ def start(
             ``"overwrite_partitions"``. Upper and lower case are the same.
         committer: the protocol that makes the files visible, by its name: ``"magic"``, files are
             uploads from the start; ``"directory"`` or ``"partitioned"``, they wait on local disk
-            (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only); or
-            the name of another package's committer. Upper and lower case are the same. None
+            (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only);
+            ``"v1"`` or ``"v2"``, the same by MapReduce's algorithms, which promise less; or the
+            name of another package's committer. Upper and lower case are the same. None
             (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER`` says, or the
             table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the section
             ``[magic-committer]`` of the nearest ``magic-committer.ini``; else ``"magic"`` on S3 and
