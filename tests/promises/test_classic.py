@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from magic_committer.errors import (
     StoreError,
     TaskFailed,
 )
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.trees import (
     TreeCleaning,
@@ -45,6 +47,22 @@ def kind(request: pytest.FixtureRequest) -> type[V1Committer]:
     """Each of the two."""
     found: type[V1Committer] = request.param
     return found
+
+
+@pytest.fixture(params=["memory", "disk"])
+def new_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
+    """Makes empty destinations: in memory, and on a real disk, which renames directories."""
+    number = count()
+
+    def make() -> World:
+        world = World()
+        if request.param == "disk":
+            disk: Any = tree_for((tmp_path / str(next(number))).as_uri())
+            world.tree = disk
+            world.tree.make_root()
+        return world
+
+    return make
 
 
 def start(
@@ -366,6 +384,8 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     assert recovery.outcome == "aborted"
     assert recovery.report is not None
     assert "they stay" in " ".join(recovery.report.warnings)
+    with pytest.raises(JobNotRunning, match="had made visible stays"):
+        again(world, job).commit_job()
     assert world.data() == some
 
 
@@ -396,13 +416,13 @@ def test_two_drivers_of_v1_may_merge_at_once(dies: bool) -> None:
     assert len(list(each_verb(run))) > 15
 
 
-def test_v1_tells_a_task_that_its_jobs_merge_has_begun() -> None:
+def test_v1_tells_a_task_that_its_jobs_merge_has_begun(new_world: Callable[[], World]) -> None:
     """At each call of a task's commit the driver begins its merge, without the task: the task is in
     the job, or is told that it is not."""
     outcomes = set()
 
     def run(number: int) -> Watched:
-        world = World()
+        world = new_world()
         job = start(world, V1Committer)
         write(job, "1", {"a": b"1"})
 
@@ -503,12 +523,12 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
 
 
-def test_v2s_task_commits_again_after_a_lost_answer() -> None:
+def test_v2s_task_commits_again_after_a_lost_answer(new_world: Callable[[], World]) -> None:
     """At any call of a task's commit the answer is lost: the task's files are all visible, at most
     after a second call."""
 
     def run(number: int) -> Watched:
-        world = World()
+        world = new_world()
         job = start(world, V2Committer)
         watched = Watched(world.tree)
         attempt = again(world, job, watched).attempt("1")

@@ -69,16 +69,15 @@ class ClassicAttempt(TreeAttempt):
         self._turns.phase = Phase.SENT
         self._manifest = b""  # not None: `commit` has gathered the files
 
-    def _make_last(self) -> None:
-        """Also the directories above the files: they are renamed with what is in them."""
+    def _directories_of(self, paths: list[str]) -> set[str]:
+        """Also those above: they are renamed with what is in them."""
         directories: set[str] = set()
-        for file in self._files:
-            directory = parent_of(f"{self._root}/{file.name}")
+        for path in paths:
+            directory = parent_of(path)
             while len(directory) >= len(self._root) and directory not in directories:
                 directories.add(directory)
                 directory = parent_of(directory)
-        files = [f"{self._root}/{file.name}" for file in self._files]
-        self._parts.again(lambda: self._parts.tree.sync(files, sorted(directories)))
+        return directories
 
 
 class V1Attempt(ClassicAttempt):

@@ -35,7 +35,14 @@ from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import TEMPORARY
 from magic_committer.committers.manifest.parts import TRIES_MAX, Parts
 from magic_committer.committers.manifest.plan import PlanWriter, RenamePlan
-from magic_committer.errors import FormatError, NotFound, OptionError, StoreError, Unanswered
+from magic_committer.errors import (
+    FormatError,
+    JobNotRunning,
+    NotFound,
+    OptionError,
+    StoreError,
+    Unanswered,
+)
 from magic_committer.file_trees.base import (
     CONTROL_BYTES_MAX,
     TreeEntry,
@@ -50,6 +57,9 @@ from magic_committer.protocol.strict import Reader, read_document
 from magic_committer.remedy import Remedy
 
 logger = logging.getLogger("magic_committer")
+
+
+STAYS = "What it had made visible stays: look at the destination before the job is run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +144,14 @@ class ClassicJobCommit(TreeJobCommit):
             " files may be visible",
             end(self.job.dest, self.job.id, "commit it again, which goes on; or end it"),
         )
+
+    def _obey(self, seen: records.SeenVersion | None) -> JobReport:
+        try:
+            return super()._obey(seen)
+        except JobNotRunning as error:
+            if error.outcome == "aborted":
+                error.advice = STAYS
+            raise
 
     def _abandon(self, seen: records.SeenVersion, *, may_remove: bool) -> JobReport:
         began = _is_there(self.parts, self.classic.merging)

@@ -435,9 +435,16 @@ class TreeAttempt:
         return ManifestFile(name, entry.size, entry.etag)
 
     def _make_last(self) -> None:
-        paths = [f"{self._root}/{file.name}" for file in self._files]
-        directories = {parent_of(path) for path in paths}
-        self._parts.again(lambda: self._parts.tree.sync(paths, sorted(directories)))
+        tree, paths = self._parts.tree, [f"{self._root}/{file.name}" for file in self._files]
+        directories = sorted(self._directories_of(paths))
+        try:
+            self._parts.again(lambda: tree.sync(paths, directories))
+        except NotFound as error:
+            raise self._ended(error) from error
+
+    def _directories_of(self, paths: list[str]) -> set[str]:
+        """The directories whose entries must last."""
+        return {parent_of(path) for path in paths}
 
     # Its manifest ---------------------------------------------------------------------------------
 
