@@ -6,8 +6,15 @@ from tests.mutants.handwork import Hand
 
 HOME = "committers/classic/"
 ATTEMPT, COMMIT, NAMES = f"{HOME}attempt.py", f"{HOME}job_commit.py", f"{HOME}names.py"
+DRIVER = "committers/manifest/job_commit.py"
 
 CLASSIC = (
+    Hand(
+        "classic: a driver that finds nothing believes it", DRIVER, "TreeJobCommit.commit",
+        (("except (JobError, StoreError):",
+          "except (CommitRefused, DestinationExists, NotFound):"),),
+        "a driver is told that no task is committed, because another one has committed the job",
+    ),
     Hand(
         "classic: a task is not told that it is late", ATTEMPT, "V1Attempt._move",
         (("self._is_there(paths.merging) and self._is_there(target)", "False"),),

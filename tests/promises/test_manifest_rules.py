@@ -282,6 +282,25 @@ def test_a_second_driver_at_any_moment_agrees() -> None:
     assert number > 20
 
 
+def test_a_second_driver_at_any_moment_agrees_by_listing() -> None:
+    """The same where a commit takes what the tasks have left: a driver that finds nothing, because
+    the other one has swept it, is told that the job is committed."""
+    for number in range(1, 200):
+        world = World()
+        job = world.start(accept="listing")
+        write(job, "1", {"a": b"1", "d/b": b"2"})
+
+        def commit_too(world: World = world, job: ManifestCommitter = job) -> None:
+            world.again(job).commit_job()
+
+        watched = Watched(world.tree, number, before=commit_too)
+        assert world.again(job, watched).commit_job().outcome == "committed", number
+        assert world.data() == {"a": b"1", "d/b": b"2"}
+        if watched.count < number:
+            break
+    assert number > 20
+
+
 def test_an_abort_leaves_a_decided_job() -> None:
     """Only ``revert`` undoes it."""
     world = World()
