@@ -256,7 +256,8 @@ def goes_back(below_trash: str, entry: TreeEntry) -> str:
         entry: what is there.
     """
     _, mark, name = below_trash.split("/", 2)
-    return "" if mark == _mark(entry.size, entry.etag) else name
+    planned = entry.kind == "file" and mark == _mark(entry.size, entry.etag)
+    return "" if planned else name
 
 
 def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:

@@ -42,11 +42,11 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     Returns:
         The first failure; None: nothing of the plan is visible, and nothing can become so.
     """
-    trash = f"{paths.trash}/{parts.ids()}"
+    waiting, visible = (f"{paths.trash}/{parts.ids()}" for _ in range(2))
 
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
-            _undo(parts, paths, file, trash)
+            _undo(parts, paths, file, waiting, visible)
         except MagicError as error:
             return file.name, error
         return file.name, None
@@ -60,10 +60,13 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     return failure
 
 
-def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> None:
+def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, waiting: str, visible: str) -> None:
+    """Take one file back. Its two places go to different ones in the trash: a publish that died
+    between link and unlink leaves one file with two names, and a rename of one over the other would
+    do nothing."""
     tree = parts.tree
     try:
-        move(parts, paths, file.source(paths), aside_of(trash, file))
+        move(parts, paths, file.source(paths), aside_of(waiting, file))
     except NotFound:
         if not file.etag and parts.again(lambda: tree.stat(file.name)) is not None:
             raise NotSupported(
@@ -73,7 +76,7 @@ def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> N
                 bucket=tree.url,
                 key=file.name,
             ) from None
-    take_away(parts, paths, file, trash)
+    take_away(parts, paths, file, visible)
 
 
 def sweep(parts: Parts, paths: TreeJobPaths) -> None:
@@ -121,7 +124,7 @@ def remove_looking(parts: Parts, directory: str) -> None:
             directories.append(entry.path)
             continue
         below = _below_trash(entry.path)
-        if below and entry.kind == "file" and (name := goes_back(below, entry)):
+        if below and (name := goes_back(below, entry)):
             put_back(parts, entry.path, name)
         tree.remove(entry.path)
     for path in reversed(directories):
