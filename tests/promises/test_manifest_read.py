@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.manifest.files import TreeFile
-from magic_committer.errors import InvalidRequest, PathError, UploadFailed
+from magic_committer.committers.manifest.plan import load_plan
+from magic_committer.errors import FormatError, InvalidRequest, PathError, UploadFailed
 from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.maintenance.trees import abort_tree, recover_tree
+from magic_committer.protocol.record import ObjectRef
 from tests.tree_jobs import Killed, Watched, World, die, write
 
 
@@ -135,3 +139,44 @@ def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
         file.write(b"more")
     with pytest.raises(UploadFailed, match="interrupted"):
         file.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"a\nb", b"\xff\xfe.csv", b"x.pending", b"dt=1\x01/\xc3.csv", b"\\u\"'"],
+)
+def test_old_data_of_any_name_is_replaced_also_by_a_recovery(tmp_path: Path, name: bytes) -> None:
+    """Other programs give files names that a job may not. A driver that has planned to replace one
+    dies, and whoever recovers the job can read its plan."""
+    world = on_disk(tmp_path)
+    place = os.path.join(os.fsencode(tmp_path / "t"), name)
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    Path(os.fsdecode(place)).write_bytes(b"old")
+    job = world.start(mode="replace", accept="listing")
+    write(job, "1", {"a.csv": b"a"})
+    killed_at(world, job, "rename", "/00/tasks/")
+    assert recover_tree(world.parts(), job.job.id, dead_after=0.0).outcome == "committed"
+    assert world.data() == {"a.csv": b"a"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../a", "/etc/a", "a//b", "_temporary/manifest_1/job-1.json", "x/.hidden", "x/_a", "", "a\0b"],
+)
+def test_a_plan_deletes_data_of_the_destination_only(tmp_path: Path, name: str) -> None:
+    """Whoever may write below the destination may have forged the plan."""
+    world = on_disk(tmp_path)
+    rows = [["d", name, 1, "e"], ["end", 0, 0, 0]]
+    data = b"".join(orjson.dumps(row) + b"\n" for row in rows)
+    world.tree.create("plan", data)
+    with pytest.raises(FormatError, match="plan"):
+        load_plan(world.tree, ObjectRef("plan", sha256(data).hexdigest()))
+
+
+def test_a_row_of_a_plan_that_is_no_json_is_a_format_error(tmp_path: Path) -> None:
+    """Also one that is nested so deeply that a parser gives up."""
+    world = on_disk(tmp_path)
+    for number, data in enumerate([b"[" * 60_000 + b"\n", b'["d", "\xff"\n', b"NaN\n"]):
+        world.tree.create(f"plan-{number}", data)
+        with pytest.raises(FormatError, match="row"):
+            load_plan(world.tree, ObjectRef(f"plan-{number}", sha256(data).hexdigest()))
