@@ -65,7 +65,7 @@ def local_path(url: str) -> Path:
         )
     if path.strip("/") == "":
         raise PathError(f"{url!r} is the root of the machine", hint="Name a directory below it")
-    return Path(path)
+    return Path("/" + path.lstrip("/"))  # two slashes at the start are kept by `Path`
 
 
 class LocalTree:
@@ -85,9 +85,16 @@ class LocalTree:
         return f"LocalTree({self._root!r})"
 
     def make_root(self) -> None:
-        """Make the root and its parents. Repeatable."""
+        """Make the root and its parents, and make them last. Repeatable."""
+        missing, above = list[str](), self._root
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+            missing.append(above)
         with telling("make_directory", self.url, ""):
             os.makedirs(self._root, exist_ok=True)
+            for directory in missing:
+                with suppress(PermissionError):  # it may be written to, and not be read
+                    _sync_directory(directory)
 
     def at(self, path: str) -> str:
         """Where a path of the tree is on this machine."""
@@ -97,7 +104,8 @@ class LocalTree:
     def stat(self, path: str) -> TreeEntry | None:
         where = self.at(path)
         try:
-            return _entry(path, os.lstat(where))
+            # The root itself may be a link.
+            return _entry(path, os.lstat(where) if path else os.stat(where))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

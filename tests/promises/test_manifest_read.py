@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,15 +14,30 @@ from typing import Any
 import orjson
 import pytest
 
+import magic_committer as mc
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.manifest.files import TreeFile
+from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.plan import load_plan
-from magic_committer.errors import FormatError, InvalidRequest, PathError, UploadFailed
+from magic_committer.errors import (
+    AbortIncomplete,
+    CommitIncomplete,
+    CommitRefused,
+    FormatError,
+    InvalidRequest,
+    MagicError,
+    OutcomeUnknown,
+    PathError,
+    UploadFailed,
+)
+from magic_committer.file_trees import local
+from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of
 from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.local import LocalTree
-from magic_committer.maintenance.trees import abort_tree, recover_tree
+from magic_committer.file_trees.os_errors import translated
+from magic_committer.maintenance.trees import abort_tree, force_abort_tree, recover_tree
 from magic_committer.protocol.record import ObjectRef
-from tests.tree_jobs import Killed, Watched, World, die, write
+from tests.tree_jobs import URL, Killed, Watched, World, die, write
 
 
 def on_disk(place: Path) -> World:
@@ -180,3 +198,214 @@ def test_a_row_of_a_plan_that_is_no_json_is_a_format_error(tmp_path: Path) -> No
         world.tree.create(f"plan-{number}", data)
         with pytest.raises(FormatError, match="row"):
             load_plan(world.tree, ObjectRef(f"plan-{number}", sha256(data).hexdigest()))
+
+
+def moved_out(place: Path, elsewhere: Path) -> None:
+    """A directory becomes a link to what it was."""
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+
+
+def names(place: Path) -> list[str]:
+    """What is in a directory."""
+    return sorted(os.listdir(place))
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_a_recovery_publishes_and_deletes_nothing_through_a_link(tmp_path: Path, mode: str) -> None:
+    """Whoever may write below the destination may put a link there that leads to other data, and
+    an operator with more rights recovers the job."""
+    world = on_disk(tmp_path)
+    world.put("dt=1/old.csv", b"old")
+    job = world.start(mode=mode, accept="listing")
+    write(job, "1", {"b.csv" if mode == "replace" else "dt=1/b.csv": b"b"})
+    killed_at(world, job, "rename", "/00/tasks/")
+    moved_out(tmp_path / "t" / "dt=1", tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(CommitIncomplete, match="is a link"):
+            recover_tree(world.parts(), job.job.id, dead_after=0.0)
+    assert names(tmp_path / "elsewhere") == ["old.csv"]
+
+
+def test_a_revert_takes_nothing_back_through_a_link(tmp_path: Path) -> None:
+    """As for a recovery."""
+    world = on_disk(tmp_path)
+    job = world.start(accept="listing")
+    write(job, "1", {"dt=1/b.csv": b"b"})
+    killed_at(world, job, "create", "job-3.json")
+    moved_out(tmp_path / "t" / "dt=1", tmp_path / "elsewhere")
+    with pytest.raises(AbortIncomplete, match="is a link"):
+        abort_tree(world.parts(), job.job.id, revert=True)
+    assert names(tmp_path / "elsewhere") == ["b.csv"]
+
+
+def test_nothing_is_published_out_of_a_link(tmp_path: Path) -> None:
+    """The directory of an attempt that is a link would move files from elsewhere."""
+    world = on_disk(tmp_path)
+    job = world.start(accept="listing")
+    result = write(job, "1", {"b.csv": b"b"})
+    attempt = tmp_path / "t" / TreeJobPaths(job.job.uuid).attempt(result.attempt)
+    moved_out(attempt, tmp_path / "elsewhere")
+    with pytest.raises(CommitRefused, match="is a link"):
+        job.commit_job(None)
+    assert names(tmp_path / "elsewhere") == ["b.csv"]
+
+
+def test_nothing_is_swept_through_a_link(tmp_path: Path) -> None:
+    """Also if the directory of a job is one: a directory with a forged record would be emptied."""
+    world = on_disk(tmp_path)
+    job = world.start(accept="listing")
+    elsewhere = tmp_path / "elsewhere"
+    moved_out(tmp_path / "t" / TreeJobPaths(job.job.uuid).directory, elsewhere)
+    (elsewhere / "precious").write_text("x")
+    with suppress(MagicError):
+        abort_tree(world.parts(), job.job.id, revert=False)
+    with suppress(MagicError):
+        force_abort_tree(world.parts(), job.job.id, dead_after=0.0)
+    assert "precious" in names(elsewhere)
+
+
+def test_a_file_in_the_trash_does_not_go_back_through_a_link(tmp_path: Path) -> None:
+    """The place in the trash names where it goes, and may be forged."""
+    world = on_disk(tmp_path)
+    job = world.start(accept="listing")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t" / "out").symlink_to(tmp_path / "elsewhere")
+    trash = tmp_path / "t" / TreeJobPaths(job.job.uuid).trash / "nonce" / "mark" / "out"
+    trash.mkdir(parents=True)
+    (trash / "authorized_keys").write_text("mine")
+    abort_tree(world.parts(), job.job.id, revert=False)
+    assert names(tmp_path / "elsewhere") == []
+
+
+def test_a_job_is_not_started_below_a_link(tmp_path: Path) -> None:
+    """It could not be ended: nothing is deleted through a link. The destination itself may be
+    one."""
+    world = on_disk(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t" / "_temporary").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidRequest, match="_temporary is a link"):
+        world.start()
+    assert names(tmp_path / "elsewhere") == []
+    (tmp_path / "t" / "_temporary").unlink()
+    moved_out(tmp_path / "t", tmp_path / "moved")
+    job = world.start(accept="listing")
+    write(job, "1", {"b.csv": b"b"})
+    job.commit_job(None)
+    assert "b.csv" in names(tmp_path / "moved")
+
+
+def test_a_destination_on_another_file_system_is_refused_before_the_decision(
+    tmp_path: Path,
+) -> None:
+    """``_temporary`` is a mount point: no file can be renamed from there to the root."""
+
+    class Mounted(LocalTree):
+        def stat(self, path: str) -> TreeEntry | None:
+            entry = super().stat(path)
+            return entry and replace(entry, device="1" if "_temporary" in path else "2")
+
+    world = World()
+    world.tree = Mounted(tmp_path)  # type: ignore[assignment]  # it is another FileTree
+    job = world.start(accept="listing")
+    write(job, "1", {"b.csv": b"b"})
+    with pytest.raises(CommitRefused, match="another file system"):
+        job.commit_job(None)
+
+
+class Written:
+    """A tree that notes in which order entries are made, and the directories that hold them are
+    synced."""
+
+    def __init__(self, tree: FileTree) -> None:
+        self._tree = tree
+        self.made: dict[str, int] = {}
+        self.synced: dict[str, int] = {}
+        self._count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._tree, name)
+        if name not in ("make_directory", "create", "open", "rename", "sync"):
+            return verb
+
+        def noted(*args: Any, **named: Any) -> Any:
+            done = verb(*args, **named)
+            self._count += 1
+            if name == "sync":
+                self.synced |= dict.fromkeys(args[1], self._count)
+            else:
+                self.made.setdefault(args[name == "rename"], self._count)
+            if name == "create":
+                self.synced[parent_of(args[0])] = self._count
+            return done
+
+        return noted
+
+    def lasts(self, path: str) -> bool:
+        """Whether a power cut leaves the path there."""
+        while path:
+            above = parent_of(path)
+            if self.synced.get(above, 0) <= self.made[path] - (path.endswith(".json")):
+                return False
+            path = above
+        return True
+
+
+@pytest.mark.parametrize("accept", ["listing", "results"])
+def test_what_a_decision_names_lasts_before_it_through_a_power_cut(accept: str) -> None:
+    """A file system may keep an entry of a directory and lose another one that is older, as long
+    as the directory was not synced."""
+    world = World()
+    tree = Written(world.tree)
+    job = world.start(tree, accept=accept)
+    result = write(job, "1", {"dt=1/b/c.csv": b"b", "a.csv": b"a"})
+    paths, plans = TreeJobPaths(job.job.uuid), list[str]()
+
+    def look() -> None:
+        plans[:] = [path for path in tree.made if "/plan-" in path]
+        for name in ("dt=1/b/c.csv", "a.csv"):
+            assert tree.lasts(f"{paths.attempt(result.attempt)}/{name}")
+        assert tree.lasts(result.key)
+        assert [tree.lasts(plan) for plan in plans] == [True]
+
+    watched = Watched(
+        tree, before=look, on=lambda v, path: (v, path) == ("create", paths.record(2))
+    )
+    world.again(job, watched).commit_job([result] if accept == "results" else None)
+    assert plans
+
+
+def test_a_destination_that_was_made_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that was told would else be gone with its directory after a power cut."""
+    synced: list[str] = []
+    monkeypatch.setattr(local, "_sync_directory", synced.append)
+    LocalTree(tmp_path / "a" / "b" / "t").make_root()
+    assert synced == [str(tmp_path / "a" / "b"), str(tmp_path / "a"), str(tmp_path)]
+    LocalTree(tmp_path / "a" / "b" / "t").make_root()
+    assert len(synced) == 3
+
+
+def test_a_decision_without_an_answer_says_why() -> None:
+    """A full disk is named, and what to do about it."""
+    world = World()
+    job = world.start(accept="listing")
+    write(job, "1", {"a.csv": b"a"})
+
+    class Full(Watched):
+        def create(self, path: str, data: bytes) -> None:
+            raise translated(OSError(errno.ENOSPC, "no room"), "create", URL, path)
+
+    with pytest.raises(OutcomeUnknown, match=r"no room.*Make room on the disk"):
+        world.again(job, Full(world.tree)).commit_job(None)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:{}/t", "FILE://{}/t", "file://localhost{}/t/", "file:///{}//t"]
+)
+def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -> None:
+    """Java, and so Spark, writes ``file:/x``."""
+    with mc.write(url.format(tmp_path)) as job, job.open("a", "w") as file:
+        file.write("1")
+    assert (tmp_path / "t" / "a").read_text() == "1"
+    again = mc.start(url.format(tmp_path), job_id="one")
+    assert mc.attach(f"file://{tmp_path}/t", "one").dest == again.dest == f"file://{tmp_path}/t/"

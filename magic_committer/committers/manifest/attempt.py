@@ -429,7 +429,12 @@ class TreeAttempt:
 
     def _make_last(self) -> None:
         paths = [f"{self._root}/{file.name}" for file in self._files]
-        directories = {parent_of(path) for path in paths}
+        directories = {self._paths.tasks}
+        for path in paths:
+            directory = parent_of(path)
+            while directory not in directories:
+                directories.add(directory)
+                directory = parent_of(directory)
         self._parts.again(lambda: self._parts.tree.sync(paths, sorted(directories)))
 
     # Its manifest ---------------------------------------------------------------------------------

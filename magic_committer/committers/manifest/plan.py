@@ -31,7 +31,7 @@ from magic_committer.committers.manifest.names import (
 )
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import FormatError, PathError, StoreError
-from magic_committer.file_trees.base import FileTree, check_path
+from magic_committer.file_trees.base import FileTree, check_path, parent_of
 from magic_committer.file_trees.os_errors import telling
 from magic_committer.hadoop.paths import SUCCESS, check_id
 from magic_committer.protocol.record import ObjectRef
@@ -153,7 +153,7 @@ class PlanWriter:
         self._write(["end", totals.files, totals.bytes, totals.tasks])
         with self._telling():
             self._file.close()
-        self._tree.sync([self.path], [])
+        self._tree.sync([self.path], [parent_of(self.path)])
         return RenamePlan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
 
     def sofar(self) -> RenamePlan:

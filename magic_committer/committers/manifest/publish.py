@@ -27,7 +27,7 @@ from magic_committer.commit.success_marker import (
     DIAGNOSTIC_UUID,
 )
 from magic_committer.committers.manifest.names import TreeJobPaths
-from magic_committer.committers.manifest.parts import TRIES_MAX, Parts
+from magic_committer.committers.manifest.parts import TRIES_MAX, Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.errors import (
     FormatError,
@@ -97,9 +97,12 @@ def publish_all(
     published = Renamed()
     for directory in sorted(directories):
         _make(parts, directory)
+    real = RealDirectories(parts)
 
     def one(file: PlannedFile) -> tuple[PlannedFile, str, MagicError | None]:
         try:
+            real.check(file.source(paths))
+            real.check(file.name)
             return file, _publish(parts, paths, file, over), None
         except MagicError as error:
             return file, "failed", error
@@ -177,10 +180,12 @@ def delete_replaced(
     """
     failed: dict[str, MagicError] = {}
 
-    trash = f"{paths.trash}/{parts.ids()}"
+    trash, real = f"{paths.trash}/{parts.ids()}", RealDirectories(parts)
 
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
+            real.check(f"{trash}/")
+            real.check(file.name)
             take_away(parts, paths, file, trash)
         except MagicError as error:
             return file.name, error

@@ -151,6 +151,8 @@ def create(parts: Parts, record: JobRecord) -> SeenVersion:
         try:
             for directory in (paths.tasks, paths.manifests, paths.trash):
                 make_directories(parts.tree, directory)
+            # What is decided on must be found again after a power cut, from the root on.
+            parts.tree.sync([], [paths.job_attempt, paths.directory, TEMPORARY, ""])
             parts.tree.create(paths.record(1), record.encode())
         except PreconditionFailed:
             there = _read_back(parts, paths, record.id)
@@ -210,7 +212,8 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
         StoreError: the file system refused it at once: it has not won, and will not.
     """
     version = leaves.version + 1
-    path, doubtful = leaves.paths.record(version), False
+    path = leaves.paths.record(version)
+    doubtful: StoreError | None = None
     for number in range(TRIES_MAX):
         try:
             parts.tree.create(path, record.encode())
@@ -219,10 +222,10 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
             return SwappedVersion(True, SeenVersion(leaves.paths, version, record))
         except (PreconditionFailed, NotFound):
             pass  # perhaps by our own success
-        except Unanswered:
-            doubtful = True
+        except Unanswered as error:
+            doubtful = error
         except StoreError:
-            if not doubtful:
+            if doubtful is None:
                 raise
         now = _read_back(parts, leaves.paths, record.id)
         if now is None:
@@ -231,7 +234,7 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
             there = _version(parts, leaves.paths, version)
             return SwappedVersion(there is not None and there.nonce == record.nonce, now)
         parts.pause(number)
-    raise _unclear(parts, record)
+    raise _unclear(parts, record, doubtful)
 
 
 def _is_forgotten(parts: Parts, paths: TreeJobPaths) -> bool:
@@ -255,11 +258,13 @@ def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> SeenVersion | 
         ) from error
 
 
-def _unclear(parts: Parts, record: JobRecord) -> OutcomeUnknown:
+def _unclear(parts: Parts, record: JobRecord, why: StoreError | None) -> OutcomeUnknown:
+    told = f": {why.message}" if why is not None else ""
     return OutcomeUnknown(
         f"whether job {record.id!r} is {record.state} cannot be told: the file system gives no"
-        " clear answer",
+        f" clear answer{told}",
         job_id=record.id,
+        hint=why.advice if why is not None else "",
         remedies=(Remedy("show", parts.tree.url, record.id, "ask again later"),),
     )
 

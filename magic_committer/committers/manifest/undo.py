@@ -19,7 +19,7 @@ from magic_committer.committers.manifest.names import (
     TreeJobPaths,
     version_of,
 )
-from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.parts import Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.committers.manifest.publish import (
     aside_of,
@@ -44,8 +44,12 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     """
     waiting, visible = (f"{paths.trash}/{parts.ids()}" for _ in range(2))
 
+    real = RealDirectories(parts)
+
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
+            real.check(file.source(paths))
+            real.check(file.name)
             _undo(parts, paths, file, waiting, visible)
         except MagicError as error:
             return file.name, error
@@ -84,6 +88,7 @@ def sweep(parts: Parts, paths: TreeJobPaths) -> None:
     Repeatable. Where directories are real, what is swept is renamed first: whoever is late finds no
     directory."""
     tree = parts.tree
+    RealDirectories(parts).check(paths.record(1))
     if tree.promises.directories:
         gone = f"{paths.directory}/{SWEPT_PREFIX}{parts.ids()}"
         try:
@@ -100,6 +105,7 @@ def sweep(parts: Parts, paths: TreeJobPaths) -> None:
 
 def remove_job(parts: Parts, paths: TreeJobPaths) -> None:
     """Delete a job's directory with its record. Repeatable."""
+    RealDirectories(parts).check(paths.record(1))
     gone = records.set_aside(parts, paths)
     remove_ended(parts, gone)
     parts.tree.remove_directory(TEMPORARY)  # if this was the last job
@@ -118,13 +124,14 @@ def remove_looking(parts: Parts, directory: str) -> None:
     has looked at it. Each file is looked at when it is deleted: one that came after a listing, or
     that a listing did not show, stays with its directory.
     """
-    tree, directories = parts.tree, [directory]
+    tree, directories, real = parts.tree, [directory], RealDirectories(parts)
     for entry in walk(tree, directory):
         if entry.kind == "directory":
             directories.append(entry.path)
             continue
         below = _below_trash(entry.path)
         if below and (name := goes_back(below, entry)):
+            real.check(name)
             put_back(parts, entry.path, name)
         tree.remove(entry.path)
     for path in reversed(directories):
