@@ -15,16 +15,20 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.manifest import ManifestCommitter
+from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.plan import load_plan
+from magic_committer.committers.manifest.task_manifest import TYPE, decode_manifest
+from magic_committer.committers.manifest.undo import remove_job
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
     CommitRefused,
     FormatError,
     InvalidRequest,
+    JobExists,
+    JobNotFound,
     MagicError,
     OutcomeUnknown,
     PathError,
@@ -35,7 +39,14 @@ from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of
 from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.os_errors import translated
-from magic_committer.maintenance.trees import abort_tree, force_abort_tree, recover_tree
+from magic_committer.maintenance.cleanup import Limits
+from magic_committer.maintenance.reports import CleanupReport
+from magic_committer.maintenance.trees import (
+    TreeCleaning,
+    abort_tree,
+    force_abort_tree,
+    recover_tree,
+)
 from magic_committer.protocol.record import ObjectRef
 from tests.tree_jobs import URL, Killed, Watched, World, die, write
 
@@ -409,3 +420,85 @@ def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -
     assert (tmp_path / "t" / "a").read_text() == "1"
     again = mc.start(url.format(tmp_path), job_id="one")
     assert mc.attach(f"file://{tmp_path}/t", "one").dest == again.dest == f"file://{tmp_path}/t/"
+
+
+def forgetting(world: World, tree: object | None = None) -> CleanupReport:
+    """Clean up, and forget given ids."""
+    limits = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given=True)
+    return TreeCleaning(world.parts(tree), limits, dry_run=False).run()
+
+
+@pytest.mark.parametrize("record_is_gone", [False, True])
+def test_a_late_cleanup_does_not_free_the_id_of_a_new_job(record_is_gone: bool) -> None:
+    """Two processes forget a job. One is paused before it frees the id; the other one frees it, and
+    a new job takes it."""
+    world = World()
+    old = world.start(job_id="nightly")
+    old.abort_job()
+    if record_is_gone:
+        remove_job(world.parts(), TreeJobPaths(old.job.uuid))
+    started: list[ManifestCommitter] = []
+
+    def freed() -> None:
+        forgetting(world)
+        started.append(world.start(job_id="nightly"))
+
+    slow = Watched(
+        world.tree,
+        before=freed,
+        on=lambda v, path: v in ("remove", "rename") and path.endswith("id_nightly.json"),
+    )
+    forgetting(world, slow)
+    paths = records.find(world.parts(), "nightly")
+    assert started
+    assert paths == TreeJobPaths(started[0].job.uuid)
+    with pytest.raises(JobExists):
+        world.start(job_id="nightly")
+    assert not [path for path in world.control() if path.endswith(".tmp")]
+
+
+def test_a_forged_claim_gives_up_no_other_job() -> None:
+    """The claim of an id may name any job."""
+    world = World()
+    job = world.start()
+    world.tree.create("_temporary/id_x.json", orjson.dumps({"version": 1, "uuid": job.job.uuid}))
+    with pytest.raises(JobNotFound):
+        force_abort_tree(world.parts(), "x", dead_after=0.0)
+    assert records.read(world.parts(), TreeJobPaths(job.job.uuid)) is not None
+
+
+def test_a_manifest_of_an_attempt_that_leads_out_is_a_format_error() -> None:
+    """So the commit is refused, and `inspect` goes on with the other jobs."""
+    document = {"type": TYPE, "version": 1, "jobId": "j", "taskID": "t", "taskAttemptID": "../x"}
+    with pytest.raises(FormatError, match="taskAttemptID"):
+        decode_manifest(orjson.dumps(document), URL, "tasks", "m")
+
+
+def test_a_cleanup_removes_what_a_killed_claim_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process was killed while it took an id. What others have there stays."""
+    world = on_disk(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    def nothing(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    world.tree.make_directory("_temporary")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", killed)
+        patched.setattr(os, "unlink", nothing)
+        with pytest.raises(Killed):
+            world.tree.create("_temporary/id_nightly.json", b"{}")
+    others = ["id_a.tmp", "0"]
+    for name in others:
+        world.tree.create(f"_temporary/{name}", b"")
+    assert len(names(tmp_path / "t" / "_temporary")) == 3
+    limits = Limits(dead_after=0.0, leftover_after=1e9, forget_after=0.0, forget_given=False)
+    TreeCleaning(world.parts(), limits, dry_run=False).run()
+    assert len(names(tmp_path / "t" / "_temporary")) == 3
+    world.clock.seconds = 9e9
+    TreeCleaning(world.parts(), limits, dry_run=False).run()
+    assert names(tmp_path / "t" / "_temporary") == sorted(others)

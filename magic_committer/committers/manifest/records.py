@@ -22,6 +22,7 @@ import orjson
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer.committers.manifest.names import (
     CLAIM_PREFIX,
+    SPARE_SUFFIX,
     TEMPORARY,
     TreeJobPaths,
     claim_of,
@@ -326,7 +327,10 @@ def claim(parts: Parts, record: JobRecord) -> None:
 
 def _claimed(parts: Parts, job_id: str) -> str | None:
     """The UUID of the job that has taken a given id; None: nobody has."""
-    path = claim_of(job_id)
+    return _claim_in(parts, claim_of(job_id))
+
+
+def _claim_in(parts: Parts, path: str) -> str | None:
     try:
         data = parts.again(lambda: parts.tree.read(path, CONTROL_BYTES_MAX))
     except NotFound:
@@ -371,9 +375,26 @@ def id_of(parts: Parts, record: JobRecord) -> str:
     return record.uuid
 
 
-def forget_id(parts: Parts, job_id: str) -> None:
-    """Let a given id be used again. Repeatable."""
-    parts.again(lambda: parts.tree.remove(claim_of(job_id)))
+def forget_id(parts: Parts, job_id: str, uuid: str) -> None:
+    """Let a given id be used again, if that job still has it. Repeatable.
+
+    Another process may have freed it, and a new job taken it, before our call arrives. So the claim
+    is renamed first, looked at there, and put back if it is another job's.
+    """
+    tree, path = parts.tree, claim_of(job_id)
+    if _claimed(parts, job_id) != uuid:
+        return
+    aside = f"{path}.{parts.ids()}{SPARE_SUFFIX}"
+    try:
+        tree.rename(path, aside)
+    except (NotFound, Unanswered):
+        if parts.again(lambda: tree.stat(aside)) is None:
+            if parts.again(lambda: tree.stat(path)) is not None:
+                raise
+            return  # somebody else has freed it
+    if _claim_in(parts, aside) != uuid:
+        tree.rename(aside, path, replace=False)
+    parts.again(lambda: tree.remove(aside))
 
 
 def every_job(parts: Parts) -> Iterator[TreeJobPaths]:
