@@ -91,7 +91,10 @@ class LocalTree:
             above = os.path.dirname(above)
             missing.append(above)
         with telling("make_directory", self.url, ""):
-            os.makedirs(self._root, exist_ok=True)
+            try:
+                os.makedirs(self._root, exist_ok=True)
+            except FileExistsError as error:
+                raise FileExistsError(error.errno, "a file is there, and no directory") from error
             for directory in missing:
                 with suppress(PermissionError):  # it may be written to, and not be read
                     _sync_directory(directory)

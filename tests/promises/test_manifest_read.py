@@ -32,10 +32,11 @@ from magic_committer.errors import (
     MagicError,
     OutcomeUnknown,
     PathError,
+    StoreError,
     UploadFailed,
 )
 from magic_committer.file_trees import local
-from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of
+from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of, walk
 from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.os_errors import translated
@@ -502,3 +503,34 @@ def test_a_cleanup_removes_what_a_killed_claim_left(
     world.clock.seconds = 9e9
     TreeCleaning(world.parts(), limits, dry_run=False).run()
     assert names(tmp_path / "t" / "_temporary") == sorted(others)
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_a_marker_that_is_no_file_is_told(tmp_path: Path, kind: str) -> None:
+    """Whatever another program has made at _SUCCESS stays, and the warning says what it is."""
+    world = on_disk(tmp_path)
+    marker = tmp_path / "t" / "_SUCCESS"
+    marker.mkdir() if kind == "directory" else marker.symlink_to("nowhere")
+    job = world.start(accept="listing")
+    write(job, "1", {"a.csv": b"a"})
+    [warning] = job.commit_job(None).warnings
+    assert warning == f"_SUCCESS was not written: a {kind} of that name is there"
+    assert marker.is_dir() or marker.is_symlink()
+
+
+def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
+    """The error says what is there, and the file stays."""
+    (tmp_path / "t").write_text("precious")
+    for dest in ("t", "t/u"):
+        with pytest.raises(StoreError, match=r"a file is there, and no directory|Not a directory"):
+            mc.start(f"file://{tmp_path}/{dest}")
+    assert (tmp_path / "t").read_text() == "precious"
+
+
+def test_the_only_file_of_a_directory_is_renamed_in_it() -> None:
+    """Where directories are not real, one vanishes with its last file, but not in between."""
+    tree = World(directories=False).tree
+    tree.create("a/b", b"1")
+    for source, target in (("a/b", "a/c"), ("a/c", "a/c"), ("a/c", "d/e")):
+        tree.rename(source, target)
+        assert [entry.path for entry in walk(tree, "")] == [parent_of(target), target]

@@ -390,6 +390,9 @@ def write_marker(
         return ""
     if last is not None:
         raise last
+    there = parts.again(lambda: parts.tree.stat(SUCCESS))
+    if there is not None and there.kind != "file":
+        return f"a {'link' if there.kind == 'other' else there.kind} of that name is there"
     return "other jobs mark the destination at the same time"
 
 
