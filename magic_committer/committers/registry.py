@@ -46,9 +46,11 @@ _DEFAULT = "magic"
 
 
 def scheme_of(dest: object) -> str:
-    """The scheme of a URL, in lower case; "" for what is none. Pure."""
-    scheme, colon, _ = dest.partition("://") if isinstance(dest, str) else ("", "", "")
-    return scheme.lower() if colon else ""
+    """The scheme of a URL, in lower case; "" for what is none. ``file:/x``, as Java writes it, is
+    ``file:///x``. Pure."""
+    scheme, _, rest = dest.partition(":") if isinstance(dest, str) else ("", "", "")
+    scheme = scheme.lower()
+    return scheme if rest.startswith("/" if scheme == "file" else "//") else ""
 
 
 def default_for(dest: object) -> str:

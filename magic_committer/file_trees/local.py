@@ -30,7 +30,12 @@ SYNC_EACH_MAX = 32
 """Up to so many files are synced one by one; more of them by one ``syncfs``, where there is one."""
 BATCH_FILES = 256
 
+_ENCODED_ONLY = frozenset("?#\t\n\r")
+
 _WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Not blocking: the open of a FIFO would wait for a writer."""
 
 
 def local_path(url: str) -> Path:
@@ -39,17 +44,28 @@ def local_path(url: str) -> Path:
     Raises:
         PathError: it is another kind of URL, names another machine, or is no absolute path.
     """
+    if set(url) & _ENCODED_ONLY:  # `urlsplit` would cut or drop them: another directory
+        raise PathError(
+            f"{url!r} has a character that a URL can hold only percent-encoded",
+            hint="Write pathlib.Path('/data/table').as_uri()",
+        )
     parts = urlsplit(url)
-    path = unquote(parts.path)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or parts.query:
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise PathError(f"{url!r} names no local directory", hint="Write 'file:///data/table'")
+    try:
+        path = unquote(parts.path, errors="strict")
+        path.encode()
+    except UnicodeError as error:
+        raise PathError(
+            f"{url!r} is not UTF-8: {error}", hint="Name a directory whose name is text"
+        ) from error
     if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise PathError(
             f"{url!r} is no absolute path without '..'", hint="Write 'file:///data/table'"
         )
     if path.strip("/") == "":
         raise PathError(f"{url!r} is the root of the machine", hint="Name a directory below it")
-    return Path(path)
+    return Path("/" + path.lstrip("/"))  # two slashes at the start are kept by `Path`
 
 
 class LocalTree:
@@ -69,9 +85,19 @@ class LocalTree:
         return f"LocalTree({self._root!r})"
 
     def make_root(self) -> None:
-        """Make the root and its parents. Repeatable."""
+        """Make the root and its parents, and make them last. Repeatable."""
+        missing, above = list[str](), self._root
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+            missing.append(above)
         with telling("make_directory", self.url, ""):
-            os.makedirs(self._root, exist_ok=True)
+            try:
+                os.makedirs(self._root, exist_ok=True)
+            except FileExistsError as error:
+                raise FileExistsError(error.errno, "a file is there, and no directory") from error
+            for directory in missing:
+                with suppress(PermissionError):  # it may be written to, and not be read
+                    _sync_directory(directory)
 
     def at(self, path: str) -> str:
         """Where a path of the tree is on this machine."""
@@ -81,7 +107,8 @@ class LocalTree:
     def stat(self, path: str) -> TreeEntry | None:
         where = self.at(path)
         try:
-            return _entry(path, os.lstat(where))
+            # The root itself may be a link.
+            return _entry(path, os.lstat(where) if path else os.stat(where))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -95,8 +122,11 @@ class LocalTree:
             except (FileNotFoundError, NotADirectoryError):
                 return
         with scan:
-            for child in scan:
+            while True:
                 with telling("list", self.url, directory):
+                    child = next(scan, None)  # it asks the disk too
+                    if child is None:
+                        return
                     try:
                         found = _entry(prefix + child.name, child.stat(follow_symlinks=False))
                     except FileNotFoundError:  # removed meanwhile
@@ -104,7 +134,7 @@ class LocalTree:
                 yield found
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        with telling("read", self.url, path), open(self.at(path), "rb") as file:
+        with telling("read", self.url, path), self.reader(path) as file:
             data = file.read(bytes_max + 1)
         if len(data) > bytes_max:
             raise InvalidRequest(
@@ -115,7 +145,14 @@ class LocalTree:
 
     def reader(self, path: str) -> BinaryIO:
         with telling("read", self.url, path):
-            return open(self.at(path), "rb")
+            descriptor = os.open(self.at(path), _READ)
+            if modes.S_ISREG(os.fstat(descriptor).st_mode):
+                return open(descriptor, "rb")
+            os.close(descriptor)
+        raise InvalidRequest(
+            f"{self.url}{path} is no ordinary file",
+            operation="read", bucket=self.url, key=path, code="NoFile",
+        )  # fmt: skip
 
     def create(self, path: str, data: bytes) -> None:
         target = self.at(path)

@@ -101,8 +101,9 @@ class MemoryTree:
         moved = [path for path in self._nodes if path == source or path.startswith(f"{source}/")]
         for path in moved:
             self._nodes[target + path[len(source) :]] = self._nodes.pop(path)
-        self._forget(source)
         self._nodes[parent_of(target)].children.add(target.rpartition("/")[2])
+        if source != target:  # last: else its directory could vanish, which is the target's too
+            self._forget(source)
 
     def make_directory(self, path: str) -> None:
         self.before("make_directory", path)

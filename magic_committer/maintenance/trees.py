@@ -26,9 +26,11 @@ from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.gather import gather
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import (
+    CLAIM_PREFIX,
     ENDED_PREFIX,
     MANIFEST_SUFFIX,
     RESULT_SUFFIX,
+    SPARE_SUFFIX,
     TEMPORARY,
     TreeJobPaths,
 )
@@ -54,7 +56,7 @@ from magic_committer.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from magic_committer.file_trees.base import CONTROL_BYTES_MAX
+from magic_committer.file_trees.base import CONTROL_BYTES_MAX, TreeEntry
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.giving_up import GivenUp
 from magic_committer.maintenance.inspect import would_do
@@ -73,6 +75,7 @@ LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on."""
 
 _ENDED = re.compile(rf"{ENDED_PREFIX}[0-9a-f]{{32}}_[0-9a-f]{{32}}")
+_SPARE = re.compile(rf"{CLAIM_PREFIX}.+\.json\.[0-9a-f]{{32}}{re.escape(SPARE_SUFFIX)}")
 
 
 # Looking ------------------------------------------------------------------------------------------
@@ -311,6 +314,8 @@ def force_abort_tree(
         return _give_up(parts, paths, job_id, "unreadable", str(error), dry_run)
     if seen is None:
         return GivenUp(job_id, parts.tree.url, str(State.ABSENT), str(State.ABSENT))
+    if job_id not in (seen.record.id, seen.record.uuid):  # a forged claim
+        raise _not_found(parts, job_id)
     state, outcome = seen.record.state, outcome_of(seen.record)
     if state is State.CLOSED:
         return GivenUp(job_id, parts.tree.url, str(state), str(state), outcome=outcome)
@@ -472,6 +477,8 @@ class TreeCleaning:
         for entry in list(self._parts.tree.list(TEMPORARY)):
             if _ENDED.fullmatch(entry.name) and entry.kind == "directory":
                 self._trying(entry.path, partial(self._remove, entry.path))
+            if _SPARE.fullmatch(entry.name) and entry.kind == "file":
+                self._trying(entry.path, partial(self._spare, entry))
         if self._limits.forget_given:
             self._forget_claims()
         if not self._dry_run:
@@ -547,7 +554,7 @@ class TreeCleaning:
         if not self._dry_run:
             remove_job(self._parts, paths)
             if job_id != paths.uuid:
-                records.forget_id(self._parts, job_id)
+                records.forget_id(self._parts, job_id, paths.uuid)
         self._records += 1
         self._did.append(f"job {job_id}: delete its closed record")
 
@@ -557,7 +564,7 @@ class TreeCleaning:
             paths = TreeJobPaths(uuid)
             if self._parts.tree.stat(paths.directory) is None:
                 if not self._dry_run:
-                    records.forget_id(self._parts, job_id)
+                    records.forget_id(self._parts, job_id, uuid)
                 self._records += 1
                 self._did.append(f"id {job_id}: free it, its job is gone")
 
@@ -565,6 +572,15 @@ class TreeCleaning:
         if not self._dry_run:
             remove_ended(self._parts, directory)
         self._removed(directory)
+
+    def _spare(self, entry: TreeEntry) -> None:
+        """Remove what a process that was killed left beside a claim."""
+        if age_of(self._parts.clock.now(), entry.modified) < self._limits.leftover_after:
+            return
+        if not self._dry_run:
+            self._parts.tree.remove(entry.path)
+        self._objects += 1
+        self._did.append(f"remove {entry.path}, which is left of a process that was killed")
 
     def _removed(self, directory: str) -> None:
         self._objects += 1

@@ -215,7 +215,7 @@ _DECIDED = (
     ),
     Hand(
         "manifest: an undo leaves the sources", UNDO, "_undo",
-        (("move(parts, paths, file.source(paths), aside_of(trash, file))", "pass"),),
+        (("move(parts, paths, file.source(paths), aside_of(waiting, file))", "pass"),),
         "I3: a paused driver publishes a job that was undone",
     ),
     Hand(

@@ -6,7 +6,9 @@ from tests.mutants.handwork import Hand
 
 LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
 PLAN = "committers/manifest/plan.py"
-UNDO = "committers/manifest/undo.py"
+UNDO, PARTS = "committers/manifest/undo.py", "committers/manifest/parts.py"
+GATHER, RECORDS = "committers/manifest/gather.py", "committers/manifest/records.py"
+ATTEMPT, FILES = "committers/manifest/attempt.py", "committers/manifest/files.py"
 LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
 BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
@@ -108,9 +110,55 @@ TREES = (
         "a process that was interrupted goes on asking",
     ),
     Hand(
-        "manifest: the plans go before the trash", UNDO, "empty_trash",
-        (("tree.remove(path)", "pass"),),
-        "I1: a sweep that is cut lets the next one put a replaced file back",
+        "manifest: two names of a file share a place in the trash", UNDO, "_undo",
+        (("take_away(parts, paths, file, visible)", "take_away(parts, paths, file, waiting)"),),
+        "I1: a file of a reverted job stays visible, because POSIX renames no file over itself",
+    ),
+    Hand(
+        "manifest: a link in the trash is deleted", UNDO, "remove_looking",
+        (("below and (name := goes_back(below, entry))",
+          "below and entry.kind == 'file' and (name := goes_back(below, entry))"),),
+        "I6: a link that another program has made is deleted",
+    ),
+    Hand(
+        "manifest: a link is followed", PARTS, "RealDirectories.check",
+        (("entry.kind == 'other'", "False"),),
+        "a forged plan publishes and deletes outside of the destination",
+    ),
+    Hand(
+        "manifest: the root is not looked at", GATHER, "check_files",
+        (("('', *found.directories)", "found.directories"),),
+        "a job is decided whose files cannot be renamed to another file system",
+    ),
+    Hand(
+        "manifest: a claim is freed unseen", RECORDS, "forget_id",
+        (("_claim_in(parts, aside) != uuid", "False"),),
+        "a given id is used twice, because a late cleanup frees it",
+    ),
+    Hand(
+        "manifest: only the last directory of a file lasts", ATTEMPT, "TreeAttempt._make_last",
+        (("directory not in directories", "False"),),
+        "a power cut after the decision takes the directory of an attempt",
+    ),
+    Hand(
+        "manifest: old data of some names only", PLAN, "_checked",
+        (("_check_replaced(row[1])", "check_tree_name(row[1])"),),
+        "nobody can finish a job whose driver died, because of the name of an old file",
+    ),
+    Hand(
+        "manifest: an interrupted write goes on", FILES, "TreeFile._send",
+        (("self._fail(error)", "pass"),),
+        "bytes are written twice after Ctrl-C",
+    ),
+    Hand(
+        "trees: a URL is cut", LOCAL, "local_path",
+        (("set(url) & _ENCODED_ONLY", "False"),),
+        "a job writes to another directory than it was told",
+    ),
+    Hand(
+        "trees: a FIFO is read", LOCAL, "LocalTree.reader",
+        (("modes.S_ISREG(os.fstat(descriptor).st_mode)", "True"),),
+        "what another program has made is taken for a file",
     ),
     Hand(
         "manifest: a plan is read while it is open", PLAN, "PlanWriter.sofar",

@@ -149,6 +149,8 @@ class Judge:
         """A file or a directory was renamed."""
         if source.startswith(f"{TEMPORARY}/{JOB_PREFIX}") and source.count("/") == 1:
             self._forgotten(self._uuid(source))
+        elif source in self.claims:  # looked at before it is freed, and put back perhaps
+            self.claims[target] = self.claims.pop(source)
         elif etag in self.files:
             if not source.startswith(TEMPORARY):
                 self._leaves(source, etag, target)

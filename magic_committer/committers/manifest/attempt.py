@@ -444,7 +444,13 @@ class TreeAttempt:
 
     def _directories_of(self, paths: list[str]) -> set[str]:
         """The directories whose entries must last."""
-        return {parent_of(path) for path in paths}
+        directories = {self._paths.tasks}
+        for path in paths:
+            directory = parent_of(path)
+            while directory and directory not in directories:
+                directories.add(directory)
+                directory = parent_of(directory)
+        return directories
 
     # Its manifest ---------------------------------------------------------------------------------
 

@@ -183,6 +183,9 @@ class TreeFile(TaskFile):
                     view = view[taken:]
         except StoreError as error:
             raise self._fail(_failed(self.name, error)) from error
+        except BaseException as error:  # how many bytes are written is not known
+            self._fail(error)
+            raise
         finally:
             view.release()
 

@@ -17,14 +17,14 @@ from magic_committer.commit.check import PROBLEMS_MAX, expected
 from magic_committer.commit.prepare import refusal
 from magic_committer.committers.manifest.existing import refuse_data, to_be_replaced
 from magic_committer.committers.manifest.names import MANIFEST_SUFFIX, TreeJobPaths
-from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.parts import Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, PlanWriter, RenamePlan
 from magic_committer.committers.manifest.task_manifest import (
     MANIFEST_BYTES_MAX,
     TaskManifest,
     decode_manifest,
 )
-from magic_committer.errors import FormatError, MagicError, NotFound
+from magic_committer.errors import FormatError, InvalidRequest, MagicError, NotFound
 from magic_committer.file_trees.base import parent_of
 from magic_committer.hadoop.paths import SUCCESS
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING
@@ -175,10 +175,15 @@ def check_files(parts: Parts, paths: TreeJobPaths, plan: RenamePlan, found: Gath
     committed, and no directory may be in its way. Adds to ``found.problems``."""
     tasks = parts.again(lambda: parts.tree.stat(paths.tasks))
     device = tasks.device if tasks is not None else ""
-    there = {d for d in found.directories if _is_there(parts, d, device, found)} | {""}
+    there = {d for d in ("", *found.directories) if _is_there(parts, d, device, found)}
+    real = RealDirectories(parts)
 
     def look(file: PlannedFile) -> str:
         source = file.source(paths)
+        try:
+            real.check(source)
+        except InvalidRequest as error:
+            return error.message
         entry = parts.again(lambda: parts.tree.stat(source))
         if entry is None:
             return f"{source} is gone"

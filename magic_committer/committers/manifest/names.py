@@ -35,6 +35,8 @@ ENDED_PREFIX = "ended_"
 SWEPT_PREFIX = "swept-"
 ATTEMPT, TRASH = "00", "trash"
 CLAIM_PREFIX = "id_"
+SPARE_SUFFIX = ".tmp"
+"""What is beside its place for a moment: `LocalTree.create` names it so, too."""
 ELEMENT_BYTES_MAX = 255
 """Bytes of a name between two slashes on local disks."""
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from magic_committer._pool import Pool
 from magic_committer._runtime import Clock, ProgressFunction
-from magic_committer.errors import Unanswered
-from magic_committer.file_trees.base import FileTree
+from magic_committer.errors import InvalidRequest, Unanswered
+from magic_committer.file_trees.base import FileTree, parent_of
 
 TRIES_MAX = 6
 """How often a call without an answer is made, and a write whose effect is not known."""
@@ -74,6 +74,45 @@ class Parts:
         with closing(self.pool.each(batch, batches, in_flight=self.in_flight)) as outcomes:
             for outcome in outcomes:
                 yield from outcome.unwrap()
+
+
+class RealDirectories:
+    """Sees that a path leads through directories, and not through a link out of the destination:
+    whoever may write there may have made one. Each directory is looked at once. Safe for threads.
+
+    Args:
+        parts: the components.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._seen = {""}
+
+    def check(self, path: str) -> None:
+        """Look at the directories above a path. One that is missing is fine.
+
+        Raises:
+            InvalidRequest: one of them is a link.
+            StoreError: it could not be looked at.
+        """
+        tree, above, directory = self._parts.tree, list[str](), parent_of(path)
+        if not tree.promises.directories:
+            return
+        while directory not in self._seen:
+            above.append(directory)
+            directory = parent_of(directory)
+        for directory in reversed(above):
+            entry = self._parts.again(lambda directory=directory: tree.stat(directory))  # type: ignore[misc]  # mypy infers no lambda with a default
+            if entry is None or entry.kind == "file":
+                return
+            if entry.kind == "other":
+                raise InvalidRequest(
+                    f"{tree.url}{directory} is a link, and links are not followed: {path!r} could"
+                    " be anywhere",
+                    operation="stat", bucket=tree.url, key=directory, code="Link",
+                    hint="Put a directory in its place, with what belongs there",
+                )  # fmt: skip
+            self._seen.add(directory)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -14,6 +14,7 @@ checks the hash before it does anything: a plan with another hash is not this pl
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
@@ -22,10 +23,15 @@ from typing import Any, cast
 
 import orjson
 
-from magic_committer.committers.manifest.names import TreeJobPaths, check_tree_name
+from magic_committer.committers.manifest.names import (
+    TEMPORARY,
+    TreeJobPaths,
+    check_tree_name,
+    is_hidden_name,
+)
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import FormatError, PathError, StoreError
-from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.base import FileTree, check_path, parent_of
 from magic_committer.file_trees.os_errors import telling
 from magic_committer.hadoop.paths import SUCCESS, check_id
 from magic_committer.protocol.record import ObjectRef
@@ -94,7 +100,7 @@ class RenamePlan:
     def _rows(self) -> Iterator[list[Any]]:
         with closing(self.tree.reader(self.ref.key)) as file:
             for line in file:  # `load_plan`, or whoever wrote it, has checked each row
-                yield orjson.loads(line)
+                yield _decoded(line)
 
 
 class PlanWriter:
@@ -152,7 +158,7 @@ class PlanWriter:
         self._write(["end", totals.files, totals.bytes, totals.tasks])
         with self._telling():
             self._file.close()
-        self._tree.sync([self.path], [])
+        self._tree.sync([self.path], [parent_of(self.path)])
         return RenamePlan(self._tree, ObjectRef(self.path, self._hash.hexdigest()), totals)
 
     def sofar(self) -> RenamePlan:
@@ -172,7 +178,7 @@ class PlanWriter:
         return RenamePlan(self._tree, ObjectRef(readable, ""), Totals(self._files, self._bytes, 0))
 
     def _write(self, row: list[Any]) -> None:
-        line = orjson.dumps(row) + b"\n"
+        line = _encoded(row) + b"\n"
         self._hash.update(line)
         with self._telling():
             self._file.write(line)
@@ -208,11 +214,25 @@ _SHAPES = {
 }
 
 
+def _encoded(row: list[Any]) -> bytes:
+    try:
+        return orjson.dumps(row)
+    except TypeError:  # a name on the disk that is no UTF-8: halves of characters stand for it
+        return json.dumps(row).encode()
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
 def _checked(line: bytes, source: str) -> list[Any]:
     """A row, if it may be obeyed: whoever may write below the destination may have written it."""
     try:
-        row = orjson.loads(line) if len(line) <= ROW_BYTES_MAX else None
-    except orjson.JSONDecodeError:
+        row = _decoded(line) if len(line) <= ROW_BYTES_MAX else None
+    except (ValueError, RecursionError):
         row = None
     shape = _SHAPES.get(row[0]) if isinstance(row, list) and row and _is_text(row[0]) else None
     if row is None or shape is None or tuple(type(one) for one in row) != shape:
@@ -222,10 +242,23 @@ def _checked(line: bytes, source: str) -> list[Any]:
             check_id("attempt", row[1])
             check_tree_name(row[2])
         elif row[0] == "d" and row[1] != SUCCESS:
-            check_tree_name(row[1])
+            _check_replaced(row[1])
     except PathError as error:
         raise FormatError(source, "", error.message) from error
     return cast("list[Any]", row)
+
+
+def _check_replaced(name: str) -> None:
+    """Check the name of a file to be deleted. Another program may have given it any name that a
+    disk takes: it need only be data of the destination.
+
+    Raises:
+        PathError: it is not.
+    """
+    check_path(name, "the destination")
+    elements = name.split("/")
+    if elements[0] in ("", TEMPORARY) or is_hidden_name(elements[-1]):
+        raise PathError(f"{name!r} is no data, and is never replaced")
 
 
 def _is_text(value: object) -> bool:

@@ -27,7 +27,7 @@ from magic_committer.commit.success_marker import (
     DIAGNOSTIC_UUID,
 )
 from magic_committer.committers.manifest.names import TEMPORARY, TreeJobPaths
-from magic_committer.committers.manifest.parts import TRIES_MAX, Parts
+from magic_committer.committers.manifest.parts import TRIES_MAX, Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.errors import (
     FormatError,
@@ -97,9 +97,12 @@ def publish_all(
     published = Renamed()
     for directory in sorted(directories):
         _make(parts, directory)
+    real = RealDirectories(parts)
 
     def one(file: PlannedFile) -> tuple[PlannedFile, str, MagicError | None]:
         try:
+            real.check(file.source(paths))
+            real.check(file.name)
             return file, _publish(parts, paths, file, over), None
         except MagicError as error:
             return file, "failed", error
@@ -207,10 +210,12 @@ def delete_replaced(
     """
     failed: dict[str, MagicError] = {}
 
-    trash = f"{paths.trash}/{parts.ids()}"
+    trash, real = f"{paths.trash}/{parts.ids()}", RealDirectories(parts)
 
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
+            real.check(f"{trash}/")
+            real.check(file.name)
             take_away(parts, paths, file, trash)
         except MagicError as error:
             return file.name, error
@@ -286,7 +291,8 @@ def goes_back(below_trash: str, entry: TreeEntry) -> str:
         entry: what is there.
     """
     _, mark, name = below_trash.split("/", 2)
-    return "" if mark == _mark(entry.size, entry.etag) else name
+    planned = entry.kind == "file" and mark == _mark(entry.size, entry.etag)
+    return "" if planned else name
 
 
 def move(parts: Parts, paths: TreeJobPaths, source: str, aside: str) -> None:
@@ -414,6 +420,9 @@ def write_marker(
         return ""
     if last is not None:
         raise last
+    there = parts.again(lambda: parts.tree.stat(SUCCESS))
+    if there is not None and there.kind != "file":
+        return f"a {'link' if there.kind == 'other' else there.kind} of that name is there"
     return "other jobs mark the destination at the same time"
 
 

@@ -22,6 +22,7 @@ import orjson
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer.committers.manifest.names import (
     CLAIM_PREFIX,
+    SPARE_SUFFIX,
     TEMPORARY,
     TreeJobPaths,
     claim_of,
@@ -151,6 +152,8 @@ def create(parts: Parts, record: JobRecord) -> SeenVersion:
         try:
             for directory in (paths.tasks, paths.manifests, paths.trash):
                 make_directories(parts.tree, directory)
+            # What is decided on must be found again after a power cut, from the root on.
+            parts.tree.sync([], [paths.job_attempt, paths.directory, TEMPORARY, ""])
             parts.tree.create(paths.record(1), record.encode())
         except PreconditionFailed:
             there = _read_back(parts, paths, record.id)
@@ -210,7 +213,8 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
         StoreError: the file system refused it at once: it has not won, and will not.
     """
     version = leaves.version + 1
-    path, doubtful = leaves.paths.record(version), False
+    path = leaves.paths.record(version)
+    doubtful: StoreError | None = None
     for number in range(TRIES_MAX):
         try:
             parts.tree.create(path, record.encode())
@@ -219,10 +223,10 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
             return SwappedVersion(True, SeenVersion(leaves.paths, version, record))
         except (PreconditionFailed, NotFound):
             pass  # perhaps by our own success
-        except Unanswered:
-            doubtful = True
+        except Unanswered as error:
+            doubtful = error
         except StoreError:
-            if not doubtful:
+            if doubtful is None:
                 raise
         now = _read_back(parts, leaves.paths, record.id)
         if now is None:
@@ -231,7 +235,7 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
             there = _version(parts, leaves.paths, version)
             return SwappedVersion(there is not None and there.nonce == record.nonce, now)
         parts.pause(number)
-    raise _unclear(parts, record)
+    raise _unclear(parts, record, doubtful)
 
 
 def _is_forgotten(parts: Parts, paths: TreeJobPaths) -> bool:
@@ -255,11 +259,13 @@ def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> SeenVersion | 
         ) from error
 
 
-def _unclear(parts: Parts, record: JobRecord) -> OutcomeUnknown:
+def _unclear(parts: Parts, record: JobRecord, why: StoreError | None) -> OutcomeUnknown:
+    told = f": {why.message}" if why is not None else ""
     return OutcomeUnknown(
         f"whether job {record.id!r} is {record.state} cannot be told: the file system gives no"
-        " clear answer",
+        f" clear answer{told}",
         job_id=record.id,
+        hint=why.advice if why is not None else "",
         remedies=(Remedy("show", parts.tree.url, record.id, "ask again later"),),
     )
 
@@ -321,7 +327,10 @@ def claim(parts: Parts, record: JobRecord) -> None:
 
 def _claimed(parts: Parts, job_id: str) -> str | None:
     """The UUID of the job that has taken a given id; None: nobody has."""
-    path = claim_of(job_id)
+    return _claim_in(parts, claim_of(job_id))
+
+
+def _claim_in(parts: Parts, path: str) -> str | None:
     try:
         data = parts.again(lambda: parts.tree.read(path, CONTROL_BYTES_MAX))
     except NotFound:
@@ -366,9 +375,26 @@ def id_of(parts: Parts, record: JobRecord) -> str:
     return record.uuid
 
 
-def forget_id(parts: Parts, job_id: str) -> None:
-    """Let a given id be used again. Repeatable."""
-    parts.again(lambda: parts.tree.remove(claim_of(job_id)))
+def forget_id(parts: Parts, job_id: str, uuid: str) -> None:
+    """Let a given id be used again, if that job still has it. Repeatable.
+
+    Another process may have freed it, and a new job taken it, before our call arrives. So the claim
+    is renamed first, looked at there, and put back if it is another job's.
+    """
+    tree, path = parts.tree, claim_of(job_id)
+    if _claimed(parts, job_id) != uuid:
+        return
+    aside = f"{path}.{parts.ids()}{SPARE_SUFFIX}"
+    try:
+        tree.rename(path, aside)
+    except (NotFound, Unanswered):
+        if parts.again(lambda: tree.stat(aside)) is None:
+            if parts.again(lambda: tree.stat(path)) is not None:
+                raise
+            return  # somebody else has freed it
+    if _claim_in(parts, aside) != uuid:
+        tree.rename(aside, path, replace=False)
+    parts.again(lambda: tree.remove(aside))
 
 
 def every_job(parts: Parts) -> Iterator[TreeJobPaths]:

@@ -16,7 +16,7 @@ from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.existing import refuse_data, refuse_rivals
 from magic_committer.committers.manifest.names import TreeJobPaths, claim_of
-from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.parts import Parts, RealDirectories
 from magic_committer.committers.manifest.undo import remove_job
 from magic_committer.errors import JobExists, MagicError, OptionError, PathError
 from magic_committer.options import EXCLUDING, REPLACING
@@ -39,6 +39,7 @@ def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) ->
         JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
         PathError: the id cannot be used.
         OutcomeUnknown: the file system gave no clear answer. Nothing of the job will be visible.
+        InvalidRequest: ``_temporary`` is a link.
         StoreError: the file system refused it.
     """
     uuid = parts.ids()
@@ -64,6 +65,7 @@ def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) ->
         undisturbed=True,
         said_mode=said_mode,
     )
+    RealDirectories(parts).check(TreeJobPaths(uuid).record(1))
     try:
         records.create(parts, record)
         if job_id is not None:

@@ -22,6 +22,7 @@ import orjson
 from magic_committer.committers.manifest.names import check_tree_name
 from magic_committer.errors import FormatError, PathError
 from magic_committer.hadoop.json import Invalid, refuse_crowded
+from magic_committer.hadoop.paths import check_id
 
 TYPE = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.TaskManifest/1"
 VERSION = 1
@@ -138,6 +139,10 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
     if document.get("version") != VERSION:
         raise FormatError(source, "version", f"is {document.get('version')!r}, not {VERSION}")
     attempt = _text(document, "taskAttemptID", source)
+    try:
+        check_id("attempt", attempt)
+    except PathError as error:
+        raise FormatError(source, "taskAttemptID", error.message) from error
     prefix = f"{tasks}/{attempt}/"
     extra = document.get("extraData") or {}
     uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""

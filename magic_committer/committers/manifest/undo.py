@@ -19,7 +19,7 @@ from magic_committer.committers.manifest.names import (
     TreeJobPaths,
     version_of,
 )
-from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.parts import Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.committers.manifest.publish import (
     aside_of,
@@ -42,11 +42,15 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     Returns:
         The first failure; None: nothing of the plan is visible, and nothing can become so.
     """
-    trash = f"{paths.trash}/{parts.ids()}"
+    waiting, visible = (f"{paths.trash}/{parts.ids()}" for _ in range(2))
+
+    real = RealDirectories(parts)
 
     def one(file: PlannedFile) -> tuple[str, MagicError | None]:
         try:
-            _undo(parts, paths, file, trash)
+            real.check(file.source(paths))
+            real.check(file.name)
+            _undo(parts, paths, file, waiting, visible)
         except MagicError as error:
             return file.name, error
         return file.name, None
@@ -60,10 +64,13 @@ def undo_all(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> MagicError 
     return failure
 
 
-def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> None:
+def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, waiting: str, visible: str) -> None:
+    """Take one file back. Its two places go to different ones in the trash: a publish that died
+    between link and unlink leaves one file with two names, and a rename of one over the other would
+    do nothing."""
     tree = parts.tree
     try:
-        move(parts, paths, file.source(paths), aside_of(trash, file))
+        move(parts, paths, file.source(paths), aside_of(waiting, file))
     except NotFound:
         if not file.etag and parts.again(lambda: tree.stat(file.name)) is not None:
             raise NotSupported(
@@ -73,7 +80,7 @@ def _undo(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) -> N
                 bucket=tree.url,
                 key=file.name,
             ) from None
-    take_away(parts, paths, file, trash)
+    take_away(parts, paths, file, visible)
 
 
 def sweep(parts: Parts, paths: TreeJobPaths) -> None:
@@ -81,6 +88,7 @@ def sweep(parts: Parts, paths: TreeJobPaths) -> None:
     Repeatable. Where directories are real, what is swept is renamed first: whoever is late finds no
     directory."""
     tree = parts.tree
+    RealDirectories(parts).check(paths.record(1))
     if tree.promises.directories:
         gone = f"{paths.directory}/{SWEPT_PREFIX}{parts.ids()}"
         try:
@@ -97,6 +105,7 @@ def sweep(parts: Parts, paths: TreeJobPaths) -> None:
 
 def remove_job(parts: Parts, paths: TreeJobPaths) -> None:
     """Delete a job's directory with its record. Repeatable."""
+    RealDirectories(parts).check(paths.record(1))
     gone = records.set_aside(parts, paths)
     remove_ended(parts, gone)
     parts.tree.remove_directory(TEMPORARY)  # if this was the last job
@@ -115,13 +124,14 @@ def remove_looking(parts: Parts, directory: str) -> None:
     has looked at it. Each file is looked at when it is deleted: one that came after a listing, or
     that a listing did not show, stays with its directory.
     """
-    tree, directories = parts.tree, [directory]
+    tree, directories, real = parts.tree, [directory], RealDirectories(parts)
     for entry in walk(tree, directory):
         if entry.kind == "directory":
             directories.append(entry.path)
             continue
         below = _below_trash(entry.path)
-        if below and entry.kind == "file" and (name := goes_back(below, entry)):
+        if below and (name := goes_back(below, entry)):
+            real.check(name)
             put_back(parts, entry.path, name)
         tree.remove(entry.path)
     for path in reversed(directories):
