@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
+from magic_committer import _wiring
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.publish import read_marker
@@ -612,6 +614,41 @@ def test_the_operators_calls_take_local_destinations(tmp_path: Path) -> None:
     report = mc.cleanup(url, forget_after=0, leftover_after=0, forget_given=True)
     assert (report.errors, report.records_deleted) == ((), 3)
     assert list(tmp_path.rglob("*")) == [tmp_path / "t"]
+
+
+@pytest.mark.parametrize("ends", ["recover", "abort"])
+@pytest.mark.parametrize("where", ["place", "source"])
+def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
+    tmp_path: Path, ends: str, where: str
+) -> None:
+    """A directory of a decided job is a link out of the destination: what is there stays there, and
+    nothing is put there."""
+    root, outside = tmp_path / "t", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "key").write_text("secret")
+    url = root.as_uri()
+    watched = Watched(tree_for(url), before=die, on=is_publishing)
+    _wiring.register_tree(watched)
+    try:
+        job = mc.start(url, accept="results")
+        with job.task("1") as task, task.open("dt=1/key") as file:
+            file.write(b"public")
+        with pytest.raises(Killed):
+            job.commit([task.result])
+    finally:
+        _wiring.unregister_tree(watched)
+    replaced = root / "dt=1"
+    if where == "source":
+        (replaced,) = root.glob("_temporary/manifest_*/00/tasks/*/dt=1")
+    shutil.rmtree(replaced)
+    replaced.symlink_to(outside)
+    with pytest.raises((CommitIncomplete, mc.AbortIncomplete), match="is a link"):
+        if ends == "recover":
+            mc.recover(url, job.id)
+        else:
+            mc.abort(url, job.id, revert=True)
+    assert [(p.name, p.read_text()) for p in outside.iterdir()] == [("key", "secret")]
+    assert not (root / "key").exists()
 
 
 def test_a_summary_tells_of_each_end_also_of_a_failure(tmp_path: Path) -> None:

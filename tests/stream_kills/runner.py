@@ -379,7 +379,8 @@ def _first_words(error: str) -> str:
     for name in (*known, "Concurrent", "CONCURRENT_STREAM_LOG_UPDATE", "EOFException"):
         if name in error:
             return name
-    return " ".join(error.split()[:8])
+    words = error.split()
+    return words[0] if words and words[0].startswith("[") else " ".join(words[:8])
 
 
 def kills(

@@ -46,6 +46,7 @@ from magic_committer.committers.manifest.plan import PlanWriter, RenamePlan, loa
 from magic_committer.committers.manifest.publish import (
     Renamed,
     delete_replaced,
+    directories_of,
     marker_ref,
     publish_all,
     read_marker,
@@ -62,7 +63,6 @@ from magic_committer.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from magic_committer.file_trees.base import parent_of
 from magic_committer.hadoop import statistics as stats
 from magic_committer.hadoop.formats import SuccessData, new_success
 from magic_committer.hadoop.statistics import Statistics
@@ -277,12 +277,7 @@ class TreeJobCommit:
         directories: set[str] = set()
         try:
             plan = load_plan(self.parts.tree, record.plan)
-            if record.state is State.COMMITTING:
-                for file in plan.files():
-                    directory = parent_of(file.name)
-                    while directory and directory not in directories:
-                        directories.add(directory)
-                        directory = parent_of(directory)
+            directories = directories_of(self.parts, self.paths, plan)
         except NotFound as error:
             now = self._read()
             if now is None or now.version != seen.version:
@@ -470,6 +465,7 @@ class TreeJobCommit:
         failure: MagicError | None
         try:
             plan = load_plan(self.parts.tree, seen.record.plan)
+            directories_of(self.parts, self.paths, plan)
             failure = undo_all(self.parts, self.paths, plan)
             if failure is None:
                 reverted = self._swap_to(seen, State.REVERTED)
