@@ -534,3 +534,17 @@ def test_the_only_file_of_a_directory_is_renamed_in_it() -> None:
     for source, target in (("a/b", "a/c"), ("a/c", "a/c"), ("a/c", "d/e")):
         tree.rename(source, target)
         assert [entry.path for entry in walk(tree, "")] == [parent_of(target), target]
+
+
+def test_a_plan_without_line_ends_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    """A forged plan of one endless row is read up to the limit of a row, and refused."""
+    tree = LocalTree(tmp_path)
+    (tmp_path / "plan").write_bytes(b"[" * 3_000_000)
+    with pytest.raises(FormatError, match="has a row"):
+        load_plan(tree, ObjectRef("plan", "0" * 64))
+
+
+def test_a_path_of_this_machine_is_told_as_a_url() -> None:
+    """Who forgets the scheme gets the URL to paste."""
+    with pytest.raises(PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
+        mc.write("/data/t")
