@@ -138,7 +138,7 @@ def test_a_timestamp_in_the_path_needs_a_time_zone(spark: SparkSession, lake: La
         ({"path": "s3://lake/x", "partition": "a"}, "does not know the option 'partition'"),
         ({"path": "s3://lake/x", "s3.access_key": "hunter2"}, "is a secret"),
         ({"path": "s3://lake/x", "if_exists": "overwrite"}, "contradict each other"),
-        ({"path": "file:///tmp/x"}, "PathError"),
+        ({"path": "ftp://host/x"}, "PathError"),
     ],
 )
 def test_mistakes_are_told_through_sparks_exception(
