@@ -136,7 +136,7 @@ TREES = (
         "a given id is used twice, because a late cleanup frees it",
     ),
     Hand(
-        "manifest: only the last directory of a file lasts", ATTEMPT, "TreeAttempt._make_last",
+        "manifest: only the last directory of a file lasts", ATTEMPT, "TreeAttempt._directories_of",
         (("directory not in directories", "False"),),
         "a power cut after the decision takes the directory of an attempt",
     ),

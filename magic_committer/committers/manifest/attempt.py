@@ -447,7 +447,7 @@ class TreeAttempt:
         directories = {self._paths.tasks}
         for path in paths:
             directory = parent_of(path)
-            while directory and directory not in directories:
+            while directory not in directories:
                 directories.add(directory)
                 directory = parent_of(directory)
         return directories
