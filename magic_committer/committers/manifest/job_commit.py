@@ -288,7 +288,7 @@ class TreeJobCommit:
         directories: set[str] = set()
         try:
             plan = load_plan(self.parts.tree, record.plan)
-            directories = directories_of(self.parts, self.paths, plan)
+            directories = directories_of(plan)
         except NotFound as error:
             now = self._read()
             if now is None or now.version != seen.version:
@@ -476,7 +476,6 @@ class TreeJobCommit:
         failure: MagicError | None
         try:
             plan = load_plan(self.parts.tree, seen.record.plan)
-            directories_of(self.parts, self.paths, plan)
             failure = undo_all(self.parts, self.paths, plan)
             if failure is None:
                 reverted = self._swap_to(seen, State.REVERTED)

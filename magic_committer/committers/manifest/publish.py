@@ -26,7 +26,7 @@ from magic_committer.commit.success_marker import (
     DIAGNOSTIC_NONCE,
     DIAGNOSTIC_UUID,
 )
-from magic_committer.committers.manifest.names import TEMPORARY, TreeJobPaths
+from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import TRIES_MAX, Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, RenamePlan
 from magic_committer.errors import (
@@ -126,34 +126,15 @@ def publish_all(
     return published
 
 
-def directories_of(parts: Parts, paths: TreeJobPaths, plan: RenamePlan) -> set[str]:
-    """The directories that a stored plan's files go to, without the root. Each directory that the
-    plan would use is looked at, from the top: whoever may write below the destination may have
-    written the plan, and put a link where it leads out of there (docs/security.md).
-
-    Raises:
-        FormatError: one of them is no directory.
-        StoreError: it could not be looked at.
-    """
-    targets: set[str] = set()
-    used = {TEMPORARY, paths.directory, paths.job_attempt, paths.tasks, paths.trash}
+def directories_of(plan: RenamePlan) -> set[str]:
+    """The directories that a plan's files go to, without the root."""
+    found: set[str] = set()
     for file in plan.files():
-        _add_parents(targets, file.name)
-        _add_parents(used, file.source(paths))
-    for file in plan.deletes():
-        _add_parents(used, file.name)
-    for directory in sorted(targets | used):
-        entry = parts.again(lambda directory=directory: parts.tree.stat(directory))  # type: ignore[misc]
-        if entry is not None and entry.kind == "other":
-            raise FormatError(directory, "", "is a link or a device, and a job's plan goes there")
-    return targets
-
-
-def _add_parents(directories: set[str], path: str) -> None:
-    directory = parent_of(path)
-    while directory and directory not in directories:
-        directories.add(directory)
-        directory = parent_of(directory)
+        directory = parent_of(file.name)
+        while directory and directory not in found:
+            found.add(directory)
+            directory = parent_of(directory)
+    return found
 
 
 def make_last(parts: Parts, directories: Collection[str]) -> None:
