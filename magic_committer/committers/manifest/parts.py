@@ -23,6 +23,10 @@ TRIES_MAX = 6
 PAUSE_SECONDS = 0.1
 """Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
 
+QUICK_SECONDS = 0.0005
+"""Seconds for an item, up to which threads only hinder each other: a local disk takes a tenth of
+that, a network file system more (40,000 files on two cores: 2.2 s by one thread, 3.3 by 32)."""
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -65,12 +69,20 @@ class Parts:
 
     def each(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Run a function on every item, in batches of the tree's size, and give what it returns, in
-        no order. The first error ends it, after what is under way."""
+        no order. The first error ends it, after what is under way. Where calls are quick, this
+        thread does them all; from the first slow batch on, the pool does the rest."""
 
         def batch(these: list[T]) -> list[R]:
             return [function(item) for item in these]
 
         batches = batched(items, self.tree.promises.batch_files)
+        for these in batches:
+            began = self.clock.monotonic()
+            done = batch(these)
+            seconds = self.clock.monotonic() - began
+            yield from done
+            if seconds > QUICK_SECONDS * len(these):
+                break
         with closing(self.pool.each(batch, batches, in_flight=self.in_flight)) as outcomes:
             for outcome in outcomes:
                 yield from outcome.unwrap()
