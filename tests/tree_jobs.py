@@ -16,7 +16,7 @@ from magic_committer.committers.base import Process
 from magic_committer.committers.manifest import ManifestCommitter, parts_of
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import Unanswered
-from magic_committer.file_trees.base import FileTree, walk
+from magic_committer.file_trees.base import FileTree, make_directories, parent_of, walk
 from magic_committer.file_trees.memory import MemoryTree
 from magic_committer.options import Options
 from magic_committer.protocol.record import TaskCommit, Terms
@@ -184,8 +184,6 @@ class World:
 
     def put(self, name: str, data: bytes) -> None:
         """Another program writes a file, over whatever is there."""
-        from magic_committer.file_trees.base import make_directories, parent_of
-
         make_directories(self.tree, parent_of(name))
         self.tree.remove(name)
         self.tree.create(name, data)

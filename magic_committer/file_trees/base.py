@@ -198,6 +198,14 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def add_parents(found: set[str], path: str) -> None:
+    """Add the directories that a path is in, without the root, up to one that is there already."""
+    directory = parent_of(path)
+    while directory and directory not in found:
+        found.add(directory)
+        directory = parent_of(directory)
+
+
 def make_directories(tree: FileTree, path: str, *, below: str = "") -> None:
     """Make a directory and its parents. Repeatable.
 

@@ -43,7 +43,7 @@ from magic_committer.committers.manifest.task_manifest import (
     TaskManifest,
     decode_manifest,
 )
-from magic_committer.committers.manifest.undo import newest_change, remove_ended, remove_job
+from magic_committer.committers.manifest.undo import newest_change, remove_job, remove_looking
 from magic_committer.committers.trees import tree_committer_of
 from magic_committer.errors import (
     FormatError,
@@ -570,7 +570,7 @@ class TreeCleaning:
 
     def _remove(self, directory: str) -> None:
         if not self._dry_run:
-            remove_ended(self._parts, directory)
+            remove_looking(self._parts, directory)
         self._removed(directory)
 
     def _spare(self, entry: TreeEntry) -> None:

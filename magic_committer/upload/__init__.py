@@ -41,7 +41,7 @@ Invariants:
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
-from magic_committer.upload.file import FileState, TaskFile
+from magic_committer.upload.file import DiskFile, FileState, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
 from magic_committer.upload.local import LocalDirectory
 from magic_committer.upload.local_file import LocalFile
@@ -50,6 +50,7 @@ from magic_committer.upload.stream import TextUpload, UploadStream
 __all__ = [
     "Block",
     "BlockSource",
+    "DiskFile",
     "FileState",
     "FinishedUpload",
     "LocalDirectory",

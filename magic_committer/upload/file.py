@@ -11,12 +11,21 @@ Invariants:
 from __future__ import annotations
 
 import io
+import os
+import warnings
 from abc import abstractmethod
+from collections.abc import Iterable
 from enum import StrEnum
 from types import TracebackType
-from typing import BinaryIO, NoReturn, Self
+from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from magic_committer._patience import cleaning_up
+from magic_committer.errors import WrongProcess
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+else:
+    Buffer = object
 
 
 class FileState(StrEnum):
@@ -82,3 +91,62 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+
+
+class DiskFile(TaskFile):
+    """A file of an attempt whose bytes wait on a file system. One thread at a time may use it.
+
+    A dropped one is given up: its finalizer changes the state only, and what is on the disk goes
+    with the attempt.
+
+    Args:
+        name: the URL of the future file.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pid = os.getpid()
+        self._name = name
+        self._failure: Exception | None = None
+        self._state = FileState.OPEN
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._pid
+
+    @property
+    def name(self) -> str:
+        """The URL of the future file."""
+        return self._name
+
+    @property
+    def state(self) -> FileState:
+        """The file's state. In a forked child: the state at the fork."""
+        return self._state
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file takes no more bytes. In a forked child always True."""
+        return self._pid != os.getpid() or self._state is not FileState.OPEN
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child; do nothing elsewhere."""
+        if self._pid != os.getpid():
+            raise WrongProcess(
+                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
+                " it can be written, closed and aborted there only"
+            )
+
+    def writable(self) -> bool:
+        return True
+
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """`write` each item."""
+        for line in lines:
+            self.write(line)
+
+    def __del__(self) -> None:
+        # io.IOBase would call close(), which makes it a file of the attempt.
+        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
+            self._state = FileState.ABORTED
+            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import io
 import os
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magic_committer._patience import cleaning_up
-from magic_committer.errors import UploadFailed, WrongProcess
-from magic_committer.upload.file import FileState, TaskFile
+from magic_committer.errors import UploadFailed
+from magic_committer.upload.file import DiskFile, FileState
 from magic_committer.upload.local import LocalDirectory, refuse_full
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def _nothing() -> None:
     """There is nothing to give up but the local file."""
 
 
-class LocalFile(TaskFile):
+class LocalFile(DiskFile):
     """A local file that becomes a file of its attempt when it is closed. It can be read, written
     and cut in any order, and by its path: it is an `os.PathLike`.
 
@@ -60,13 +59,12 @@ class LocalFile(TaskFile):
         on_close: Callable[[Path], None],
         on_abort: Callable[[], None] = _nothing,
     ) -> None:
-        self._pid = os.getpid()
-        self._name = name
+        super().__init__(name)
         self._directory = directory
         self._bytes_max = bytes_max
         self._on_close = on_close
         self._on_abort = on_abort
-        self._failure: Exception | None = None
+        self._state = FileState.FAILED  # until the local file is there
         try:
             self.path = directory.place_for(relative)
             self._file = io.FileIO(self.path, "x+")  # unbuffered: a forked child flushes nothing
@@ -84,34 +82,6 @@ class LocalFile(TaskFile):
         """The local path, as long as the file is open."""
         return str(self.path)
 
-    @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._pid
-
-    @property
-    def name(self) -> str:
-        """The URL of the future file."""
-        return self._name
-
-    @property
-    def state(self) -> FileState:
-        """The file's state. In a forked child: the state at the fork."""
-        return self._state
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file takes no more bytes. In a forked child always True."""
-        return self._pid != os.getpid() or self._state is not FileState.OPEN
-
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        if self._pid != os.getpid():
-            raise WrongProcess(
-                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
-                " it can be written, closed and aborted there only"
-            )
-
     def _check_open(self) -> io.FileIO:
         self.check_process()
         if self._state is not FileState.OPEN:
@@ -119,9 +89,6 @@ class LocalFile(TaskFile):
         return self._file
 
     def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
         return True
 
     def seekable(self) -> bool:
@@ -198,11 +165,6 @@ class LocalFile(TaskFile):
             raise self._fail(error)  # noqa: B904 (it is the same error)
         return written
 
-    def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """`write` each item."""
-        for line in lines:
-            self.write(line)
-
     def close(self) -> None:
         """Close the local file and hand it over. Does nothing if the file is closed already.
 
@@ -260,9 +222,3 @@ class LocalFile(TaskFile):
             self._file.close()
         with suppress(OSError):  # goes with the attempt's directory
             self.path.unlink()
-
-    def __del__(self) -> None:
-        # io.IOBase would call close(), which makes it a file of the attempt.
-        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
-            self._state = FileState.ABORTED
-            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)

@@ -137,7 +137,7 @@ TREES = (
     ),
     Hand(
         "manifest: only the last directory of a file lasts", ATTEMPT, "TreeAttempt._directories_of",
-        (("directory not in directories", "False"),),
+        (("add_parents(directories, path)", "directories.add(parent_of(path))"),),
         "a power cut after the decision takes the directory of an attempt",
     ),
     Hand(

@@ -26,17 +26,17 @@ job of renames, so `attach`, `inspect`, `abort`, `recover` and `cleanup` know it
 from __future__ import annotations
 
 import logging
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from magic_committer.committers.base import Process
 from magic_committer.committers.classic.attempt import V1Attempt, V2Attempt
 from magic_committer.committers.classic.job_commit import V1JobCommit, V2JobCommit
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.manifest.attempt import TreeAttempt
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.errors import OptionError
-from magic_committer.options import Mode, Options
-from magic_committer.protocol.record import Terms
+from magic_committer.file_trees.base import FileTree
+from magic_committer.options import Mode
+from magic_committer.protocol.record import StartedJob
 
 __all__ = ["V1Committer", "V2Committer"]
 
@@ -63,34 +63,13 @@ class V1Committer(ManifestCommitter):
         return mode
 
     @classmethod
-    def start(
-        cls,
-        process: Process,
-        dest: str,
-        terms: Terms,
-        options: Options,
-        job_id: str | None = None,
-        *,
-        said_mode: str = "",
-        join: bool = False,
-        checkpoint: str = "",
-    ) -> Self:
-        """See `CommitterClass.start`.
-
-        Raises:
-            OptionError: the file system has no directories that can be renamed.
-        """
-        tree = process.tree_for(dest)
+    def _check_tree(cls, tree: FileTree) -> None:
         if not tree.promises.directories:
             raise OptionError(
                 f"committer={cls.name!r} renames directories, and those of {tree.url} are no"
                 " real ones",
                 hint="Use committer='manifest', which renames files",
             )
-        return super().start(
-            process, dest, terms, options, job_id,
-            said_mode=said_mode, join=join, checkpoint=checkpoint,
-        )  # fmt: skip
 
 
 class V2Committer(V1Committer):
@@ -101,26 +80,9 @@ class V2Committer(V1Committer):
     job_commit_class: ClassVar[type[TreeJobCommit]] = V2JobCommit
 
     @classmethod
-    def start(
-        cls,
-        process: Process,
-        dest: str,
-        terms: Terms,
-        options: Options,
-        job_id: str | None = None,
-        *,
-        said_mode: str = "",
-        join: bool = False,
-        checkpoint: str = "",
-    ) -> Self:
-        """See `CommitterClass.start`. Warns of what v2 does not promise."""
-        started = super().start(
-            process, dest, terms, options, job_id,
-            said_mode=said_mode, join=join, checkpoint=checkpoint,
-        )  # fmt: skip
+    def _started(cls, job: StartedJob) -> None:
         logger.warning(
             "job %s: committer 'v2' makes the files of each task visible when the task commits: if"
             " a task or the job fails, they stay. committer='manifest' shows all or none",
-            started.job.id,
+            job.id,
         )
-        return started

@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import orjson
@@ -23,13 +24,13 @@ from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import TRIES_MAX
 from magic_committer.committers.manifest.task_manifest import ManifestFile
 from magic_committer.errors import MagicError, NotFound, StoreError, TaskFailed, Unanswered
-from magic_committer.file_trees.base import make_directories, parent_of
+from magic_committer.file_trees.base import add_parents, make_directories, parent_of
 from magic_committer.file_trees.renaming import rename_once
 from magic_committer.protocol.record import State, TaskCommit
 from magic_committer.protocol.rules import Phase
 
 
-class ClassicAttempt(TreeAttempt):
+class ClassicAttempt(TreeAttempt, ABC):
     """What the attempts of v1 and v2 share."""
 
     paths_class: ClassVar[type[TreeJobPaths]] = ClassicPaths
@@ -60,9 +61,9 @@ class ClassicAttempt(TreeAttempt):
             bytes=sum(file.size for file in self._files),
         )
 
+    @abstractmethod
     def _move(self) -> str:
         """Move the attempt's files, and give where that can be seen."""
-        raise NotImplementedError
 
     def _begin(self) -> None:
         """From here on the attempt may be committed, and its files are not looked at again."""
@@ -71,13 +72,11 @@ class ClassicAttempt(TreeAttempt):
 
     def _directories_of(self, paths: list[str]) -> set[str]:
         """Also those above: they are renamed with what is in them."""
-        directories: set[str] = set()
+        above = parent_of(self._root)
+        directories = {above}
         for path in paths:
-            directory = parent_of(path)
-            while len(directory) >= len(self._root) and directory not in directories:
-                directories.add(directory)
-                directory = parent_of(directory)
-        return directories
+            add_parents(directories, path)
+        return directories - {above}
 
 
 class V1Attempt(ClassicAttempt):
@@ -179,10 +178,7 @@ class V2Attempt(ClassicAttempt):
     def _publish(self) -> None:
         tree, directories = self._parts.tree, set[str]()
         for file in self._files:
-            directory = parent_of(file.name)
-            while directory and directory not in directories:
-                directories.add(directory)
-                directory = parent_of(directory)
+            add_parents(directories, file.name)
         for directory in sorted(directories):
             self._parts.again(lambda path=directory: make_directories(tree, path))  # type: ignore[misc]
 

@@ -16,7 +16,8 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from magic_committer.commit.check import expected
@@ -78,7 +79,7 @@ class Committed:
     bytes: int
 
 
-class ClassicJobCommit(TreeJobCommit):
+class ClassicJobCommit(TreeJobCommit, ABC):
     """What the ends of v1 and v2 share."""
 
     @property
@@ -86,7 +87,7 @@ class ClassicJobCommit(TreeJobCommit):
         """The job's paths."""
         return ClassicPaths(self.job.uuid)
 
-    def look(self, expect: int | Collection[str] | None = None) -> Prospect:
+    def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would take now. Only reads."""
         found = list(self._left())
         return Prospect(
@@ -101,19 +102,19 @@ class ClassicJobCommit(TreeJobCommit):
         `JobNotRunning` with ``revert`` too."""
         return super().abort(revert=False)
 
+    @abstractmethod
     def _left(self) -> Iterator[Committed]:
         """What tasks have left, in order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _key(self, name: str) -> str:
         """Where a result says that its attempt was committed."""
-        raise NotImplementedError
 
     def _publish_tasks(self, found: list[Committed]) -> None:
         """Make visible what is not yet. Repeatable."""
 
     def _prepare(
-        self, wanted: list[TaskCommit] | None, expect: int | Collection[str] | None
+        self, wanted: list[TaskCommit] | None, expect: int | Iterable[str] | None
     ) -> tuple[RenamePlan, Collection[str]]:
         found = list(self._left()) if wanted is None else [self._of(one) for one in wanted]
         expected(self.job, [one.task for one in found], expect, by_results=wanted is not None)

@@ -36,6 +36,7 @@ from magic_committer.errors import (
     OptionError,
     StoreError,
 )
+from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.limited import limited
 from magic_committer.options import Mode, Options, Track
@@ -97,13 +98,23 @@ class ManifestCommitter:
                 hint="Write the stream to S3, or its batches as jobs of their own",
             )
         parts = parts_of(process, dest, options)
+        cls._check_tree(parts.tree)
         try:
             job = setup_job(parts, terms, job_id, said_mode)
         except JobExists:
             if not join or job_id is None:
                 raise
             job = join_job(parts, terms, job_id, said_mode)
+        cls._started(job)
         return cls(parts, job, options)
+
+    @classmethod
+    def _check_tree(cls, tree: FileTree) -> None:
+        """Raise `OptionError` if jobs of this committer cannot be on this file system."""
+
+    @classmethod
+    def _started(cls, job: StartedJob) -> None:
+        """Say what a user has to know of a job that was started."""
 
     @classmethod
     def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
@@ -165,9 +176,8 @@ class ManifestCommitter:
                 f"committer={self.name!r} writes no batches of streaming queries",
                 hint="Leave batch out",
             )
-        wanted = expect if expect is None or isinstance(expect, int) else frozenset(expect)
         committing = self._job_commit(role, accept)
-        return self._reported(lambda: committing.commit(results, wanted))
+        return self._reported(lambda: committing.commit(results, expect))
 
     def complete_piece(self, piece: Piece) -> int:
         """Not to be called: a rename needs no helper."""
@@ -184,8 +194,7 @@ class ManifestCommitter:
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
     ) -> Prospect:
         """See `JobCommitter.look_at_commit`."""
-        wanted = expect if expect is None or isinstance(expect, int) else frozenset(expect)
-        return self._job_commit("driver", accept).look(wanted)
+        return self._job_commit("driver", accept).look(expect)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"

@@ -55,6 +55,7 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.base import (
     TreeEntry,
+    add_parents,
     make_directories,
     parent_of,
     remove_tree,
@@ -446,10 +447,7 @@ class TreeAttempt:
         """The directories whose entries must last."""
         directories = {self._paths.tasks}
         for path in paths:
-            directory = parent_of(path)
-            while directory not in directories:
-                directories.add(directory)
-                directory = parent_of(directory)
+            add_parents(directories, path)
         return directories
 
     # Its manifest ---------------------------------------------------------------------------------

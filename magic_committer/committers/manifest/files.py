@@ -6,15 +6,13 @@ which a forked child does not write: the raw file below has none (`FileTree.open
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from magic_committer.errors import MagicError, StoreError, UploadFailed, WrongProcess
+from magic_committer.errors import MagicError, StoreError, UploadFailed
 from magic_committer.file_trees.os_errors import telling
-from magic_committer.upload import FileState, TaskFile
+from magic_committer.upload import DiskFile, FileState
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -25,7 +23,7 @@ BUFFER_BYTES = 256 * 1024
 """Bytes that are collected before they are written."""
 
 
-class TreeFile(TaskFile):
+class TreeFile(DiskFile):
     """A file for writing, from its start to its end. One thread at a time may use it.
 
     Args:
@@ -43,49 +41,15 @@ class TreeFile(TaskFile):
         drop: Callable[[], None],
         may_close: Callable[[], None],
     ) -> None:
-        self._pid = os.getpid()
-        self._url = url
+        super().__init__(url)
         self._file = file
         self._drop = drop
         self._may_close = may_close
         self._buffer = bytearray()
         self._written = 0
-        self._failure: MagicError | None = None
-        self._state = FileState.OPEN
 
     def __repr__(self) -> str:
         return f"<TreeFile {self.name} {self.state}>"
-
-    @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._pid
-
-    @property
-    def name(self) -> str:
-        """The URL of the future file."""
-        return self._url
-
-    @property
-    def state(self) -> FileState:
-        """The file's state. In a forked child: the state at the fork."""
-        return self._state
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file takes no more bytes. In a forked child always True."""
-        return self._pid != os.getpid() or self._state is not FileState.OPEN
-
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        if self._pid != os.getpid():
-            raise WrongProcess(
-                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
-                " it can be written, closed and aborted there only"
-            )
-
-    def writable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         """How many bytes were written."""
@@ -112,11 +76,6 @@ class TreeFile(TaskFile):
         self._buffer += view
         self._written += size
         return size
-
-    def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """`write` each item."""
-        for line in lines:
-            self.write(line)
 
     def flush(self) -> None:
         """Give all bytes to the file system."""
@@ -202,12 +161,6 @@ class TreeFile(TaskFile):
         with suppress(OSError, ValueError):  # it is given up, whatever its disk says
             self._file.close()
         self._buffer = bytearray()
-
-    def __del__(self) -> None:
-        # io.IOBase would call close(), which makes it a file of the attempt.
-        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
-            self._state = FileState.ABORTED
-            warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
 
 def _failed(name: str, error: StoreError) -> UploadFailed:

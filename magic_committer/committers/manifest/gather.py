@@ -7,7 +7,7 @@ the names of its directories.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -25,7 +25,7 @@ from magic_committer.committers.manifest.task_manifest import (
     decode_manifest,
 )
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, NotFound
-from magic_committer.file_trees.base import parent_of
+from magic_committer.file_trees.base import add_parents, parent_of
 from magic_committer.hadoop.paths import SUCCESS
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
@@ -64,11 +64,8 @@ class Gathered:
         self.bytes += file.size
         if not self.names.add(file.name):
             self.problem(f"two files have the name {file.name!r}")
-        directory = parent_of(file.name)
-        self.partitions.add(directory)
-        while directory and directory not in self.directories:
-            self.directories.add(directory)
-            directory = parent_of(directory)
+        self.partitions.add(parent_of(file.name))
+        add_parents(self.directories, file.name)
 
     def problem(self, text: str) -> None:
         """Note what is wrong."""
@@ -217,7 +214,7 @@ def write_plan(
     parts: Parts,
     job: StartedJob,
     wanted: list[TaskCommit] | None,
-    expect: int | Collection[str] | None,
+    expect: int | Iterable[str] | None,
 ) -> tuple[RenamePlan, Gathered]:
     """Make the plan that is to be decided.
 

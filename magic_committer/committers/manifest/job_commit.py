@@ -114,7 +114,7 @@ class TreeJobCommit:
     def commit(
         self,
         results: Iterable[TaskCommit] | None = None,
-        expect: int | Collection[str] | None = None,
+        expect: int | Iterable[str] | None = None,
     ) -> JobReport:
         """Commit the job, or finish what another process decided. Repeatable.
 
@@ -145,7 +145,7 @@ class TreeJobCommit:
                         return self._obey(now)
                     return self._publish(now, plan, directories, may_remove=True)
 
-    def look(self, expect: int | Collection[str] | None = None) -> Prospect:
+    def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads, and writes a plan that is
         deleted again."""
         with PlanWriter(self.parts, self.paths) as writer:
@@ -205,7 +205,7 @@ class TreeJobCommit:
         return undecided(self.job)
 
     def _prepare(
-        self, wanted: list[TaskCommit] | None, expect: int | Collection[str] | None
+        self, wanted: list[TaskCommit] | None, expect: int | Iterable[str] | None
     ) -> tuple[RenamePlan, Collection[str]]:
         """Make the plan that is to be decided, and the directories that its files need. Raises as
         `write_plan`."""

@@ -55,7 +55,7 @@ class TreeJobPaths:
     uuid: str
 
     def __post_init__(self) -> None:
-        if not _UUID.fullmatch(self.uuid):
+        if not is_uuid(self.uuid):
             raise PathError(f"{self.uuid!r} is no job UUID", hint="It has 32 hexadecimal digits")
 
     @property
@@ -109,6 +109,11 @@ class TreeJobPaths:
         return f"{self.manifests}/{check_id('attempt', attempt)}{RESULT_SUFFIX}"
 
 
+def is_uuid(text: str) -> bool:
+    """Whether a text is a job's UUID as ids are drawn."""
+    return _UUID.fullmatch(text) is not None
+
+
 def claim_of(job_id: str) -> str:
     """The file that a given id is taken by."""
     return f"{TEMPORARY}/{CLAIM_PREFIX}{check_id('job id', job_id)}.json"
@@ -117,7 +122,7 @@ def claim_of(job_id: str) -> str:
 def uuid_of(name: str) -> str | None:
     """The UUID of the job whose directory has this name; None if it is none of ours."""
     uuid = name.removeprefix(JOB_PREFIX)
-    return uuid if name.startswith(JOB_PREFIX) and _UUID.fullmatch(uuid) else None
+    return uuid if name.startswith(JOB_PREFIX) and is_uuid(uuid) else None
 
 
 def version_of(name: str) -> int | None:

@@ -38,7 +38,12 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.file_trees.base import TreeEntry, make_directories, parent_of
+from magic_committer.file_trees.base import (
+    TreeEntry,
+    add_parents,
+    make_directories,
+    parent_of,
+)
 from magic_committer.file_trees.renaming import SourceLost, is_file, rename_once
 from magic_committer.hadoop.formats import (
     SUCCESS_BYTES_MAX,
@@ -130,10 +135,7 @@ def directories_of(plan: RenamePlan) -> set[str]:
     """The directories that a plan's files go to, without the root."""
     found: set[str] = set()
     for file in plan.files():
-        directory = parent_of(file.name)
-        while directory and directory not in found:
-            found.add(directory)
-            directory = parent_of(directory)
+        add_parents(found, file.name)
     return found
 
 
@@ -307,16 +309,16 @@ def put_back(parts: Parts, aside: str, name: str) -> None:
     for number in range(TRIES_MAX):
         try:
             tree.rename(aside, name, replace=False)
+            return
         except PreconditionFailed:
-            pass
+            return
         except (NotFound, Unanswered):
-            if parts.again(lambda: tree.stat(aside)) is not None and number + 1 < TRIES_MAX:
-                # Its directory was empty without it, and was removed.
-                parts.again(lambda: make_directories(tree, parent_of(name)))
-                continue
-            if parts.again(lambda: tree.stat(aside)) is not None:
+            if parts.again(lambda: tree.stat(aside)) is None:
+                return
+            if number + 1 == TRIES_MAX:
                 raise
-        return
+        # Its directory was empty without it, and was removed.
+        parts.again(lambda: make_directories(tree, parent_of(name)))
 
 
 # `_SUCCESS` ---------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from magic_committer.committers.manifest.names import (
     TEMPORARY,
     TreeJobPaths,
     claim_of,
+    is_uuid,
     uuid_of,
     version_of,
 )
@@ -50,7 +51,6 @@ VERSIONS_MAX = 99
 """A job's record has 6 versions at most."""
 
 _PLAN = re.compile(r"plan-[A-Za-z0-9._=-]{1,128}\.jsonl")
-_UUID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +339,7 @@ def _claim_in(parts: Parts, path: str) -> str | None:
     if reader.take("version", int) != 1:
         raise FormatError(path, "version", "is not 1")
     uuid: str = reader.take("uuid", str)
-    if not _UUID.fullmatch(uuid):
+    if not is_uuid(uuid):
         raise FormatError(path, "uuid", f"is {uuid!r}: no UUID")
     return uuid
 
@@ -354,7 +354,7 @@ def find(parts: Parts, job_id: str) -> TreeJobPaths | None:
     claimed = _claimed(parts, job_id)
     if claimed is not None:
         return TreeJobPaths(claimed)
-    return TreeJobPaths(job_id) if _UUID.fullmatch(job_id) else None
+    return TreeJobPaths(job_id) if is_uuid(job_id) else None
 
 
 def read_by_id(parts: Parts, job_id: str) -> SeenVersion | None:

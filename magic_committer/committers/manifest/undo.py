@@ -107,13 +107,8 @@ def remove_job(parts: Parts, paths: TreeJobPaths) -> None:
     """Delete a job's directory with its record. Repeatable."""
     RealDirectories(parts).check(paths.record(1))
     gone = records.set_aside(parts, paths)
-    remove_ended(parts, gone)
+    remove_looking(parts, gone)
     parts.tree.remove_directory(TEMPORARY)  # if this was the last job
-
-
-def remove_ended(parts: Parts, directory: str) -> None:
-    """Delete a job's directory that nobody writes into any more. Repeatable."""
-    remove_looking(parts, directory)
 
 
 def remove_looking(parts: Parts, directory: str) -> None:
