@@ -24,20 +24,18 @@ import os
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from benchmarks import server
 from benchmarks.jobs import CONTENT, seeded_uploads
 from benchmarks.plan import Failed
 from benchmarks.spark import cpu_of_tree, session
-from benchmarks.writers import environment
+from benchmarks.spark_jobs import surroundings
 
 FILES_A_TASK = 1_000
 CORES = 2
@@ -182,17 +180,11 @@ def table(runs: dict[str, list[Run]], files: int) -> str:
 def main(argv: Sequence[str]) -> int:
     """Run what the command line asks for and print it."""
     from tests.cluster.machines import cluster
-    from tools import java
 
     chosen = arguments(argv)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
-        there = stack.enter_context(server.fast())
-        path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
-        os.environ.update(environment(there.url, f"{folder}/aws-config", unsigned=False))
-        os.environ.update(stack.enter_context(java.for_spark()))
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
-        master = stack.enter_context(cluster(Path(folder))) if chosen.cluster else ""
+        folder, there = stack.enter_context(surroundings())
+        master = stack.enter_context(cluster(folder)) if chosen.cluster else ""
         spark = stack.enter_context(session(CORES, master, EXECUTOR))
         load = os.getloadavg()[0]
         of = cases(spark, there, chosen.threads, chosen.latency_ms)

@@ -14,8 +14,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -109,11 +109,11 @@ def table(seconds: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run what the command line asks for and print it."""
+@contextmanager
+def surroundings() -> Iterator[tuple[Path, server.Server]]:
+    """A folder, the fast server, and the environment in which Spark and its workers reach it."""
     from tools import java
 
-    chosen = arguments(argv)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
         there = stack.enter_context(server.fast())
@@ -121,6 +121,14 @@ def main(argv: Sequence[str]) -> int:
         os.environ.update(environment(there.url, f"{folder}/aws-config", unsigned=False))
         os.environ.update(stack.enter_context(java.for_spark()))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
+        yield Path(folder), there
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what the command line asks for and print it."""
+    chosen = arguments(argv)
+    with ExitStack() as stack:
+        _, there = stack.enter_context(surroundings())
         spark = stack.enter_context(session(chosen.cores))
         cases = task_cases(spark, chosen, there)
         load = os.getloadavg()[0]
