@@ -13,7 +13,7 @@ def export(connection: duckdb.DuckDBPyConnection, query: str, dest: str) -> mc.J
         connection.register_filesystem(job.filesystem(unique=True))  # the scheme magic://
         try:
             connection.execute(
-                f"copy ({query}) to '{dest.replace('s3://', 'magic://')}'"
+                f"copy ({query}) to 'magic://{dest.partition('://')[2]}'"
                 " (format parquet, partition_by (day), overwrite_or_ignore)"
             )
         finally:

@@ -189,10 +189,11 @@ def run(
             tell = partial(_tell, _wiring.harmless(progress), total)
             done = _Run(job, ItemWriter(job, fn, RETURNED_BYTES_MAX), workers, tries, quiet, tell)
             done.go()
-            return _with_returned(job.commit(done.results, expect=tries.taken), done)
+            report = job.commit(done.results, expect=tries.taken)
+            return with_returned(report, done.returned, tries.begun)
     except CommitIncomplete as error:
         if error.report is not None and done is not None:
-            error.report = _with_returned(error.report, done)
+            error.report = with_returned(error.report, done.returned, tries.begun)
         raise
     finally:
         workers.close(wait=not tries.flying)
@@ -237,9 +238,10 @@ def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
     progress(Progress("run", done, total, "items"))
 
 
-def _with_returned(report: JobReport, done: _Run[Any]) -> RunReport[Any]:
+def with_returned(report: JobReport, returned: Iterable[Any], tries: int = 0) -> RunReport[Any]:
+    """The report of a job, with what the function returned. Pure."""
     told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
-    return RunReport(**told, returned=tuple(done.returned), tries=done.tries.begun)
+    return RunReport(**told, returned=tuple(returned), tries=tries)
 
 
 @dataclass(eq=False)

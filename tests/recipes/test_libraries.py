@@ -10,7 +10,10 @@ import io
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,9 +26,8 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore, memory_store
+from tests.servers import moto_in_the_environment, outside
 from tests.servers import moto_options as way
-from tests.servers import moto_server, outside
-from tools.moto_server import CREDENTIALS
 
 TABLE = "s3://bucket/table"
 pytestmark = pytest.mark.filterwarnings("default")  # other libraries warn of each other
@@ -45,14 +47,8 @@ def memory_s3() -> Iterator[MemoryStore]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     """moto's server, which workers find by the environment: what S3's own client sees of it."""
-    with moto_server("bucket") as url:
-        before = dict(os.environ)
-        os.environ.update(CREDENTIALS, AWS_ENDPOINT_URL=url)
-        try:
-            yield outside(way(url))
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    with moto_in_the_environment() as url:
+        yield outside(way(url))
 
 
 def recipe(name: str, *needs: str) -> ModuleType:
@@ -122,7 +118,7 @@ def test_dask_writes_a_frame(memory_s3: MemoryStore) -> None:
     frame = import_module("dask.dataframe").from_pandas(
         pd.DataFrame({"n": range(9)}), npartitions=3
     )
-    with_dask.export(frame, TABLE)
+    with_dask.export_from_here(frame, TABLE)
     assert parquet(memory_s3, "n") == list(range(9))
 
 
@@ -134,7 +130,7 @@ def test_dask_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
     )
     breaks(memory_s3)
     with pytest.raises(mc.UploadFailed):
-        with_dask.export(frame, TABLE)
+        with_dask.export_from_here(frame, TABLE)
     assert left(memory_s3) == ()
 
 
@@ -175,6 +171,64 @@ def test_h5py_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
     with pytest.raises(TypeError):
         with_h5py.export({"x": np.arange(10), "y": object()}, TABLE)
     assert left(memory_s3) == ()
+
+
+def words(rows: int = 1000) -> Any:
+    """A data set of Hugging Face."""
+    return import_module("datasets").Dataset.from_dict(
+        {"n": list(range(rows)), "word": [f"word {n}" for n in range(rows)]}
+    )
+
+
+def to_disk(store: MemoryStore, path: Path) -> Path:
+    """Copy what is visible of the table, under its keys."""
+    for key in store.keys("table/"):
+        there = path / key
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_bytes(store.body(key))
+    return path / "table"
+
+
+def test_huggingface_saves_to_disk(memory_s3: MemoryStore, tmp_path: Path) -> None:
+    """A data set, and one of several splits, which `load_from_disk` reads; the second replaces the
+    first."""
+    huggingface = recipe("with_huggingface", "datasets")
+    datasets = import_module("datasets")
+    huggingface.save(words(), TABLE)
+    assert datasets.load_from_disk(str(to_disk(memory_s3, tmp_path / "a")))[999]["n"] == 999
+    splits = datasets.DatasetDict({"train": words(9), "test": words(3)})
+    report = huggingface.save(splits, TABLE)
+    read = datasets.load_from_disk(str(to_disk(memory_s3, tmp_path / "b")))
+    assert {name: len(part) for name, part in read.items()} == {"train": 9, "test": 3}
+    assert report.outcome == "committed"
+    assert "table/state.json" not in memory_s3.keys()
+
+
+def test_huggingface_publishes_nothing_when_it_fails(memory_s3: MemoryStore) -> None:
+    """A file that cannot be written, the third; and processes of its own, which do not know the
+    block: an error, and nothing is there."""
+    huggingface = recipe("with_huggingface", "datasets")
+    breaks(memory_s3)
+    with pytest.raises((mc.UploadFailed, mc.StoreError)):
+        huggingface.save(words(), TABLE)
+    assert left(memory_s3) == ()
+    with pytest.raises(Exception, match=r"no job writes|write\("), mc.write(TABLE):
+        words().save_to_disk("magic://bucket/table", num_proc=2)
+    assert left(memory_s3) == ()
+
+
+def test_huggingface_shards_are_written_by_processes(server: Any) -> None:
+    """Three shards by two processes, and all rows in them; one that fails finally publishes
+    nothing."""
+    huggingface = recipe("with_huggingface", "datasets")
+    make = partial(ProcessPoolExecutor, 2, mp_context=get_context("spawn"))
+    report = huggingface.save_shards(words(10), "s3://bucket/shards", 3, make)
+    assert report.returned == (4, 3, 3)
+    assert len(visible(server, "shards/data-")) == 3
+    with pytest.raises(mc.TaskFailed, match=r"item 2 .*failed 3 times: IndexError"):
+        huggingface.save_shards(words(2), "s3://bucket/too-many", 3, make)
+    assert not visible(server, "too-many/data-")
+    assert not is_open(server, "")
 
 
 # Clusters -----------------------------------------------------------------------------------------

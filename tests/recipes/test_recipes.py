@@ -10,8 +10,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -195,6 +197,102 @@ def test_airflow_tries_each_step_again(memory_s3: MemoryStore) -> None:
     airflow_steps.commit(job, results)
     assert data(memory_s3) == [f"day={day}/sales.csv" for day in DAYS]
     assert not memory_s3.open_uploads()
+
+
+class Killed(BaseException):
+    """The process is gone: none of its handlers gets an answer from the store any more."""
+
+
+@contextmanager
+def killed_at(store: MemoryStore, number: int, side: str) -> Iterator[list[int]]:
+    """Kill the block at its request of that number, before or after its effect. Gives the numbers
+    of the requests at which it was killed: empty if there were fewer."""
+    seen, struck = 0, list[int]()
+
+    def before(request: object) -> None:
+        nonlocal seen
+        seen += 1
+        if struck or (side == "before" and seen == number):
+            struck.append(seen)
+            raise Killed
+
+    def after(request: object, answer: object) -> None:
+        if side == "after" and seen == number:
+            struck.append(seen)
+            raise Killed
+
+    store.before, store.after = before, after
+    try:
+        yield struck
+    except Killed:
+        assert struck
+    finally:
+        store.before = store.after = None
+
+
+def airflow_tries(end: str) -> list[tuple[str, Callable[[dict[str, Any]], Any]]]:
+    """The steps of a run, by name; each takes what the steps before it have answered."""
+
+    def write(day: str) -> Callable[[dict[str, Any]], Any]:
+        return lambda said: airflow_steps.write_part(said["start"], day)
+
+    return [
+        ("start", lambda said: airflow_steps.start(TABLE, "manual__1")),
+        *((day, write(day)) for day in DAYS),
+        ("commit", lambda said: airflow_steps.commit(said["start"], [said[day] for day in DAYS])),
+    ] + [("abort", lambda said: airflow_steps.abort(said["start"]))] * (end == "abort")
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("step", ["start", *DAYS, "commit"])
+def test_airflow_loses_a_worker_at_any_request_of_a_step(step: str, side: str) -> None:
+    """Each step is killed at each of its requests, between their effects and its answer, and tried
+    again: each part is there once, and nothing is open."""
+    points = 0
+    for number in range(1, 100):
+        with memory_store() as store:
+            said: dict[str, Any] = {}
+            struck: list[int] = []
+            for name, run in airflow_tries("commit"):
+                if name == step:
+                    with killed_at(store, number, side) as struck:
+                        run(said)  # its answer is lost also if it was not killed
+                said[name] = through_json({"": run(said)})[""]
+            assert data(store) == [f"day={day}/sales.csv" for day in DAYS], (number, side)
+            assert not store.open_uploads(), (number, side)
+        if not struck:
+            break
+        points += 1
+    assert points >= 3
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("step", ["start", *DAYS, "commit", "abort"])
+def test_airflow_gives_a_run_up_after_any_request(step: str, side: str) -> None:
+    """A step is killed at each of its requests and not tried again; the teardown runs, itself tried
+    again when it was killed: all is there, or nothing, and nothing is open."""
+    points = 0
+    for number in range(1, 100):
+        with memory_store() as store:
+            said: dict[str, Any] = {}
+            for name, run in airflow_tries("abort"):
+                if name == step or (step == "abort" and name == "commit"):
+                    break
+                said[name] = run(said)
+            with killed_at(store, number, side) as struck:
+                if step != "abort":
+                    said[step] = dict(airflow_tries("abort"))[step](said)
+                else:
+                    airflow_steps.abort(said["start"])
+            if "start" not in said:  # Airflow has no answer to give to the teardown
+                said["start"] = airflow_steps.start(TABLE, "manual__1")
+            airflow_steps.abort(said["start"])
+            assert data(store) in ([], [f"day={day}/sales.csv" for day in DAYS]), (number, side)
+            assert not store.open_uploads(), (number, side)
+        if not struck:
+            break
+        points += 1
+    assert points >= 3
 
 
 def test_airflow_clears_a_run(memory_s3: MemoryStore) -> None:

@@ -1,0 +1,436 @@
+"""Ray Data: `MagicDatasink`, whose files appear when the write has ended, all of them or none.
+
+::
+
+    ds.write_datasink(MagicDatasink("s3://bucket/table", "parquet", partition_by=["day"]))
+
+The job is started on the driver, each write task of Ray is a task of the job, each try of it an
+attempt. Invariants:
+
+* What a write task wrote counts if its message has arrived on the driver as its result. So a worker
+  may be killed, Ray may try a task again, or run it twice: a lost try publishes nothing.
+* A failed write aborts the job, and the error that Ray raises stays the one that the user sees. A
+  decided job is never aborted.
+* What travels to workers is the job and how files are written; no secret, no progress function.
+* The tasks give the signs of life, and the driver during the commit: a sink that a notebook keeps
+  after Ctrl-C keeps no job alive.
+
+It rests on these facts, read in Ray 2.54.0 and 2.60.0 (``ray/data``); tests/engines runs it in the
+Ray that is installed:
+
+* ``Dataset.write_datasink`` calls ``on_write_complete`` and ``on_write_failed`` in the caller's
+  thread, on the sink that it was given. An error of ``on_write_complete`` leads to
+  ``on_write_failed``, which is called for an `Exception` and not for Ctrl-C, and is followed by
+  ``raise``: what ``on_write_failed`` raises would hide the error (``dataset.py``).
+* ``on_write_start`` is called once, before the sink is pickled to the tasks: when the first block
+  is there, in the executor's thread; and not at all if there is no block (``map_operator.py``,
+  ``_notify_first_input``). Rays before 2.54 call it earlier.
+* ``write`` is called once for each try of a write task; ``ctx.task_idx`` is the same for all tries
+  of a task and no other's. Ray tries a task again when its worker dies or its result is lost,
+  without a limit (``remote_fn.py``: ``max_retries`` is -1), and not when it raises.
+* The blocks of a write task stay in memory until it ends, whatever ``write`` does: Ray gives it one
+  half of an ``itertools.tee`` (``plan_write_op.py``). So to put them into one table costs nothing.
+* With ``DataContext.max_errored_blocks`` Ray leaves out a task that failed, and calls the write
+  complete. Here such a write is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import pyarrow
+    import pyarrow.dataset
+    from ray.data import DataContext, Dataset
+    from ray.data.block import BlockAccessor
+    from ray.data.datasource import Datasink
+except ImportError as _missing:
+    raise ImportError(
+        f"magic_committer.ray needs Ray Data: pip install 'magic-committer[ray]' ({_missing})",
+        name="ray",
+    ) from _missing
+
+from magic_committer._arguments import name_of, options_of, s3_of, shown
+from magic_committer._modes import SparkMode, mode_of
+from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.api import start
+from magic_committer.committers.choice import committer_for
+from magic_committer.errors import (
+    CommitIncomplete,
+    IncompleteJob,
+    MagicError,
+    OptionError,
+    WrongType,
+)
+from magic_committer.job import Job, Task, give_up
+from magic_committer.options import Mode, Options, S3Options
+from magic_committer.protocol.record import JobReport, TaskCommit
+
+logger = logging.getLogger("magic_committer")
+
+FORMATS = {"parquet": "parquet", "csv": "csv", "feather": "arrow"}
+"""The formats that pyarrow writes, each with the end of its files' names."""
+ROWS_PER_GROUP_MAX = 1024 * 1024
+"""pyarrow's own default."""
+
+WriteTables = Callable[[Task, Iterable[pyarrow.Table]], object]
+"""A user's function: writes the tables of one write task into files of a task of the job."""
+
+
+class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
+    r"""A destination of ``Dataset.write_datasink``: all files of the write appear, or none::
+
+        import ray
+        from magic_committer.ray import MagicDatasink
+
+        sink = MagicDatasink("s3://bucket/table", partition_by=["day"], mode="overwrite_partitions")
+        ray.data.read_parquet("s3://bucket/raw").write_datasink(sink)
+        print(sink.report)
+
+    Use a sink for one write. Ctrl-C in the driver does not reach a sink: call `write_datasink`, or
+    end the job by its id. After a ``kill -9`` of the driver nothing is visible, or all of it once
+    `recover` has been called with the job's id; `cleanup` does that too.
+
+    Credentials in ``s3`` do not travel: on the workers the environment, a profile or a role
+    supplies them. Empty blocks make no file; a dataset without rows publishes none, and with
+    ``mode="replace"`` empties the destination.
+
+    Attributes:
+        job: the job, from the start of the write on; None before.
+        report: what became of the job; None before its end.
+    """
+
+    def __init__(
+        self,
+        dest: str,
+        format: str = "parquet",
+        *,
+        write: WriteTables | None = None,
+        partition_by: Sequence[str] = (),
+        of_format: Mapping[str, Any] | None = None,
+        rows_per_file_min: int | None = None,
+        rows_per_file_max: int | None = None,
+        job_id: str | None = None,
+        mode: Mode | SparkMode = "append",
+        committer: str | None = None,
+        exclusive: bool = False,
+        mark_success: bool = True,
+        s3: S3Options | None = None,
+        options: Options | None = None,
+        progress: ProgressFunction = no_progress,
+    ) -> None:
+        """Check the arguments. Sends nothing. Repeatable: each call makes another sink.
+
+        Args:
+            dest: ``s3://bucket/prefix``; or ``file:///directory``, which all nodes share.
+            format: ``"parquet"`` (default), ``"csv"`` or ``"feather"``, as pyarrow writes them.
+            write: a function that writes the files itself, in place of ``format``. It gets a `Task`
+                and the tables of one write task (pyarrow's), and opens files by
+                ``task.open(name, unique=True)``. Put ``task.task_id`` into the names: two tasks
+                must not use the same one. None (default): files of ``format``.
+            partition_by: columns whose values become directories, ``day=2026-11-21/``. They are not
+                in the files. None by default.
+            of_format: options of the format, as of ``make_write_options`` of its pyarrow format:
+                ``{"compression": "zstd"}``. None (default): pyarrow's defaults.
+            rows_per_file_min: Ray collects at least so many rows for a write task. None (default):
+                Ray chooses.
+            rows_per_file_max: the largest number of rows of a file. None (default): no limit.
+            job_id: as for `start`: an id that a scheduler knows before the driver can die. None
+                (default): a random id.
+            mode, committer, exclusive, mark_success, s3, options: as for `start`.
+            progress: as for `start`; called on the driver, during the commit.
+
+        Raises:
+            WrongType, PathError, OptionError: an argument cannot be used.
+        """
+        super().__init__()
+        committer_for(dest, committer).destination(dest)
+        mode_of(mode)
+        if write is None:
+            self._files: WriteTables = TableFiles.checked(
+                format, partition_by, of_format, rows_per_file_max
+            )
+        else:
+            self._files = _own_function(write, format, partition_by, of_format, rows_per_file_max)
+        self._rows_min = _rows("rows_per_file_min", rows_per_file_min)
+        self._progress = progress
+        self._s3 = s3_of(s3)
+        options = options_of(options)
+        job_id = name_of("job_id", job_id)
+
+        def begin() -> Job:
+            return start(
+                dest, mode=mode, committer=committer, accept="results", track="memory",
+                job_id=job_id, exclusive=exclusive, mark_success=mark_success, s3=s3,
+                options=options, progress=progress,
+            )  # fmt: skip
+
+        self._begin: Callable[[], Job] | None = begin
+        self._interrupted: BaseException | None = None
+        self.job: Job | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What a worker needs. Secrets and the driver's functions do not travel.
+        left = {"_begin": None, "_s3": None, "_progress": no_progress, "_interrupted": None}
+        return {**self.__dict__, **left}
+
+    @property
+    def report(self) -> JobReport | None:
+        """What became of the job; None before its end."""
+        return None if self.job is None else self.job.report
+
+    def get_name(self) -> str:
+        """The name that Ray shows."""
+        return "Magic"
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        """For Ray: how many rows it collects for a write task."""
+        return self._rows_min
+
+    # What Ray calls -------------------------------------------------------------------------------
+
+    def on_write_start(self, schema: object = None) -> None:
+        """Start the job. Ray calls it on the driver, before any task.
+
+        Raises:
+            MagicError: the sink was used before.
+            OptionError: Ray may leave tasks out.
+
+            What `start` raises. Nothing was written.
+        """
+        if self.job is not None or self._begin is None:
+            raise MagicError(
+                "a MagicDatasink is used for one write",
+                hint="Make another: ds.write_datasink(MagicDatasink(...))",
+            )
+        if DataContext.get_current().max_errored_blocks:
+            raise _leaves_out()
+        self.job = self._begin()
+        if self._interrupted is not None:  # meanwhile: Ray calls this in a thread of its own
+            give_up(self.job, self._interrupted)
+            raise MagicError("the write was interrupted when its job had just been started")
+        logger.info("Ray Data writes to %s as job %s", self.job.dest, self.job.id)
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> str:
+        """Write the blocks of a task, as one attempt. Ray calls it on a worker, for each try."""
+        job = self.job
+        assert job is not None
+        may_leave_out = bool(DataContext.get_current().max_errored_blocks)
+        end_life = job.keep_alive()
+        try:
+            with job.task(ctx.task_idx) as task:
+                self._files(task, (BlockAccessor.for_block(one).to_arrow() for one in blocks))
+            return json.dumps({"result": task.result.to_dict(), "leaves_out": may_leave_out})
+        finally:
+            end_life()
+
+    def on_write_complete(self, write_result: Any) -> None:
+        """Commit. Ray calls it on the driver, when each task has a result.
+
+        Raises:
+            OptionError, IncompleteJob: Ray may have left tasks out. The job is aborted.
+
+            What `Job.commit` raises.
+        """
+        if self.job is None:  # there was no block
+            self.on_write_start()
+            expect: int | None = 0
+        else:
+            expect = None
+        assert self.job is not None
+        told = [json.loads(text) for text in write_result.write_returns]
+        if any(one["leaves_out"] for one in told):
+            raise _leaves_out()
+        results = [TaskCommit.from_dict(one["result"]) for one in told]
+        if expect is None and not results:
+            raise IncompleteJob(
+                "Ray ran write tasks, and gave the result of none",
+                job_id=self.job.id,
+                hint="Leave DataContext.max_errored_blocks at 0",
+            )
+        end_life = self.job.keep_alive()
+        try:
+            logger.info("%s", self.job.commit(results, expect=expect))
+        finally:
+            end_life()
+
+    def on_write_failed(self, error: BaseException) -> None:
+        """Abort the job, unless it is decided. Ray calls it on the driver, and raises ``error``
+        afterwards: what the abort has to say becomes a note on it. Repeatable."""
+        if not isinstance(error, Exception):
+            self._interrupted = error  # before the look: the job may be starting at this moment
+        job = self.job
+        if job is None or self._begin is None:
+            return
+        if isinstance(error, CommitIncomplete) and error.job_id == job.id:
+            return
+        give_up(job, error)
+
+
+def write_datasink(
+    ds: Dataset,
+    sink: MagicDatasink,
+    *,
+    concurrency: int | None = None,
+    ray_remote_args: dict[str, Any] | None = None,
+) -> JobReport:
+    """Write a dataset as ``ds.write_datasink(sink)`` does, and say what became of the job; Ctrl-C
+    aborts it, too::
+
+        from magic_committer.ray import MagicDatasink, write_datasink
+
+        print(write_datasink(ray.data.range(1000), MagicDatasink("s3://bucket/table")))
+
+    Repeatable: each call with another sink, as another job.
+
+    Args:
+        ds: a dataset of Ray Data.
+        sink: where it goes.
+        concurrency: the largest number of write tasks at once. None (default): Ray decides.
+        ray_remote_args: for Ray's write tasks, as of ``ray.remote``. None (default): Ray's own: a
+            task whose worker is killed is tried again for ever; ``{"max_retries": 3}`` ends that.
+
+    Returns:
+        What became of the job.
+
+    Raises:
+        WrongType: ``sink`` is no `MagicDatasink`. Nothing was started.
+        CommitIncomplete: the job is committed, but not all files are visible yet. The error says
+            how to finish it.
+
+        What Ray raises if a task finally fails, and what `start` and `Job.commit` raise. The job is
+        aborted.
+    """
+    if not isinstance(sink, MagicDatasink):
+        raise WrongType(
+            f"sink is a MagicDatasink, not {shown(sink)}",
+            hint="Pass MagicDatasink('s3://bucket/table')",
+        )
+    try:
+        ds.write_datasink(sink, concurrency=concurrency, ray_remote_args=ray_remote_args)
+    except BaseException as error:
+        sink.on_write_failed(error)
+        raise
+    assert sink.report is not None
+    return sink.report
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """How the rows of a write task become files, by ``pyarrow.dataset``.
+
+    Attributes:
+        rows_max: the largest number of rows of a file; 0: no limit.
+    """
+
+    format: str
+    partition_by: tuple[str, ...]
+    of_format: dict[str, Any]
+    rows_max: int
+
+    @classmethod
+    def checked(
+        cls,
+        format: object,
+        partition_by: object,
+        of_format: Mapping[str, Any] | None,
+        rows_max: object,
+    ) -> TableFiles:
+        """Check what the user said.
+
+        Raises:
+            WrongType, OptionError: it cannot be used.
+        """
+        if format not in FORMATS:
+            raise OptionError(
+                f"there is no format {format!r:.80} here; there is {', '.join(FORMATS)}",
+                hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
+            )
+        if isinstance(partition_by, str) or not isinstance(partition_by, Sequence):
+            raise WrongType(
+                f"partition_by is a list of columns, not {shown(partition_by)}",
+                hint=f"Pass [{partition_by!r}]",
+            )
+        columns = tuple(map(str, partition_by))
+        files = cls(str(format), columns, dict(of_format or {}), _rows("", rows_max) or 0)
+        try:
+            files._options()
+        except TypeError as error:
+            raise OptionError(
+                f"of_format of {format!r}: {error}",
+                hint="It takes what make_write_options of pyarrow's file format takes",
+            ) from error
+        return files
+
+    def _options(self) -> Any:
+        kinds = {
+            "parquet": pyarrow.dataset.ParquetFileFormat,
+            "csv": pyarrow.dataset.CsvFileFormat,
+            "feather": pyarrow.dataset.IpcFileFormat,
+        }
+        return kinds[self.format]().make_write_options(**self.of_format)
+
+    def __call__(self, task: Task, tables: Iterable[pyarrow.Table]) -> None:
+        whole = [table for table in tables if table.num_rows]
+        if not whole:
+            return
+        # Blocks differ in their order of columns, and a column of one may hold nulls only.
+        table = pyarrow.concat_tables(whole, promote_options="permissive")
+        if set(table.column_names) <= set(self.partition_by):
+            raise OptionError(
+                f"partition_by has all columns, {', '.join(table.column_names)}: the files would"
+                " have none, and no rows",
+                hint="Leave a column out of partition_by",
+            )
+        options = self._options()
+        pyarrow.dataset.write_dataset(
+            table,
+            "/",
+            filesystem=task.filesystem(unique=True, keep_bytes_max=0),
+            format=options.format,
+            file_options=options,
+            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format]}",
+            partitioning=list(self.partition_by) or None,
+            partitioning_flavor="hive" if self.partition_by else None,
+            existing_data_behavior="overwrite_or_ignore",
+            max_rows_per_file=self.rows_max,
+            max_rows_per_group=min(self.rows_max or ROWS_PER_GROUP_MAX, ROWS_PER_GROUP_MAX),
+        )
+
+
+def _own_function(write: object, format: str, *others: object) -> WriteTables:
+    if not callable(write):
+        raise WrongType(f"write is a function, not {shown(write)}", hint="Pass write=write_tables")
+    if format != "parquet" or any(others):
+        raise OptionError(
+            "format, partition_by, of_format and rows_per_file_max are not for a function of yours",
+            hint="Leave them out: the function given as write makes the files",
+        )
+    return write
+
+
+def _rows(name: str, given: object) -> int | None:
+    if given is None:
+        return None
+    name = name or "rows_per_file_max"
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise WrongType(f"{name} is a whole number, not {shown(given)}", hint=f"{name}=1_000_000")
+    if given < 1:
+        raise OptionError(f"{name}={given}: it is 1 or more")
+    return given
+
+
+def _leaves_out() -> OptionError:
+    return OptionError(
+        "DataContext.max_errored_blocks lets Ray leave out a write task that failed, and the files"
+        " of a job are all or nothing",
+        hint="Set it to 0, and leave bad rows out in a function of your own: ds.flat_map(...)",
+    )

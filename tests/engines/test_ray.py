@@ -1,0 +1,541 @@
+"""`MagicDatasink` in a real local cluster of Ray, and call by call: killed workers, tasks that
+fail, a driver that dies; nothing half-way is ever visible."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import magic_committer as mc
+from magic_committer.stores.memory import Request
+from magic_committer.testing import MemoryStore
+from tests.engines.seen import Bucket, killed_once, until_open
+
+ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
+
+from magic_committer.ray import MagicDatasink, TableFiles, write_datasink  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = "s3://bucket/table"
+
+
+@pytest.fixture(scope="module")
+def cluster(server: Bucket) -> Iterator[Bucket]:
+    """A cluster of Ray with two workers, and the bucket that they write to."""
+    import ray
+
+    ray.init(
+        num_cpus=2, include_dashboard=False, object_store_memory=100 * 1024**2,
+        configure_logging=False,
+    )  # fmt: skip
+    try:
+        yield server
+    finally:
+        ray.shutdown()
+
+
+def numbers(rows: int, blocks: int) -> Any:
+    """A dataset of numbers, each with its day."""
+    days = ray.range(rows, override_num_blocks=blocks)
+    return days.map(lambda row: {"n": row["id"], "day": f"d{row['id'] % 2}"})
+
+
+# In a cluster -------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_written(cluster: Bucket) -> None:
+    """Each write task is a task of the job; each row is there once."""
+    sink = MagicDatasink("s3://bucket/whole", job_id="whole-1")
+    numbers(100, 4).write_datasink(sink)
+    assert cluster.column("whole", "n") == list(range(100))
+    assert sink.report is not None
+    assert (sink.report.outcome, sink.report.tasks, sink.report.job_id) == (
+        "committed", 4, "whole-1",
+    )  # fmt: skip
+    assert cluster.open_uploads("whole") == []
+
+
+def test_a_second_write_replaces_the_partitions_that_it_has(cluster: Bucket) -> None:
+    """A directory for each value; another day stays."""
+    dest = "s3://bucket/days"
+    numbers(10, 2).write_datasink(MagicDatasink(dest, partition_by=["day"]))
+    only = numbers(10, 2).filter(lambda row: row["day"] == "d1" and row["n"] < 4)
+    again = MagicDatasink(dest, partition_by=["day"], mode="overwrite_partitions")
+    report = write_datasink(only, again, concurrency=1)
+    assert report.outcome == "committed"
+    assert {name.split("/")[0] for name in cluster.data("days")} == {"day=d0", "day=d1"}
+    assert cluster.column("days", "n") == [0, 1, 2, 3, 4, 6, 8]
+
+
+def test_a_worker_is_killed_in_the_middle_of_its_file(cluster: Bucket, tmp_path: Path) -> None:
+    """Ray tries the task again: each row is there once, and the dead worker's upload is gone."""
+    mark = str(tmp_path / "killed")
+
+    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
+        with task.open(f"{task.task_id}.csv", unique=True) as file:
+            for table in tables:
+                file.write(b"x" * 9_000_000)  # more than a block
+                if task.task_id == "1":
+                    until_open("killed/1")
+                    killed_once(mark)
+                file.write("".join(f"{n}\n" for n in table["n"].to_pylist()).encode())
+
+    report = write_datasink(numbers(40, 4), MagicDatasink("s3://bucket/killed", write=write))
+    assert Path(mark).exists()
+    assert (report.files, report.tasks) == (4, 4)
+    assert cluster.data("killed") == ["0.csv", "1.csv", "2.csv", "3.csv"]
+    assert cluster.open_uploads("killed") == []
+
+
+class DiesAfterItsAttempt(MagicDatasink):
+    """A worker is killed when its attempt is committed, and before Ray knows of it."""
+
+    mark = ""
+
+    def write(self, blocks: Iterable[Any], ctx: Any) -> str:
+        """Write, commit the attempt, die once."""
+        text = super().write(blocks, ctx)
+        if ctx.task_idx == 1:
+            killed_once(self.mark)
+        return text
+
+
+def test_a_worker_is_killed_after_its_attempt_has_committed(
+    cluster: Bucket, tmp_path: Path
+) -> None:
+    """Two attempts of the task are committed; the one that Ray knows of is published."""
+    sink = DiesAfterItsAttempt("s3://bucket/twice")
+    sink.mark = str(tmp_path / "killed")
+    numbers(40, 4).write_datasink(sink)
+    assert Path(sink.mark).exists()
+    assert cluster.column("twice", "n") == list(range(40))
+    assert len(cluster.data("twice")) == 4
+    assert cluster.open_uploads("twice") == []
+
+
+def test_a_task_that_always_kills_its_worker_publishes_nothing(cluster: Bucket) -> None:
+    """Ray tries it again as often as it is told, and gives up: the job is aborted."""
+
+    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
+        with task.open(f"{task.task_id}.csv", unique=True) as file:
+            file.write(b"x" * 9_000_000)
+            if task.task_id == "1":
+                until_open("crashes/1")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sink = MagicDatasink("s3://bucket/crashes", write=write)
+    with pytest.raises(Exception, match=r"died|crash"):
+        write_datasink(numbers(40, 2), sink, concurrency=1, ray_remote_args={"max_retries": 1})
+    assert sink.report is not None
+    assert sink.report.outcome == "aborted"
+    assert cluster.left("crashes") == []
+
+
+def test_a_row_that_cannot_be_read_publishes_nothing(cluster: Bucket) -> None:
+    """The user sees his own error; the job is aborted."""
+
+    def bad(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 33:
+            raise ValueError("row 33 is bad")
+        return row
+
+    sink = MagicDatasink("s3://bucket/bad")
+    with pytest.raises(Exception, match="row 33 is bad"):
+        numbers(40, 4).map(bad).write_datasink(sink)
+    assert sink.report is not None
+    assert sink.report.outcome == "aborted"
+    assert cluster.left("bad") == []
+
+
+def test_a_file_that_fails_half_way_publishes_nothing(cluster: Bucket) -> None:
+    """One task fails in the middle of its file, when others are done."""
+
+    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
+        with task.open(f"{task.task_id}.csv", unique=True) as file:
+            file.write(b"x" * 9_000_000)
+            if task.task_id == "3":
+                until_open("half/3")
+                raise OSError("the disk is full")
+            assert list(tables)
+
+    sink = MagicDatasink("s3://bucket/half", write=write)
+    with pytest.raises(Exception, match="the disk is full"):
+        write_datasink(numbers(40, 4), sink, concurrency=1)
+    assert sink.report is not None
+    assert sink.report.outcome == "aborted"
+    assert cluster.left("half") == []
+
+
+def test_a_dataset_without_rows_empties_what_it_replaces(cluster: Bucket) -> None:
+    """With blocks that are empty, and without a block, for which Ray starts no write."""
+    for empty in (numbers(4, 2).filter(lambda row: False), ray.from_items([])):
+        numbers(4, 2).write_datasink(MagicDatasink("s3://bucket/empty"))
+        assert cluster.data("empty")
+        report = write_datasink(empty, MagicDatasink("s3://bucket/empty", mode="overwrite"))
+        assert (report.outcome, report.files) == ("committed", 0)
+        assert cluster.left("empty") == []
+
+
+def test_ray_may_leave_nothing_out(cluster: Bucket) -> None:
+    """A write that Ray would call complete without its failed tasks is refused."""
+    context = ray.DataContext.get_current()
+    context.max_errored_blocks = 2
+    try:
+        told = numbers(40, 4)
+        with pytest.raises(mc.OptionError, match="max_errored_blocks"):
+            told.write_datasink(MagicDatasink("s3://bucket/loose"))
+    finally:
+        context.max_errored_blocks = 0
+    with pytest.raises(mc.OptionError, match="max_errored_blocks"):
+        told.write_datasink(MagicDatasink("s3://bucket/loose"))  # its own context says so still
+    assert cluster.left("loose") == []
+
+
+def test_the_recipe_of_its_page(cluster: Bucket) -> None:
+    """Parquet by days, and lines of JSON; a row that fails leaves nothing."""
+    from examples.recipes import with_ray_data
+
+    assert with_ray_data.export(numbers(10, 2), "s3://bucket/recipe").tasks == 2
+    assert cluster.column("recipe", "n") == list(range(10))
+    with_ray_data.export_lines(numbers(10, 2), "s3://bucket/recipe")
+    assert cluster.data("recipe") == ["part-0.jsonl", "part-1.jsonl"]
+    bad = numbers(10, 2).map(lambda row: {"n": 1 // (9 - row["n"])})
+    with pytest.raises(Exception, match="division"):
+        with_ray_data.export_lines(bad, "s3://bucket/recipe-bad")
+    assert cluster.left("recipe-bad") == []
+
+
+DRIVER = """
+import os, signal, sys
+import ray
+import magic_committer as mc
+from magic_committer.ray import MagicDatasink
+from tests.engines.seen import until_open
+
+ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80 * 1024**2,
+         configure_logging=False)
+driver, when = os.getpid(), sys.argv[1]
+
+def write(task, tables):
+    with task.open(f"{task.task_id}.csv", unique=True) as file:
+        file.write(b"x" * 9_000_000)
+        if when == "write" and task.task_id == "1":
+            until_open("driver-write/1")
+            os.kill(driver, signal.SIGKILL)
+            signal.pause()  # until Ray ends this worker
+
+def progress(said):
+    if when == "commit" and said.phase == "complete":
+        os.kill(driver, signal.SIGKILL)
+
+sink = MagicDatasink(f"s3://bucket/driver-{when}", write=write, job_id="dead", progress=progress)
+ray.data.range(4, override_num_blocks=2).write_datasink(sink, concurrency=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "outcome", "files"), [("write", "aborted", 0), ("commit", "committed", 2)]
+)
+def test_a_driver_that_died_is_recovered_by_the_jobs_id(
+    server: Bucket, tmp_path: Path, when: str, outcome: str, files: int
+) -> None:
+    """Killed while a task writes: nothing is visible, and nothing is open after the recovery.
+    Killed in the commit: the recovery makes all files visible."""
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    ran = subprocess.run(
+        [sys.executable, str(script), when],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=110, capture_output=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == -9, ran.stderr.decode()[-2000:]
+    dest = f"s3://bucket/driver-{when}"
+    if when == "write":
+        assert server.data(f"driver-{when}") == []
+    assert mc.recover(dest, "dead", dead_after=0).outcome == outcome
+    assert len(server.data(f"driver-{when}")) == files
+    assert server.open_uploads(f"driver-{when}") == []
+
+
+# Call by call -------------------------------------------------------------------------------------
+
+
+def written(sink: MagicDatasink, task: int, rows: int = 2) -> str:
+    """What a write task of Ray does, here."""
+    at_worker = pickle.loads(pickle.dumps(sink))
+    block = pa.table({"n": list(range(rows))})
+    text: str = at_worker.write([block], SimpleNamespace(task_idx=task, kwargs={}))
+    return text
+
+
+def complete(sink: MagicDatasink, *texts: str) -> None:
+    """What Ray does at the end."""
+    sink.on_write_complete(SimpleNamespace(write_returns=list(texts)))
+
+
+def parquet(store: MemoryStore) -> list[list[int]]:
+    """The numbers in each file."""
+    keys = [key for key in sorted(store.keys()) if key.endswith(".parquet")]
+    return [pq.read_table(io.BytesIO(store.body(key)))["n"].to_pylist() for key in keys]
+
+
+def test_one_attempt_of_a_task_counts(memory_s3: MemoryStore) -> None:
+    """Two tries of a task have committed; the one whose message Ray has is published."""
+    sink = MagicDatasink(TABLE)
+    sink.on_write_start()
+    written(sink, 0, rows=3)
+    second, other = written(sink, 0), written(sink, 1)
+    complete(sink, second, other)
+    assert parquet(memory_s3) == [[0, 1], [0, 1]]
+    assert not memory_s3.open_uploads()
+
+
+def test_a_commit_that_is_decided_is_not_aborted(memory_s3: MemoryStore) -> None:
+    """The store fails in the middle of the commit: the job is committed, and stays so when Ray says
+    that the write has failed; a recovery publishes all of it."""
+    sink = MagicDatasink(TABLE, job_id="decided")
+    sink.on_write_start()
+    texts = [written(sink, 0), written(sink, 1)]
+
+    def refuse(request: Request) -> None:
+        if request.verb == "complete_upload":
+            raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
+
+    memory_s3.before = refuse
+    with pytest.raises(mc.CommitIncomplete) as told:
+        complete(sink, *texts)
+    asked: list[Request] = []
+    memory_s3.before = asked.append
+    sink.on_write_failed(told.value)
+    assert asked == []
+    memory_s3.before = None
+    assert mc.recover(TABLE, "decided", dead_after=0).outcome == "committed"
+    assert parquet(memory_s3) == [[0, 1], [0, 1]]
+
+
+def test_an_abort_that_fails_does_not_hide_the_error(memory_s3: MemoryStore) -> None:
+    """`on_write_failed` raises nothing, also if the store is away: a note says what to do."""
+    sink = MagicDatasink(TABLE, job_id="away")
+    sink.on_write_start()
+    written(sink, 0)
+
+    def refuse(request: Request) -> None:
+        raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
+
+    memory_s3.before = refuse
+    error = ValueError("the reason")
+    sink.on_write_failed(error)
+    assert "job 'away' may be running still" in "\n".join(error.__notes__)
+    memory_s3.before = None
+    sink.on_write_failed(error)
+    assert memory_s3.keys("table/part") == ()
+    assert not memory_s3.open_uploads()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_ctrl_c_aborts_the_job(memory_s3: MemoryStore, error: type[BaseException]) -> None:
+    """Ray does not tell a sink of Ctrl-C; `write_datasink` does."""
+
+    def interrupted(sink: MagicDatasink, **_: object) -> None:
+        sink.on_write_start()
+        written(sink, 0)
+        raise error
+
+    sink = MagicDatasink(TABLE)
+    with pytest.raises(error):
+        write_datasink(SimpleNamespace(write_datasink=interrupted), sink)
+    assert sink.report is not None
+    assert sink.report.outcome == "aborted"
+    assert not [key for key in memory_s3.keys() if key.endswith(".parquet")]
+    assert not memory_s3.open_uploads()
+
+
+def test_ctrl_c_while_the_job_starts_leaves_no_job(memory_s3: MemoryStore) -> None:
+    """Ray starts it in a thread of its own, which goes on when the caller's is interrupted."""
+    sink = MagicDatasink(TABLE)
+
+    def interrupt(request: Request) -> None:
+        memory_s3.before = None
+        sink.on_write_failed(KeyboardInterrupt())
+
+    memory_s3.before = interrupt
+    with pytest.raises(mc.MagicError, match="was interrupted"):
+        sink.on_write_start()
+    assert mc.inspect(TABLE) == []
+    assert not memory_s3.keys()
+
+
+def test_a_sink_writes_once(memory_s3: MemoryStore) -> None:
+    """A second write with the same sink is refused; what the first has published stays."""
+    sink = MagicDatasink(TABLE)
+    sink.on_write_start()
+    complete(sink, written(sink, 0))
+    with pytest.raises(mc.MagicError, match="one write") as told:
+        sink.on_write_start()
+    sink.on_write_failed(told.value)
+    assert parquet(memory_s3) == [[0, 1]]
+
+
+def test_a_write_whose_results_are_missing_publishes_nothing(memory_s3: MemoryStore) -> None:
+    """Ray has left out all tasks, or may have left out one."""
+    for texts in (nothing, loose):
+        sink = MagicDatasink(TABLE)
+        sink.on_write_start()
+        with pytest.raises((mc.IncompleteJob, mc.OptionError), match="max_errored_blocks") as told:
+            complete(sink, *texts(sink))
+        sink.on_write_failed(told.value)
+        assert sink.report is not None
+        assert sink.report.outcome == "aborted"
+    assert not memory_s3.keys()
+    assert not memory_s3.open_uploads()
+
+
+def nothing(sink: MagicDatasink) -> list[str]:
+    """No message."""
+    return []
+
+
+def loose(sink: MagicDatasink) -> list[str]:
+    """A message of a worker where failed tasks may be left out."""
+    return [json.dumps({**json.loads(written(sink, 0)), "leaves_out": True})]
+
+
+def test_no_secret_and_no_function_of_the_driver_travels() -> None:
+    """What a worker gets of a sink holds neither keys nor `progress`."""
+    secret = mc.S3Options(access_key="AK", secret_key="a-secret-key", region="r")
+    sink = MagicDatasink(TABLE, s3=secret, progress=lambda said: None)  # a lambda does not pickle
+    assert b"a-secret-key" not in pickle.dumps(sink)
+
+
+def test_two_writes_stand_beside_each_other(memory_s3: MemoryStore) -> None:
+    """Their write tasks have the same numbers, and their files other names."""
+    for rows in (1, 2):
+        sink = MagicDatasink(TABLE)
+        sink.on_write_start()
+        complete(sink, written(sink, 0, rows))
+    assert sorted(parquet(memory_s3)) == [[0], [0, 1]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_task_and_the_commit_give_signs_of_life(
+    memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """While they run, and no longer, however they end; between them nobody does."""
+    living: list[str] = []
+    seen: list[int] = []
+    began: list[str] = []
+
+    def keep_alive(job: mc.Job) -> Callable[[], None]:
+        living.append(job.id)
+        began.append(job.id)
+        return living.clear
+
+    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
+        seen.append(len(living))
+        if fails:
+            raise OSError("the disk is full")
+
+    monkeypatch.setattr(mc.Job, "keep_alive", keep_alive)
+    sink = MagicDatasink(TABLE, write=write)
+    sink.on_write_start()
+    assert living == []
+    if fails:
+        with pytest.raises(OSError, match="full"):
+            sink.write([pa.table({"n": [1]})], SimpleNamespace(task_idx=0))
+        assert len(began) == 1
+    else:
+        text = sink.write([pa.table({"n": [1]})], SimpleNamespace(task_idx=0))
+        assert living == []
+        complete(sink, text)
+        assert len(began) == 2
+    assert (seen, living) == ([1], [])
+
+
+def test_blocks_that_differ_become_one_file(memory_s3: MemoryStore) -> None:
+    """Columns in another order, and a column of nulls: what Ray gives when rows differ."""
+    sink = MagicDatasink(TABLE)
+    sink.on_write_start()
+    blocks = [
+        pa.table({"n": [1], "text": ["a"]}),
+        pa.table({"text": pa.nulls(1), "n": [2]}),
+        pa.table({"n": pa.array([], pa.int64())}),
+    ]
+    complete(sink, sink.write(blocks, SimpleNamespace(task_idx=0)))
+    assert parquet(memory_s3) == [[1, 2]]
+
+
+def test_files_without_columns_are_refused(memory_s3: MemoryStore) -> None:
+    """If all columns are directories, pyarrow writes files without rows: they would be lost."""
+    sink = MagicDatasink(TABLE, partition_by=["day", "hour"])
+    sink.on_write_start()
+    rows = pa.table({"hour": [1, 2], "day": ["a", "a"]})
+    with pytest.raises(mc.OptionError, match="partition_by has all columns, hour, day"):
+        sink.write([rows], SimpleNamespace(task_idx=0))
+    sink.on_write_failed(ValueError())
+    assert not memory_s3.keys()
+
+
+@pytest.mark.parametrize(
+    ("format", "options", "start"),
+    [("csv", {"include_header": False}, b"0\n1\n"), ("feather", None, b"ARROW1")],
+)
+def test_other_formats(
+    memory_s3: MemoryStore, format: str, options: dict[str, Any] | None, start: bytes
+) -> None:
+    """CSV and Arrow files, with options of theirs."""
+    sink = MagicDatasink(TABLE, format, of_format=options)
+    sink.on_write_start()
+    complete(sink, written(sink, 0))
+    (key,) = memory_s3.keys("table/part")
+    assert memory_s3.body(key).startswith(start)
+
+
+def test_a_file_has_so_many_rows_at_most(memory_s3: MemoryStore) -> None:
+    """Five rows, two to a file, are three files."""
+    sink = MagicDatasink(TABLE, rows_per_file_max=2)
+    sink.on_write_start()
+    complete(sink, written(sink, 0, rows=5))
+    assert sorted(parquet(memory_s3)) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: MagicDatasink(TABLE, "orc"), "no format 'orc'"),
+        (lambda: MagicDatasink(TABLE, partition_by="day"), "a list of columns"),
+        (lambda: MagicDatasink(TABLE, of_format={"compresion": "zstd"}), "of_format of 'parquet'"),
+        (lambda: MagicDatasink(TABLE, rows_per_file_max=0), "rows_per_file_max=0"),
+        (lambda: MagicDatasink(TABLE, rows_per_file_min=True), "rows_per_file_min is a whole"),
+        (lambda: MagicDatasink(TABLE, write=cast(Any, 7)), "write is a function"),
+        (lambda: MagicDatasink(TABLE, "csv", write=print), "not for a function of yours"),
+        (lambda: MagicDatasink(TABLE, mode=cast(Any, "overwite")), "overwite"),
+        (lambda: MagicDatasink("bucket/table"), "not an S3 URL"),
+        (lambda: write_datasink(None, cast(Any, TABLE)), "sink is a MagicDatasink"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_starts(
+    memory_s3: MemoryStore, wrong: Callable[[], object], told: str
+) -> None:
+    """The error shows what it got; no job is started."""
+    with pytest.raises(mc.MagicError, match=told):
+        wrong()
+    assert memory_s3.keys() == ()
+
+
+def test_the_files_of_a_sink_are_a_value() -> None:
+    """How files are written is told by fields alone: a worker has the same."""
+    files = TableFiles.checked("parquet", ["a"], {"compression": "zstd"}, 5)
+    assert pickle.loads(pickle.dumps(files)) == files
