@@ -41,11 +41,11 @@ Invariants:
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
-from magic_committer.upload.file import DiskFile, FileState, TaskFile
+from magic_committer.upload.file import DiskFile, FileState, PendingFile, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
 from magic_committer.upload.local import LocalDirectory
 from magic_committer.upload.local_file import LocalFile
-from magic_committer.upload.stream import TextUpload, UploadStream
+from magic_committer.upload.stream import TextUpload, UploadStream, pending_of
 
 __all__ = [
     "Block",
@@ -56,9 +56,11 @@ __all__ = [
     "LocalDirectory",
     "LocalFile",
     "PartLedger",
+    "PendingFile",
     "TaskFile",
     "TextUpload",
     "UploadStream",
     "capacity",
     "part_bytes",
+    "pending_of",
 ]

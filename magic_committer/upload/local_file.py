@@ -64,6 +64,7 @@ class LocalFile(DiskFile):
         self._bytes_max = bytes_max
         self._on_close = on_close
         self._on_abort = on_abort
+        self._length = 0
         self._state = FileState.FAILED  # until the local file is there
         try:
             self.path = directory.place_for(relative)
@@ -87,6 +88,13 @@ class LocalFile(DiskFile):
         if self._state is not FileState.OPEN:
             raise ValueError(f"I/O operation on closed file {self.name}")
         return self._file
+
+    @property
+    def length(self) -> int:
+        """How many bytes it has now, or had when it was closed."""
+        if self._state is FileState.OPEN and self._pid == os.getpid():
+            self._length = os.fstat(self._file.fileno()).st_size
+        return self._length
 
     def readable(self) -> bool:
         return True
@@ -181,8 +189,9 @@ class LocalFile(DiskFile):
         if self._state is not FileState.OPEN:
             return
         try:
-            self._state = FileState.CLOSING
             try:
+                self._length = self.length
+                self._state = FileState.CLOSING
                 self._file.close()
                 refuse_full(self._directory.bytes_used(), self._bytes_max, self.name)
             except OSError as error:
@@ -204,6 +213,11 @@ class LocalFile(DiskFile):
             self._state = FileState.ABORTED
         self._drop()
         self._on_abort()
+
+    def take_out(self) -> None:
+        """Give the file up, also a closed one."""
+        self._state = FileState.ABORTED
+        self._drop()
 
     def _fail(self, error: BaseException) -> BaseException:
         self._state = FileState.FAILED

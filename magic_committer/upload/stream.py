@@ -12,6 +12,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from sys import intern
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock
-from magic_committer.upload.file import FileState, TaskFile
+from magic_committer.upload.file import FileState, PendingFile, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, part_bytes
 from magic_committer.upload.sender import PartSender
 
@@ -117,6 +118,7 @@ class UploadStream(TaskFile):
         self._before_block = before_block
         self._on_abort = on_abort
         self._beside = beside
+        self._when_pending: list[Callable[[], object]] = []
         self._taken: list[FileBlock] = []  # of a local file: `close` hands them to the pool
         self._ends_beside = False
         sender = PartSender(
@@ -155,6 +157,13 @@ class UploadStream(TaskFile):
     def state(self) -> FileState:
         """The file's state. In a forked child: the state at the fork."""
         return self._sender.state
+
+    def when_pending(self, call: Callable[[], object]) -> None:
+        """Call this when the file is pending, in the thread that has made it so; at once if it is.
+        It may be called twice. It must be short, do no I/O, and raise nothing."""
+        self._when_pending.append(call)
+        if self.state is FileState.PENDING:
+            call()
 
     @property
     def ends_beside(self) -> bool:
@@ -402,6 +411,9 @@ class UploadStream(TaskFile):
         self._on_close(finished)
         self._sender.finish()
         self._open_file.end()
+        waiting, self._when_pending = self._when_pending, []
+        for call in waiting:
+            call()
 
     def abort(self) -> None:
         """Give the file up: publish nothing, drop the blocks, abort the upload.
@@ -530,6 +542,7 @@ class UploadStream(TaskFile):
         if block is not None:
             block.release()
         self._open_file.end()
+        self._when_pending = []
         on_abort, self._on_abort = self._on_abort, _nothing
         try:
             if in_pool:  # the pool's function cannot wait for itself
@@ -647,3 +660,8 @@ def _kind(data: object) -> str:
     if isinstance(data, str | bytes | bytearray):
         return f"{type(data).__name__} of length {len(data):,}"
     return type(data).__name__
+
+
+def pending_of(stream: UploadStream) -> PendingFile:
+    """What to keep of a file that is pending: a job may have very many."""
+    return PendingFile(intern(stream.name.removesuffix(stream.key)), stream.key, stream.length)
