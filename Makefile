@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs simulate search compare mutants servers interop soak pythons venv format clean
+.PHONY: help demo test check bench docs simulate search compare mutants servers trees interop soak pythons venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -48,6 +48,9 @@ mutants: venv  ## Change the library a little, some hundred times; see that each
 
 servers: venv  ## Run every real-server test on versitygw, Ceph and MinIO: ONLY=minio; INSTALL=1 lets apt get Ceph
 	@$(if $(INSTALL),MAGIC_COMMITTER_TEST_INSTALL=1) $(BIN)/python -m tools.lifeline $(BIN)/python -m tests.real_servers $(ONLY)
+
+trees: venv  ## Run jobs of renames on real SFTP, HDFS and GCS servers: ONLY=sftp; INSTALL=1 lets apt get OpenSSH
+	@$(if $(INSTALL),MAGIC_COMMITTER_TEST_INSTALL=1) $(BIN)/python -m tools.lifeline $(BIN)/python -m tests.real_trees $(ONLY)
 
 interop: venv  ## Run real Hadoop beside the library: needs Java 17, Maven and Go
 	@$(BIN)/python -m tools.suites interop

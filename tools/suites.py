@@ -43,6 +43,9 @@ SERVERS = (sys.executable, "-m", "tests.real_servers", "--get")
 HADOOP = (sys.executable, "-m", "tests.interop.jars")
 """Fetches real Hadoop's jars, with Maven, where they are not there yet."""
 
+TREES = (sys.executable, "-m", "tests.real_trees", "--get")
+"""Fetches a real HDFS and OpenSSH's server, where they are not there yet and may be."""
+
 SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "1")
 """Jobs under kills; `make soak MINUTES=60` is the same for longer."""
 
@@ -88,31 +91,32 @@ class Suite:
 
 
 SUITES = (
-    Suite("check", 90, ("tidy", "typing"), CHECK),
-    Suite("unit", 120, ("unit", "tools", "recipes")),
-    Suite("contract", 60, ("contract",)),
-    Suite("fuzz", 110, ("fuzz",)),
+    Suite("check", 75, ("tidy", "typing"), CHECK),
+    Suite("unit", 140, ("unit", "tools", "recipes")),
+    Suite("contract", 45, ("contract",)),
+    Suite("fuzz", 100, ("fuzz",)),
     Suite("promises", 140, ("promises",)),
-    Suite("properties", 75, ("properties",)),
-    Suite("cli", 75, ("cli",)),
-    Suite("spark", 230, ("spark",)),
-    Suite("faces", 330, ("spark_faces",), slow=True),
+    Suite("properties", 110, ("properties",)),
+    Suite("cli", 70, ("cli",)),
+    Suite("spark", 215, ("spark",)),
+    Suite("faces", 380, ("spark_faces",), slow=True),
     Suite("cluster", 270, ("cluster",), slow=True),
     Suite("scale", 130, ("scale",), slow=True),
     Suite("simulation", 300, ("simulation", "tree_simulation"), (SCHEDULES,), slow=True),
     Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
     Suite("search", 85, ("model",), slow=True),
     Suite("crashwalk", 60, ("crashwalk",), slow=True),
-    Suite("running", 80, ("running",), slow=True),
+    Suite("running", 80, ("running", "engines"), slow=True),
     Suite("kills", 300, ("kills", "stream_kills"), slow=True),
     Suite("benchmarks", 60, ("benchmarks",), slow=True),
-    Suite("transport", 230, ("transport",), slow=True),
-    Suite("network", 310, ("network",), slow=True),
-    Suite("real", 480, ("real_servers",), (SERVERS,), slow=True),
-    Suite("soak", 195, ("soak",), (SOAK,), slow=True),
-    Suite("interop", 190, ("interop",), (HADOOP,), slow=True),
+    Suite("transport", 215, ("transport",), slow=True),
+    Suite("network", 280, ("network",), slow=True),
+    Suite("real", 450, ("real_servers",), (SERVERS,), slow=True),
+    Suite("trees", 90, ("real_trees",), (TREES,), slow=True),
+    Suite("soak", 180, ("soak",), (SOAK,), slow=True),
+    Suite("interop", 155, ("interop",), (HADOOP,), slow=True),
     Suite("site", 30, ("site",), (SITE,), slow=True),
-    Suite("demo", 330, ("demo",), slow=True),
+    Suite("demo", 315, ("demo",), slow=True),
 )
 
 

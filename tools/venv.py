@@ -46,7 +46,7 @@ from tools import lifeline
 ROOT = Path(__file__).resolve().parent.parent
 PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "demo": (["demo"], []),
-    "test": (["demo", "crt"], ["dev", "docs"]),
+    "test": (["demo", "crt"], ["dev", "docs", "trees"]),
     "bench": (["fast"], []),
     "docs": ([], ["docs"]),
     "peers": ([], ["bench"]),

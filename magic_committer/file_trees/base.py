@@ -70,6 +70,7 @@ class TreePromises:
             target shows none; who dies in between leaves the source, and the next call goes on.
         visible_while_open: False: what is written to a file can be read only when it is closed.
         batch_files: how many files a thread takes at once: many where a call takes microseconds.
+        path_bytes_max: bytes that a path may have; 0: nobody says.
     """
 
     directories: bool = True
@@ -77,6 +78,7 @@ class TreePromises:
     replace_is_atomic: bool = True
     visible_while_open: bool = True
     batch_files: int = 1
+    path_bytes_max: int = 0
 
 
 class FileTree(Protocol):

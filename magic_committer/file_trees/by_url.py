@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from magic_committer.errors import OptionError, PathError, StoreError
 from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.dialects import DIALECTS, INSTEAD, REFUSED
+from magic_committer.file_trees.dialects import DIALECTS, INSTEAD, REFUSED, Dialect
 from magic_committer.file_trees.local import LocalTree, local_path
 
 _INSTALL = "pip install 'magic-committer[fsspec]'"
 _DRIVERS = {
     "sftp": "paramiko",
     "ssh": "paramiko",
-    "hdfs": "pyarrow",
+    "hdfs": "hdfs-native",
     "gs": "gcsfs",
     "gcs": "gcsfs",
 }
@@ -80,8 +82,9 @@ def tree_url(url: str) -> str:
 
 def _through_fsspec(url: str, scheme: str) -> FileTree:
     host, path = _parts(url, scheme)
+    whole = f"{scheme}://{host}{path}"
     try:
-        from fsspec.core import url_to_fs
+        import fsspec  # noqa: F401  # the drivers below need it
 
         from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
     except ImportError as error:
@@ -90,7 +93,9 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
         ) from error
     dialect = DIALECTS[scheme]()
     try:
-        fs, root = url_to_fs(f"{scheme}://{host}{path}", **dialect.options)
+        driver = _class_of(dialect)
+        told = driver._get_kwargs_from_urls(whole)
+        fs, root = driver(**{**told, **dialect.options}), driver._strip_protocol(whole)
         dialect.connected(fs)
     except ImportError as error:
         driver = _DRIVERS.get(scheme, "the driver")
@@ -101,6 +106,17 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
     except Exception as error:
         raise _unconnected(of_driver(error, "connect", url, "")) from error
     return FsspecTree(fs, root, url, dialect)
+
+
+def _class_of(dialect: Dialect) -> Any:
+    """The class that a dialect was written for. fsspec's own table is not asked: a package that is
+    installed, as sshfs and hdfs-native, takes a protocol over in it, and renames by other rules.
+
+    Raises:
+        ImportError: the driver is not installed.
+    """
+    module, _, name = dialect.driver.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _unconnected(error: StoreError) -> StoreError:
@@ -121,6 +137,12 @@ def _parts(url: str, scheme: str) -> tuple[str, str]:
         raise PathError(
             f"the URL of {parts.hostname} holds a password, and URLs go into records and logs",
             hint="Use a key, or an agent",
+        )
+    if scheme == "hdfs" and parts.username is not None:
+        raise PathError(
+            f"{url!r} names a user, which hdfs-native takes from elsewhere",
+            hint=f"Set HADOOP_USER_NAME={parts.username}, or get a ticket of Kerberos; and write"
+            f" 'hdfs://{parts.netloc.rpartition('@')[2]}{parts.path}'",
         )
     if parts.query or parts.fragment or set(path) & {"?", "#", "\0"} or "::" in url:
         raise PathError(f"{url!r} has more than a host and a path", hint=example)

@@ -1,10 +1,14 @@
 """A local disk, or a network file system that is mounted: `pathlib`'s world, behind the port.
 
 * `LocalTree.create` writes a file beside its place, syncs it, and links it into place: ``link``
-  fails if the name is taken, and no reader sees half a file. Over NFS it is exclusive too.
+  fails if the name is taken, and no reader sees half a file. Over NFS it is exclusive too. What
+  fails after the link is never told as a refusal: the file is there.
 * `LocalTree.rename` without ``replace`` links and unlinks. A crash between the two leaves one file
   with two names; the next call sees that they are the same, and goes on.
 * The etag is the inode and the time of the last write, to the nanosecond. Both stay in a rename.
+* A disk without hard links (FAT, exFAT, many FUSE mounts) is refused at the first create. There are
+  other exclusive creates (``renameat2``), but such disks do not keep an inode's number either: a
+  recovery would take the job's own files for those of others.
 * A symbolic link is ``"other"``: it is never followed below the root. The root itself may be one.
 """
 
@@ -22,13 +26,23 @@ from typing import BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from magic_committer._runtime import new_id
-from magic_committer.errors import InvalidRequest, PathError
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PathError,
+    Unanswered,
+)
 from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises, check_path
 from magic_committer.file_trees.os_errors import telling, translated
 
 SYNC_EACH_MAX = 32
 """Up to so many files are synced one by one; more of them by one ``syncfs``, where there is one."""
 BATCH_FILES = 256
+PATH_BYTES_MAX = os.pathconf("/", "PC_PATH_MAX") - 1 if hasattr(os, "pathconf") else 255
+"""Bytes of a path that the system takes in one call: 4,095 on Linux."""
+
+_NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 
 _ENCODED_ONLY = frozenset("?#\t\n\r")
 
@@ -75,10 +89,10 @@ class LocalTree:
         root: an absolute path. It need not exist yet: `make_root` makes it.
     """
 
-    promises = TreePromises(directories=True, rename_is_atomic=True, batch_files=BATCH_FILES)
-
     def __init__(self, root: Path) -> None:
         self._root = os.fspath(root)
+        longest = PATH_BYTES_MAX - 1 - len(os.fsencode(self._root))
+        self.promises = TreePromises(batch_files=BATCH_FILES, path_bytes_max=max(1, longest))
         self.url = f"file://{quote(self._root.rstrip('/'))}/"
 
     def __repr__(self) -> str:
@@ -164,11 +178,37 @@ class LocalTree:
                     file.write(data)
                     file.flush()
                     os.fsync(descriptor)
-                os.link(beside, target)
-            finally:
-                with suppress(FileNotFoundError, NotADirectoryError):
+                try:
+                    os.link(beside, target)
+                except OSError as error:
+                    if error.errno in _NO_LINKS:
+                        raise self._has_no_links(path, error) from error
+                    raise
+            except BaseException:
+                with suppress(OSError):  # the first error tells more
                     os.unlink(beside)
+                raise
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                os.unlink(beside)
             _sync_directory(os.path.dirname(target))
+        except OSError as error:
+            told = translated(error, "create", self.url, path)
+            if isinstance(told, NotFound):
+                raise told from error
+            raise Unanswered(  # it is there: this is no refusal
+                told.message, operation="create", bucket=self.url, key=path, code=told.code,
+                hint=told.hint,
+            ) from error  # fmt: skip
+
+    def _has_no_links(self, path: str, error: OSError) -> NotSupported:
+        return NotSupported(
+            f"{self.url} is on a disk without hard links ({error.strerror}), and a job is decided"
+            " by a file that only one process can create, whole",
+            operation="create", bucket=self.url, key=path, code="NoLinks",
+            hint="Write to a disk that has them (ext4, xfs, NFS and most others; not FAT, exFAT and"
+            " many FUSE mounts), and copy the files from there",
+        )  # fmt: skip
 
     def open(self, path: str) -> BinaryIO:
         with telling("open", self.url, path):

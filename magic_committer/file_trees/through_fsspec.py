@@ -106,7 +106,7 @@ class FsspecTree:
         prefix = f"{directory}/" if directory else ""
         with self._telling("list", directory):
             try:
-                children = self._fs.ls(where, detail=True)
+                children = self._dialect.children(self._fs, where)
             except (FileNotFoundError, NotADirectoryError):
                 return
         for info in children:
@@ -175,7 +175,7 @@ class FsspecTree:
         where = self.at(path)
         with self._telling("remove", path):
             try:
-                self._fs.rm_file(where)
+                self._dialect.remove(self._fs, where)
             except (FileNotFoundError, NotADirectoryError):
                 return
 
@@ -217,7 +217,7 @@ class FsspecTree:
         except MagicError:
             raise
         except OSError as error:
-            raise translated(error, verb, self.url, path) from error
+            raise translated(self._dialect.told(error), verb, self.url, path) from error
         except Exception as error:
             raise of_driver(error, verb, self.url, path) from error
 

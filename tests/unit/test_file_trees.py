@@ -9,6 +9,7 @@ from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from magic_committer._runtime import new_id
 from magic_committer.errors import (
@@ -294,34 +295,30 @@ def test_a_link_is_not_followed_through_fsspec(kind: str, tmp_path: Path) -> Non
     assert [(e.path, e.kind) for e in walk(tree, "")] == [("link", "other")]
 
 
-def test_a_file_that_comes_while_hdfs_deletes_its_directory_stays(tmp_path: Path) -> None:
-    """pyarrow deletes a directory with all that is in it: so it is renamed first, and a file that
-    came after the look goes back."""
-    fs = stand_ins.Hdfs()
-    tree = FsspecTree(fs, str(tmp_path), "hdfs://nn/t/", HdfsDialect())
+def test_a_file_that_comes_while_a_directory_is_deleted_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NameNode deletes no directory that has something in it, and says so by its exception."""
+    tree = tree_of("hdfs", tmp_path)
     tree.make_directory("d")
-
-    def late() -> None:
-        fs.before_rename = lambda: None
-        (tmp_path / "d" / "a").write_bytes(b"1")
-
-    fs.before_rename = late
+    (tmp_path / "d" / "a").write_bytes(b"1")
+    monkeypatch.setattr(FsspecTree, "list", lambda self, directory: iter(()))
     assert tree.remove_directory("d") is False
-    assert tree.read("d/a", 9) == b"1"
-    assert [entry.path for entry in tree.list("")] == ["d"]
+    assert (tmp_path / "d" / "a").read_bytes() == b"1"
 
 
-def test_a_rename_that_says_only_that_it_failed_is_looked_into(tmp_path: Path) -> None:
+def test_a_rename_that_says_only_that_it_failed_is_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error without a reason stays one where neither a missing source nor a file at the target
     explains it."""
-    fs = stand_ins.Hdfs()
-    tree = FsspecTree(fs, str(tmp_path), "hdfs://nn/t/", HdfsDialect())
+    tree = tree_of("sftp", tmp_path)
     tree.create("a", b"1")
 
-    def broken() -> None:
-        raise OSError(5, "HDFS: rename failed")
+    def broken(old: str, new: str) -> None:
+        raise OSError("Failure")
 
-    fs.before_rename = broken
+    monkeypatch.setattr(stand_ins._Sftp, "rename", staticmethod(broken))
     with pytest.raises(Unanswered):
         tree.rename("a", "b", replace=False)
 
@@ -371,6 +368,40 @@ def test_what_a_driver_raises_in_a_file_is_translated() -> None:
     assert isinstance(raised.value.__cause__, _Answer)
     with pytest.raises(ValueError, match="closed"):
         file.write(b"2")
+
+
+def test_a_right_that_is_missing_at_google_is_told() -> None:
+    """gcsfs gives 403 as an OSError without a number; nothing was changed, and it is final."""
+
+    class Closed(stand_ins.Google):
+        def pipe_file(self, path: str, data: bytes, mode: str = "overwrite") -> None:
+            raise OSError(f"Forbidden: {path}\nno storage.objects.create access")
+
+    tree = FsspecTree(Closed(), "b/t", "gs://b/t/", GoogleDialect())
+    with pytest.raises(PermissionDenied, match="create access"):
+        tree.create("a", b"1")
+
+
+@pytest.mark.parametrize("said", ["Permission denied", "Operation unsupported"])
+def test_a_server_of_sftp_without_hard_links_is_refused(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else makes a create exclusive there. What was written beside is removed."""
+
+    def refused(old: str, new: str) -> None:
+        raise PermissionError(13, said) if "denied" in said else OSError(said)
+
+    tree = tree_of("sftp", tmp_path)
+    monkeypatch.setattr(stand_ins._Sftp, "hardlink", staticmethod(refused))
+    with pytest.raises(NotSupported, match="no hard links"):
+        tree.create("a", b"1")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_user_in_a_url_of_hdfs_is_refused() -> None:
+    """It would be ignored; the error says where the user is taken from."""
+    with pytest.raises(PathError, match="HADOOP_USER_NAME=me"):
+        tree_for("hdfs://me@nn:8020/data/table")
 
 
 def test_memory_forgets_no_file_that_is_read_while_it_is_read_again() -> None:
@@ -431,13 +462,41 @@ def test_a_file_system_without_the_promises_is_refused(scheme: str) -> None:
 def test_a_file_system_that_cannot_be_reached_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that fails took no effect, and says so."""
 
-    def refused(*arguments: Any, **options: Any) -> None:
-        raise ConnectionRefusedError(111, "Connection refused")
+    class Down(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
+        cachable = False
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", refused)
-    with pytest.raises(Unanswered, match="connect") as raised:
+        def __init__(self, **options: Any) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(by_url, "_class_of", lambda dialect: Down)
+    with pytest.raises(Unanswered, match=r"connect of .* refused") as raised:
         tree_for("memory://x/y")
     assert raised.value.sent is False
+
+
+def test_a_package_that_takes_a_protocol_over_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """sshfs registers itself for sftp:// with fsspec, hdfs-native for hdfs://: what a dialect was
+    written for is used all the same."""
+
+    class Other(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
+        pass
+
+    for module in (fsspec, fsspec.core):
+        monkeypatch.setattr(module, "get_filesystem_class", lambda name: Other)
+    tree = tree_for("memory://x/y")
+    assert isinstance(tree, FsspecTree)
+    assert type(tree._fs) is MemoryFileSystem
+
+
+def test_every_dialect_names_its_driver() -> None:
+    """A module and a class in it; those that come with fsspec are there."""
+    for dialect in DIALECTS.values():
+        module, _, name = dialect.driver.partition(":")
+        assert module
+        assert name
+    assert by_url._class_of(MemoryDialect()) is MemoryFileSystem
 
 
 def test_the_tables_agree() -> None:
@@ -456,7 +515,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_fsspec_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes with the extra."""
-    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    monkeypatch.setitem(__import__("sys").modules, "fsspec", None)
     with pytest.raises(OptionError, match=r"magic-committer\[fsspec\]"):
         tree_for("memory://x/y")
     assert isinstance(tree_for("file:///data/table"), LocalTree)

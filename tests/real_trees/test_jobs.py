@@ -1,0 +1,139 @@
+"""Whole jobs on real file systems: each mode, an abort, a revert, a recovery, a cleanup."""
+
+from __future__ import annotations
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.by_url import tree_for
+from magic_committer.options import Mode
+from tests.real_trees.looking import control, data, is_marked
+
+FIRST = {"dt=1/a b.csv": b"1", "dt=2/\u00fc%25.csv": b"22", "c.csv": b"333"}
+SECOND = {"dt=1/second.csv": b"4", "dt=3/d.csv": b"5" * 300_000}
+
+
+def write(url: str, mode: Mode, files: dict[str, bytes]) -> mc.JobReport:
+    """A job of one task."""
+    with mc.write(url, mode=mode) as job:
+        for name, content in files.items():
+            with job.open(name) as file:
+                file.write(content)
+    report = job.report
+    assert report is not None
+    return report
+
+
+def started(url: str, job_id: str | None = None) -> mc.Job:
+    """A job with two committed tasks, whose driver has gone."""
+    job = mc.start(url, job_id=job_id, accept="listing")
+    for number, (name, content) in enumerate(SECOND.items()):
+        with job.task(number) as task, task.open(name) as file:
+            file.write(content)
+    return job
+
+
+def left_of(url: str) -> list[str]:
+    """What is left of jobs that have ended. Where directories are not real their closed records
+    stay until a cleanup forgets them."""
+    if tree_for(url).promises.directories and not mc.inspect(url):
+        return control(url)
+    report = mc.cleanup(url, dead_after=0, leftover_after=0, forget_after=0)
+    assert report.errors == ()
+    return control(url)
+
+
+def test_a_job_appends(url: str) -> None:
+    """What two jobs wrote is there, byte for byte, marked, and nothing else is left."""
+    write(url, "append", FIRST)
+    report = write(url, "append", SECOND)
+    assert (report.outcome, report.files) == ("committed", len(SECOND))
+    assert data(url) == {**FIRST, **SECOND}
+    assert is_marked(url)
+    assert left_of(url) == []
+
+
+def test_nothing_is_visible_before_the_commit(url: str) -> None:
+    """Until a job is committed a reader of tables sees what was there."""
+    write(url, "append", FIRST)
+    job = started(url)
+    assert data(url) == FIRST
+    job.commit(expect=2)
+    assert data(url) == {**FIRST, **SECOND}
+
+
+def test_a_job_of_mode_fail_wants_no_data(url: str) -> None:
+    """The first one writes; the second one is refused, and changes nothing."""
+    write(url, "fail", FIRST)
+    with pytest.raises(mc.DestinationExists):
+        write(url, "fail", SECOND)
+    assert data(url) == FIRST
+    assert left_of(url) == []
+
+
+@pytest.mark.parametrize("mode", ["replace", "overwrite"])
+def test_a_job_replaces_where_files_can_be_told_apart(url: str, tree: FileTree, mode: Mode) -> None:
+    """The old files go with the new ones' coming. Where the file system has no etags the job is
+    refused before it has written anything, and says which modes it may have."""
+    write(url, "append", FIRST)
+    tree.create("told-apart", b"1")
+    entry = tree.stat("told-apart")
+    tree.remove("told-apart")
+    assert entry is not None
+    if entry.etag:
+        write(url, mode, SECOND)
+        assert data(url) == SECOND
+    else:
+        with pytest.raises(mc.OptionError, match="without etags"):
+            write(url, mode, SECOND)
+        assert data(url) == FIRST
+    assert left_of(url) == []
+
+
+def test_a_job_that_fails_leaves_nothing(url: str) -> None:
+    """An error in the `with` aborts it."""
+    with pytest.raises(ZeroDivisionError), mc.write(url) as job:
+        with job.open("a.csv") as file:
+            file.write(b"1")
+        raise ZeroDivisionError
+    assert data(url) == {}
+    assert left_of(url) == []
+
+
+def test_a_file_is_written_over(url: str) -> None:
+    """A file of the same name is replaced by the rename."""
+    write(url, "append", FIRST)
+    write(url, "append", {"c.csv": b"new"})
+    assert data(url) == {**FIRST, "c.csv": b"new"}
+
+
+def test_a_given_id_is_used_once(url: str) -> None:
+    """The claim of an id is exclusive here, too."""
+    job = started(url, "night-1")
+    with pytest.raises(mc.JobExists):
+        mc.start(url, job_id="night-1")
+    mc.attach(url, "night-1").commit(expect=2)
+    assert data(url) == SECOND
+    with pytest.raises((mc.JobExists, mc.JobNotRunning)):
+        mc.start(url, job_id="night-1")
+    assert job.id == "night-1"
+
+
+def test_a_job_whose_driver_has_gone_is_aborted(url: str) -> None:
+    """`inspect` tells it, `recover` ends it, and `cleanup` leaves nothing of it."""
+    job = started(url)
+    assert [(found.id, found.state) for found in mc.inspect(url)] == [(job.id, "running")]
+    assert mc.recover(url, job.id, dead_after=0).outcome == "aborted"
+    assert data(url) == {}
+    assert left_of(url) == []
+
+
+def test_a_second_driver_does_not_decide_again(url: str) -> None:
+    """Of two processes that commit and abort one job, the first decides, and the other is told."""
+    job = started(url)
+    other = mc.attach(url, job.id)
+    assert mc.abort(url, job.id, revert=True).outcome == "aborted"
+    with pytest.raises(mc.MagicError):
+        other.commit(expect=2)
+    assert data(url) == {}
