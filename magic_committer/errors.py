@@ -206,7 +206,8 @@ class JobError(MagicError):
 
     Attributes:
         job_id: the job's id; "" if none was drawn yet.
-        report: the `JobReport` of the job, if the error ended it; otherwise None.
+        report: the `JobReport` of the job, if the error ended it; of a `CommitIncomplete`, what is
+            known by then; otherwise None.
     """
 
     def __init__(

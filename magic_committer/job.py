@@ -38,11 +38,11 @@ from magic_committer._arguments import (
 )
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.commit.pieces import Distribute, Piece
-from magic_committer.committers.base import JobCommitter, TaskAttempt
+from magic_committer.committers.base import JobCommitter, Process, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
     JobNotRunning,
@@ -53,6 +53,7 @@ from magic_committer.errors import (
     WrongType,
 )
 from magic_committer.filesystem.calls import FileCalls
+from magic_committer.filesystem.homes import BucketHome, Home, TreeHome
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination, name_text
 from magic_committer.options import Options, S3Options, Track
@@ -60,7 +61,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import LocalFile, TaskFile, TextUpload, UploadStream
+from magic_committer.upload import LocalFile, TaskFile, TextUpload
 
 logger = logging.getLogger("magic_committer")
 
@@ -560,6 +561,8 @@ class Job:
                 error=f"{type(error).__name__}: {error}",
                 transport=self._sent_by(),
             )
+            if isinstance(error, CommitIncomplete) and error.report is None:
+                error.report = self.report
             raise
 
     def _sent_by(self) -> str:
@@ -745,7 +748,7 @@ class Task(FileCalls):
         stream = self._attempt.open(
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
-        if self._sink is not None and isinstance(stream, UploadStream):
+        if self._sink is not None:
             self._sink.note(name, stream)
         return stream if text is None else TextUpload(stream, **text)
 
@@ -783,9 +786,12 @@ class Task(FileCalls):
 
             Otherwise as `open`.
         """
-        return self._attempt.local_file(
+        file = self._attempt.local_file(
             name_text(name), unique=unique, attributes=attributes_of(attributes)
         )
+        if self._sink is not None:
+            self._sink.note(name, file)
+        return file
 
     def directory(self, *, unique: bool = False) -> Path:
         """Give the attempt's local directory, for programs that write files of their own. The
@@ -820,24 +826,29 @@ class Task(FileCalls):
     def _files(self) -> Sink:
         if self._sink is None:
             job, attempt = self._job, self._attempt
-            streams = attempt.streams()
-
-            def open_file(name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
-                stream = attempt.open(name, unique=unique, attributes=attributes)
-                assert isinstance(stream, UploadStream)  # of an attempt that has streams
-                return stream
-
-            dest = Destination.parse(job.dest)
+            files, waiting = attempt.streams(), attempt.waiting
+            home: Home
+            parts: Process | Runtime
+            if waiting is None:
+                dest = Destination.parse(job.dest)
+                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress)
+                home = BucketHome(dest, parts.store)
+            else:
+                parts = _wiring.process_for(job._s3, job._progress)
+                home = TreeHome(waiting.tree)
             self._sink = Sink(
                 title=f"task {self.task_id!r} of job {job.id!r}",
-                dest=dest,
-                runtime=_wiring.runtime_for(dest.bucket, job._s3, job._progress),
+                home=home,
+                pool=parts.pool,
+                clock=parts.clock,
+                progress=parts.progress,
                 block_bytes=job._options.block_bytes,
-                open_file=open_file,
+                open_file=attempt.open,
                 discard_file=attempt.discard,
+                waiting=waiting,
             )
-            for name, stream in streams.items():
-                self._sink.note(name, stream)
+            for name, file in files.items():
+                self._sink.note(name, file)
         return self._sink
 
     def _uuid(self) -> str:

@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import NoReturn, overload
 
 from magic_committer._patience import cleaning_up
+from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
 from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Destination, is_s3_url
+from magic_committer.hadoop.paths import is_s3_url
 from magic_committer.job import (
     BinaryMode,
     Job,
@@ -204,8 +205,9 @@ class Writing(FileCalls):
         self._task = self._job.task("0")
         self._end_life = self._job.keep_alive()
         self._job._keep_at_home()
-        if is_s3_url(self._job.dest):
-            self._leave_urls = open_writes.enter(Destination.parse(self._job.dest), self._files)
+        dest = self._job.dest
+        if is_s3_url(dest) or is_file_tree(dest):
+            self._leave_urls = open_writes.enter(dest, self._files)
         return self
 
     def __exit__(

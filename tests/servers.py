@@ -5,6 +5,7 @@ Both listen on a port of 127.0.0.1 that the kernel chooses, and are gone when th
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -196,3 +197,16 @@ class HurriedClock(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + sum(self.slept)
+
+
+@contextmanager
+def moto_in_the_environment() -> Iterator[str]:
+    """A server with a bucket ``bucket``, which also workers find, by the environment."""
+    with moto_server("bucket") as url:
+        before = dict(os.environ)
+        os.environ.update(_moto.CREDENTIALS, AWS_ENDPOINT_URL=url)
+        try:
+            yield url
+        finally:
+            os.environ.clear()
+            os.environ.update(before)

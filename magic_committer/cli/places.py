@@ -69,6 +69,6 @@ def on_s3(text: str) -> str:
     if is_file_tree(text):
         raise PathError(
             f"{text} is a directory of files: this command is about what only S3 has",
-            hint="The commands `job` and `cleanup` take it",
+            hint="The commands `job`, `put` and `cleanup` take it",
         )
     return s3_url(text)

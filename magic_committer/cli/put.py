@@ -23,10 +23,15 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.job_reports import code_of_report, report_lines
-from magic_committer.cli.shell import DIRECTORY, MODE, Shell, command
+from magic_committer.cli.places import Place, TreePlace
+from magic_committer.cli.shell import MODE, PLACE, Shell, command
 from magic_committer.commit.conflict import existing, partitions_of
+from magic_committer.committers.manifest.existing import data
+from magic_committer.committers.manifest.names import check_tree_name
+from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import CommitIncomplete, UploadFailed
-from magic_committer.filesystem.local import PutReport, SourceFile, files_in
+from magic_committer.file_trees.base import parent_of
+from magic_committer.filesystem.local import PutReport, SourceFile, files_in, refuse_itself
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
 
@@ -39,9 +44,9 @@ class Present:
     """What of the destination matters to a job that is about to be started.
 
     Attributes:
-        over: objects at keys that the job writes.
-        deleted: other objects, which the mode deletes.
-        refused: a key because of which the mode refuses; "": there is none.
+        over: objects or files at names that the job writes.
+        deleted: other ones, which the mode deletes.
+        refused: the key or file because of which the mode refuses; "": there is none.
     """
 
     over: int = 0
@@ -62,7 +67,7 @@ class Putting:
     """
 
     directory: str
-    dest: Destination
+    dest: Place
     mode: Mode
     files: list[SourceFile]
     left_out: tuple[str, ...]
@@ -73,23 +78,44 @@ class Putting:
         """Of all files."""
         return sum(file.size for file in self.files)
 
-    def look(self, runtime: Runtime) -> Present:
+    def look(self, shell: Shell, progress: ProgressFunction) -> Present:
         """What is there now. Only listings are sent."""
-        keys = {self.dest.prefix + file.name for file in self.files}
-        parts = partitions_of(self.dest, keys)
+        if isinstance(self.dest, TreePlace):
+            return self._look_at_files(shell.parts(self.dest, progress))
+        return self._look_at_objects(shell.runtime(self.dest.bucket, progress), self.dest)
+
+    def _look_at_objects(self, runtime: Runtime, dest: Destination) -> Present:
+        keys = {dest.prefix + file.name for file in self.files}
+        parts = partitions_of(dest, keys)
         within = parts if self.mode in BY_PARTITION else None
         if self.mode in FAILING:
-            with closing(existing(runtime, self.dest, within, LOOKING_IN_FLIGHT)) as found:
+            with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as found:
                 return Present(refused=next((info.key for info in found), ""))
         over = deleted = 0
         if not self.unique:  # hidden keys too: they are no data, and written over all the same
             for part in parts:
-                for page in runtime.store.list(self.dest.prefix + part, delimiter="/"):
+                for page in runtime.store.list(dest.prefix + part, delimiter="/"):
                     over += sum(info.key in keys for info in page.objects)
         if self.mode in REPLACING:
             kept = set[str]() if self.unique else keys
-            with closing(existing(runtime, self.dest, within, LOOKING_IN_FLIGHT)) as found:
+            with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as found:
                 deleted = sum(info.key not in kept for info in found)
+        return Present(over, deleted)
+
+    def _look_at_files(self, parts: Parts) -> Present:
+        names = {file.name for file in self.files}
+        directories = sorted({parent_of(name) for name in names})
+        within = directories if self.mode in BY_PARTITION else None
+        if self.mode in FAILING:
+            first = next(data(parts, within), None)
+            return Present(refused=f"{parts.tree.url}{first.path}" if first is not None else "")
+        over = deleted = 0
+        if not self.unique:
+            for directory in directories:
+                over += sum(entry.path in names for entry in parts.tree.list(directory))
+        if self.mode in REPLACING:
+            kept = set[str]() if self.unique else names
+            deleted = sum(entry.path not in kept for entry in data(parts, within))
         return Present(over, deleted)
 
     def would(self, present: Present) -> str:
@@ -98,17 +124,18 @@ class Putting:
         if present.refused:
             return f"Refuse to put {what} into {self.dest.url}: there is data, {present.refused}"
         told = f"Put {what} into {self.dest.url}"
+        kind = "file" if isinstance(self.dest, TreePlace) else "object"
         fate = []
         if present.over:
-            fate.append(f"write over {counted(present.over, 'object')} there")
+            fate.append(f"write over {counted(present.over, kind)} there")
         if present.deleted:
-            fate.append(f"delete {counted(present.deleted, 'other object')}")
+            fate.append(f"delete {counted(present.deleted, f'other {kind}')}")
         return f"{told}, {' and '.join(fate)}" if fate else told
 
 
 @command(root, "put", WORDS["put"])
 @click.argument("directory", metavar="DIRECTORY")
-@click.argument("dest", type=DIRECTORY, metavar="DEST")
+@click.argument("dest", type=PLACE, metavar="DEST")
 @click.option(
     "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
     help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
@@ -126,7 +153,7 @@ class Putting:
 def put(
     shell: Shell,
     directory: str,
-    dest: Destination,
+    dest: Place,
     mode: str,
     hidden: bool,
     unique: bool,
@@ -136,19 +163,24 @@ def put(
 ) -> int:
     """Publish the files of a directory of this machine at DEST: all of them, or none.
 
-    Nothing is visible before all are sent. After an error or Ctrl-C nothing is visible, and no
-    upload is open. Modes that may write over something or delete it ask, or want --yes.
+    DEST is s3://bucket/path or file:///path. Nothing is visible before all are sent. After an error
+    or Ctrl-C nothing is visible, and no upload is open. Modes that may write over something or
+    delete it ask, or want --yes.
 
     Hidden files are left out, and so is a _SUCCESS at the top: the job writes its own. Links to
     files are followed; a link to a directory, a pipe or a device is an error.
     """
+    refuse_itself(directory, dest.url)
     files, left_out = files_in(directory, hidden=hidden)
+    if isinstance(dest, TreePlace):
+        for file in files:
+            check_tree_name(file.name)
     putting = Putting(directory, dest, mode_of(mode), files, left_out, unique)
     with shell.progress() as progress:
         if dry_run:
-            return _tell(shell, putting, putting.look(shell.runtime(dest.bucket, progress)))
+            return _tell(shell, putting, putting.look(shell, progress))
         if putting.mode not in FAILING and not yes:
-            present = putting.look(shell.runtime(dest.bucket, progress))
+            present = putting.look(shell, progress)
             shell.confirm(f"{putting.would(present)}?", yes=yes)
         return _put(shell, putting, mode, progress, hidden, no_success)
 

@@ -48,14 +48,14 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
 from magic_committer.commit.load import stored_uploads
-from magic_committer.commit.outcome import dead
+from magic_committer.commit.outcome import dead, told_what_to_do
 from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
 from magic_committer.errors import ConflictingJob, DestinationExists, FormatError, NotFound
-from magic_committer.hadoop.paths import Destination, JobPaths, is_hidden
+from magic_committer.hadoop.paths import RECORD, Destination, JobPaths, is_hidden
 from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
@@ -439,7 +439,9 @@ def _live_others(
     for key in job_records(runtime, dest):
         if key == own:
             continue
-        seen = records.read(runtime, key)
+        other_id = key.removeprefix(dest.jobs_prefix).removesuffix(f"/{RECORD}")
+        with told_what_to_do(dest.url, other_id):
+            seen = records.read(runtime, key)
         if seen is None:
             continue
         if seen.record.state is not State.CLOSED:

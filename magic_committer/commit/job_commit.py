@@ -37,6 +37,16 @@ from dataclasses import dataclass, replace
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.batches import (
+    Claimant,
+    batch_needed,
+    claim_batch,
+    published_by,
+    refuse_other_batch,
+    refuse_unconditional,
+    say_published,
+    settle_claim,
+)
 from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
 from magic_committer.commit.closed import finish, tidies
 from magic_committer.commit.conflict import (
@@ -44,16 +54,7 @@ from magic_committer.commit.conflict import (
     partitions_of,
     refuse_overlapping_plans,
 )
-from magic_committer.commit.ledgers import (
-    LOOKS_MAX,
-    batch_needed,
-    claim_batch,
-    publish_batch,
-    read_ledger,
-    refuse_other_batch,
-    refuse_unconditional,
-    unsettled,
-)
+from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
 from magic_committer.commit.outcome import (
     committed,
@@ -67,6 +68,7 @@ from magic_committer.commit.outcome import (
     not_undone,
     undecided,
     unknown,
+    unread,
 )
 from magic_committer.commit.pieces import Helpers
 from magic_committer.commit.plans import drop_plan, load_plan, store_plan
@@ -115,7 +117,7 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.protocol.rules import Step, choose_attempts, may_take_claim, next_step
+from magic_committer.protocol.rules import Step, choose_attempts, next_step
 from magic_committer.stores.base import told_transport
 
 logger = logging.getLogger("magic_committer")
@@ -170,6 +172,7 @@ class JobCommit:
         self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
+        self.ledgers = StoreLedgers(runtime, self.dest)
         self.statistics = Statistics()
         self._started = runtime.clock.monotonic()
 
@@ -209,7 +212,7 @@ class JobCommit:
                 what the job is. Call it again.
         """
         self.batch = batch
-        with patient(), interrupted(undecided(self.job)):
+        with patient(), interrupted(unread(self.job)):
             if batch is None:
                 return self._commit(results, expect)
             refuse_unconditional(self.job)
@@ -227,6 +230,16 @@ class JobCommit:
         seen = self._own_record()
         if seen is None or next_step(seen.record.state) is not Step.DECIDE:
             return self._obey(seen)
+        with interrupted(undecided(self.job)):
+            return self._commit_running(seen, results, expect)
+
+    def _commit_running(
+        self,
+        seen: records.Seen,
+        results: Iterable[TaskCommit] | None,
+        expect: int | Iterable[str] | None,
+    ) -> JobReport:
+        """Commit a job that was seen running."""
         if seen.record.checkpoint and self.batch is None:
             raise batch_needed(self.job)
         wanted = wanted_results(self.job, results)
@@ -235,7 +248,7 @@ class JobCommit:
             expected(self.job, tasks, expect, by_results=True)
         if self.batch is not None:
             with self._timed(stats.CLAIM_BATCH):
-                if not claim_batch(self.runtime, self.job, self.batch, self._settle):
+                if not self._claim(self.batch):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
             offer = self._offer(seen, wanted, expect, spool)
@@ -332,37 +345,27 @@ class JobCommit:
 
     # A batch of a streaming query -----------------------------------------------------------------
 
-    def _settle(self, claim: Claim) -> None:
-        """Make sure that the job that has claimed a batch before publishes nothing any more, or has
-        said so in the ledger. Its record stays ``closed``.
+    def _claim(self, batch: StreamBatch) -> bool:
+        """Claim the batch; False: it is published already. Raises as `claim_batch`."""
 
-        Raises:
-            BatchUnsettled: that cannot be done now.
-        """
-        assert self.batch is not None
-        paths, why = JobPaths(self.dest, claim.job_id), "its record keeps changing"
-        for _ in range(LOOKS_MAX):
-            try:
-                seen = records.read(self.runtime, paths.record)
-                if seen is None or seen.record.uuid != claim.uuid:
-                    return
-                state = seen.record.state
-                if may_take_claim(state):
-                    return
-                job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
-                logger.info("job %s: settles job %s, %s", self.job.id, job.id, state)
-                JobCommit(self.runtime, job, self.in_flight, role="recovery").settle(state)
-            except (JobNotRunning, OutcomeUnknown) as error:
-                why = error.message  # another process has moved it on: look again
-            except MagicError as error:
-                raise unsettled(self.job, self.batch, claim, error.message) from error
-            else:
-                return
-        raise unsettled(self.job, self.batch, claim, why)
+        def settle(claim: Claim) -> bool:
+            return settle_claim(self.job, batch, claim, self._claimant)
+
+        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle)
+
+    def _claimant(self, claim: Claim) -> Claimant | None:
+        seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
+        if seen is None or seen.record.uuid != claim.uuid:
+            return None
+        state = seen.record.state
+        job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
+        other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
+        return Claimant(state, lambda: other.settle(state))
 
     def _skip(self, seen: records.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
-        swapped = self._swap_to_aborting(seen)
+        with interrupted(half_aborted(self.job)):
+            swapped = self._swap_to_aborting(seen)
         if not swapped.won:
             return self._obey(swapped.now)
         report = self._abandon(swapped.now, self.may_remove)
@@ -372,38 +375,17 @@ class JobCommit:
     def _published(self, outcome: str) -> JobReport | None:
         """What the ledger says about the batch of a job that will not publish it any more: a
         report, or None if the batch is not published, or nobody can tell."""
-        if self.batch is None:
-            return None
-        try:
-            ledger = read_ledger(self.runtime, self.dest, self.batch.query).ledger
-        except (StoreError, FormatError) as error:
-            logger.info("job %s: its query's ledger does not tell: %s", self.job.id, error)
-            return None
-        if ledger is None or not ledger.covers(self.batch.number):
-            return None
-        if (ledger.done, ledger.done_by) == (self.batch.number, self.job.uuid):
+        who = published_by(self.ledgers, self.job, self.batch) if self.batch is not None else ""
+        if who == "it":
             return self._report("committed", State.ABSENT)
-        return replace(self._report(outcome, State.ABSENT), skipped=True)
+        return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
 
     def _say_published(self, seen: records.Seen, warnings: list[str]) -> None:
-        """Write to the ledger that the batch is published, before the job's record is finished.
-
-        Raises:
-            CommitIncomplete: it is not written yet. The next run of the query settles this job.
-        """
+        """Tell the ledger, before the job's record is finished. Raises as `say_published`."""
         batch = seen.record.batch
         if batch is None:
             return
-        key = self.dest.ledger(batch.query)
-        if key in self.accept:
-            warnings.append(f"{key} was accepted as it is")
-            return
-        try:
-            told = publish_batch(self.runtime, self.job, batch)
-        except (StoreError, FormatError) as error:
-            what = f"its query's ledger does not say yet that {batch} is published"
-            raise incomplete(self.job, what, error, outstanding=(key,)) from error
-        if told:
+        if told := say_published(self.ledgers, self.runtime.ids, self.job, batch, self.accept):
             warnings.append(told)
 
     # Obeying the record ---------------------------------------------------------------------------
@@ -415,15 +397,16 @@ class JobCommit:
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
-        if seen is None:
-            return self._without_record()
-        record = seen.record
-        refuse_other_batch(record, self.batch)
-        if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
-            return self._publish_stored(seen)
-        if record.state is State.CLOSED and record.outcome == "committed":
-            return self._report("committed", State.CLOSED, record.decider)
-        raise ended_by_record(self.job.dest, record)
+        with interrupted(unread(self.job)):  # whoever obeys did not decide
+            if seen is None:
+                return self._without_record()
+            record = seen.record
+            refuse_other_batch(record, self.batch)
+            if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
+                return self._publish_stored(seen)
+            if record.state is State.CLOSED and record.outcome == "committed":
+                return self._report("committed", State.CLOSED, record.decider)
+            raise ended_by_record(self.job.dest, record)
 
     def _without_record(self) -> JobReport:
         """The record is gone: only the marker may tell the outcome, and the ledger (I10)."""
@@ -526,7 +509,8 @@ class JobCommit:
         """A check failed: decide *abort*, then raise the reason. If another driver was faster, give
         the record that it has left, to be obeyed: what looked wrong may have been its work."""
         try:
-            swapped = self._swap_to_aborting(seen)
+            with interrupted(half_aborted(self.job)):
+                swapped = self._swap_to_aborting(seen)
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
@@ -743,24 +727,25 @@ class JobCommit:
 
     def _abandon(self, seen: records.Seen | None, may_remove: bool) -> JobReport:
         """From ``aborting``, ``reverting`` or ``reverted`` to the end."""
-        if seen is not None and seen.record.state is State.REVERTING:
-            seen = self._undo_stored(seen)
-        if seen is None:
-            raise unknown(self.job)
-        record = seen.record
-        if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
-            return self._report(record.outcome, State.CLOSED, record.decider)
-        if record.state not in (State.ABORTING, State.REVERTED):
-            raise ended_by_record(self.job.dest, record)
-        what = "aborted" if record.state is State.ABORTING else "reverted"
-        # The uploads of a reverted job may have been completed before.
-        swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
-        warnings = list(swept.warnings)
-        state: State = record.state
-        if not swept.again:
-            state = self._finish(seen, what, may_remove, warnings)
-        logger.info("job %s: %s, %d uploads aborted", self.job.id, what, swept.aborted)
-        return self._report(what, state, None, swept, warnings)
+        with interrupted(half_aborted(self.job)):
+            if seen is not None and seen.record.state is State.REVERTING:
+                seen = self._undo_stored(seen)
+            if seen is None:
+                raise unknown(self.job)
+            record = seen.record
+            if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
+                return self._report(record.outcome, State.CLOSED, record.decider)
+            if record.state not in (State.ABORTING, State.REVERTED):
+                raise ended_by_record(self.job.dest, record)
+            what = "aborted" if record.state is State.ABORTING else "reverted"
+            # The uploads of a reverted job may have been completed before.
+            swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
+            warnings = list(swept.warnings)
+            state: State = record.state
+            if not swept.again:
+                state = self._finish(seen, what, may_remove, warnings)
+            logger.info("job %s: %s, %d uploads aborted", self.job.id, what, swept.aborted)
+            return self._report(what, state, None, swept, warnings)
 
     def _undo_stored(self, seen: records.Seen) -> records.Seen | None:
         try:

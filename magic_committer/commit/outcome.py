@@ -12,6 +12,7 @@ from magic_committer.commit.success_marker import read_marker
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
+    FormatError,
     JobNotRunning,
     MagicError,
     OutcomeUnknown,
@@ -28,6 +29,8 @@ HINTS = {
     "": "",
 }
 """For each outcome: what to do with the job."""
+UNDOING = "Some of it may be visible until it is undone: start a new job after that"
+"""The same for a job that is being reverted."""
 ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
 """The same for an adopted Hadoop job that was aborted."""
 
@@ -40,17 +43,20 @@ def outcome_of(record: JobRecord) -> str:
 def ended(dest: str, job_id: str, state: str, outcome: str, by: str = "") -> JobNotRunning:
     """The error for a caller that wants something else from a decided job."""
     remedies: tuple[Remedy, ...] = ()
+    hint = HINTS[outcome]
     if not outcome:
         remedies = (Remedy("inspect", dest, why="ask again later what its record says"),)
     elif state == State.COMMITTING:
         remedies = (finish(dest, job_id), undo(dest, job_id))
+    elif state == State.REVERTING:
+        hint, remedies = UNDOING, (finish(dest, job_id, "undo all of it"),)
     was = f"was {outcome}" if state in (State.ABSENT, State.CLOSED) and outcome else f"is {state}"
     return JobNotRunning(
         f"job {job_id!r} {was}{by}",
         job_id=job_id,
         state=state,
         outcome=outcome,
-        hint=HINTS[outcome],
+        hint=hint,
         remedies=remedies,
     )
 
@@ -111,6 +117,18 @@ def undo_again(dest: str, job_id: str) -> tuple[Remedy, ...]:
         Remedy("recover", dest, job_id, "do it again"),
         Remedy("force_abort", dest, job_id, never, {"dry_run": True}),
     )
+
+
+@contextmanager
+def told_what_to_do(dest: str, job_id: str) -> Iterator[None]:
+    """If the record of another job cannot be read, say what to do about that job: nobody may start
+    beside it, or replace data, who does not know what it does."""
+    try:
+        yield
+    except FormatError as error:
+        gone = "if nobody can say what it is, see what giving it up would leave"
+        error.remedies = (Remedy("force_abort", dest, job_id, gone, {"dry_run": True}),)
+        raise
 
 
 def look_again(dest: str, job_id: str) -> Remedy:
@@ -281,11 +299,36 @@ def interrupted(told: tuple[str, Remedy], report: JobReport | None = None) -> It
         raise
 
 
+@contextmanager
+def for_another_job() -> Iterator[None]:
+    """If Ctrl-C interrupts what is done for another job, its note stays; and whoever does it for a
+    job of his own adds what is known of that one."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        for name in (_TOLD, "report"):
+            if hasattr(error, name):
+                delattr(error, name)
+        raise
+
+
 _TOLD = "_magic_committer_told"
 
 
+def unread(job: StartedJob) -> tuple[str, Remedy]:
+    """For a commit that was interrupted before it had read the record: another call, or another
+    process, may have decided the job."""
+    return (
+        f"the commit of job {job.id!r} was interrupted before it had decided anything: the job's"
+        " record says what the job is",
+        Remedy("show", job.dest, job.id, "ask"),
+    )
+
+
 def undecided(job: StartedJob) -> tuple[str, Remedy]:
-    """For a commit that was interrupted before the decision."""
+    """For a commit that has seen the job running, and was interrupted before the decision."""
     return (
         f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible",
         end(job.dest, job.id, "commit it again, or end it"),

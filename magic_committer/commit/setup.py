@@ -19,6 +19,7 @@ from magic_committer._hints import ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
+from magic_committer.commit.batches import of_another_query
 from magic_committer.commit.closed import finish
 from magic_committer.commit.conflict import (
     refuse_existing_data,
@@ -162,11 +163,7 @@ def join_job(
         )
     _refuse_other_terms(seen.record, terms, dest)
     if seen.record.checkpoint != checkpoint:
-        raise JobExists(
-            f"job {job_id!r} under {dest.url} belongs to another streaming query, or to none",
-            job_id=job_id,
-            hint="Give another job_id, or the checkpoint that it was started with",
-        )
+        raise of_another_query(job_id, dest.url)
     if seen.record.state is not State.RUNNING:
         decided = ended(dest.url, job_id, seen.record.state, outcome_of(seen.record))
         if decided.outcome != "committed":

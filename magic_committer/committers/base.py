@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import BinaryIO, ClassVar, Protocol
 
 from magic_committer._pool import Pool
 from magic_committer._runtime import (
@@ -40,7 +40,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import BlockSource, LocalFile, TaskFile, UploadStream
+from magic_committer.upload import BlockSource, LocalFile, PendingFile, TaskFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,34 @@ class Attached:
     job: StartedJob
     state: State
     outcome: str
+
+
+class WaitingFiles(Protocol):
+    """The closed files of an attempt that wait on a file system: they can be read and renamed.
+
+    Attributes:
+        tree: the destination.
+    """
+
+    @property
+    def tree(self) -> FileTree: ...
+
+    def reader(self, name: str) -> BinaryIO:
+        """Open a closed file for reading, by the name that it is stored under.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        ...
+
+    def rename(self, name: str, new: str, *, unique: bool) -> str:
+        """Rename a closed file. Gives the name that it is stored under now.
+
+        Args:
+            name: the name that it is stored under.
+            new, unique: as for `TaskAttempt.open`.
+        """
+        ...
 
 
 class TaskAttempt(Protocol):
@@ -128,12 +156,18 @@ class TaskAttempt(Protocol):
         """
         ...
 
-    def streams(self) -> Mapping[str, UploadStream]:
-        """The files that `open` gave here, by their names; also those that ended badly.
+    def streams(self) -> Mapping[str, TaskFile | PendingFile]:
+        """The files that were opened here, by the names that they are stored under; also those that
+        ended badly. What is left of uploads that are pending.
 
         Raises:
-            OptionError: this committer sends nothing before the task's commit.
+            OptionError: the files of this committer's tasks are local ones.
         """
+        ...
+
+    @property
+    def waiting(self) -> WaitingFiles | None:
+        """The closed files, if they wait on a file system; None: they are uploads."""
         ...
 
     def discard(self, name: str) -> None:

@@ -28,6 +28,7 @@ import os
 import tomllib
 from configparser import ConfigParser
 from configparser import Error as IniError
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,16 @@ def _read(path: Path) -> str:
         raise OptionError(f"{path} is not UTF-8: {error}") from error
 
 
+@lru_cache(maxsize=1)
+def _parsed(text: str) -> Any:
+    """The document of a text of TOML; nobody changes it. The file is read for each job, but only
+    parsed when its text is another one: 8 KiB take 4 ms of CPU, a fifth of a small job's."""
+    return tomllib.loads(text)
+
+
 def _toml(path: Path) -> object:
     try:
-        document: Any = tomllib.loads(_read(path))
+        document = _parsed(_read(path))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OptionError(f"{path} is no TOML: {error}") from error
     tool = document.get("tool")

@@ -50,18 +50,19 @@ class FileCalls(ABC):
             2
 
         Paths are relative to the destination. ``exists``, ``ls``, ``info``, ``find``, ``glob`` and
-        ``walk`` show what this task has written. ``rm`` takes a file out of the task and aborts its
-        upload. A file can be read, copied and renamed before the commit if its bytes were kept. The
-        file system belongs to this process and does not pickle.
+        ``walk`` show what this task has written; not what programs put into `Task.directory`.
+        ``rm`` takes a file out of the task. On a file system a closed file can be read, copied and
+        renamed before the commit; on S3 if its bytes were kept. The file system belongs to this
+        process and does not pickle.
 
         Args:
             unique: True: put the job's UUID into the name of each file, as in `open`. The file
                 system still shows the name as it was given. False (default): the name as given.
             read_through: True: the questions also show what the destination holds, with one or two
-                requests each, and files of up to 64 MiB there can be read. Nothing there is ever
-                deleted. False (default): a writer meets an empty directory.
+                requests each, and its files can be read (on S3 up to 64 MiB each). Nothing there is
+                ever deleted. False (default): a writer meets an empty directory.
             keep_bytes_max: bytes of closed files that are kept in memory for reading, 64 MiB by
-                default; 0: none. A file of more than an eighth of it is not kept.
+                default; 0: none. A file of more than an eighth of it is not kept. For S3 only.
 
         Returns:
             A file system for the argument ``filesystem`` of pandas, pyarrow, dask, DuckDB, zarr…
@@ -83,8 +84,9 @@ class FileCalls(ABC):
         )
 
     def discard(self, name: str, *, unique: bool = False) -> None:
-        r"""Take a file out of the task, open or closed: its upload is aborted, and it never
-        appears. Repeatable after a `StoreError`. Afterwards a file of that name may be opened::
+        r"""Take a file out of the task, open or closed: its upload is aborted, or what waits on a
+        file system is removed, and it never appears. Repeatable after a `StoreError`. Afterwards a
+        file of that name may be opened::
 
             >>> with mc.write("s3://bucket/table") as job:
             ...     for name in ("a.csv", "b.csv"):
@@ -101,9 +103,9 @@ class FileCalls(ABC):
         Raises:
             PathError: this handle has opened no file of that name.
             TaskFailed: the file is closed, and other processes may commit the attempt by its name;
-                or the attempt has ended, is just being ended, or belongs to another process.
-                Nothing was done.
-            StoreError: the upload may still be open. Call it again; the commit tries it too, and
+                or the attempt has ended, is just being ended, or belongs to another process; or the
+                file is just being closed. Nothing was done.
+            StoreError: it may still be there. Call it again; the commit tries it too, and
                 does not publish the file.
         """
         sink = self._files()
@@ -171,7 +173,7 @@ class FileCalls(ABC):
 
         Left out are hidden files and directories (their names begin with a dot), and a ``_SUCCESS``
         at the top of the destination, which the job writes itself. Links to files are followed.
-        Empty directories have no place in S3.
+        Empty directories are not put.
 
         Args:
             path: the directory's path.
@@ -184,8 +186,8 @@ class FileCalls(ABC):
 
         Raises:
             PathError: it is no directory, or has no file to put; something in it is no regular
-                file, or a link to a directory or to nothing; or a name cannot be used. Nothing was
-                put.
+                file, or a link to a directory or to nothing; a name cannot be used; or the
+                destination lies in it. Nothing was put.
             OSError: something cannot be read. UploadFailed: a file changed while it was read. Files
                 that were put before are in the task: let the error leave the block.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.

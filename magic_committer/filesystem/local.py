@@ -22,10 +22,12 @@ from pathlib import Path
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress
 from magic_committer.errors import PathError, UploadFailed, WrongType
+from magic_committer.file_trees.local import local_path
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import SUCCESS, check_name, shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
+from magic_committer.upload import TaskFile
 
 COPY_BYTES = 1 * MiB
 """Bytes of a local file that are read at once."""
@@ -97,6 +99,7 @@ def put_one(
     total = 0
     with open(path, "rb", buffering=0) as source:
         to = sink.open(name, unique=unique, attributes=attributes).stream
+        assert isinstance(to, TaskFile)  # it was just opened
         with to:
             while count := source.readinto(buffer):
                 to.write(buffer[:count])
@@ -186,19 +189,42 @@ def files_in(
     return files, tuple(left_out)
 
 
+def refuse_itself(path: str, dest: str) -> None:
+    """Refuse a directory that the destination lies in: it would be put with what the job writes.
+
+    Args:
+        path: the directory.
+        dest: the destination's URL.
+
+    Raises:
+        PathError: the destination is this directory, or in it.
+    """
+    if not dest.startswith("file://"):
+        return
+    source, there = os.path.realpath(path), os.path.realpath(local_path(dest))
+    if source == os.path.commonpath((source, there)):
+        raise PathError(
+            f"{dest} lies in {shown(path)}, the directory that is to be put",
+            hint="Put it into a directory beside it",
+        )
+
+
 def put_all(
     sink: Sink, path: str, below: str, *, hidden: bool, unique: bool, attributes: Attributes
 ) -> PutReport:
     """Put a directory: see `Task.put_directory`."""
+    refuse_itself(path, sink.home.url)
     files, left_out = files_in(path, below, hidden=hidden)
-    progress = sink.runtime.progress
+    for file in files:
+        sink.home.check(file.name)
+    progress = sink.progress
     done = count = 0
 
     def put(file: SourceFile) -> int:
         return put_one(sink, file.path, file.name, unique=unique, attributes=attributes)
 
     small = [file for file in files if file.size <= sink.block_bytes]
-    with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
+    with closing(sink.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
         for outcome in outcomes:
             done, count = done + 1, count + outcome.unwrap()
             progress(Progress("put", done, len(files), "files"))

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from weakref import WeakMethod
 
 from magic_committer.errors import OptionError
+from magic_committer.filesystem.homes import name_below, roots_of
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Destination, Location, shown
+from magic_committer.hadoop.paths import shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenWrite:
     pid: int
-    dest: Destination
+    dest: str
+    roots: tuple[str, ...]
     sink: WeakMethod[Callable[[], Sink]]
 
 
@@ -27,18 +29,18 @@ _open: list[_OpenWrite] = []
 leave locked."""
 
 
-def enter(dest: Destination, sink: Callable[[], Sink]) -> Callable[[], None]:
+def enter(dest: str, sink: Callable[[], Sink]) -> Callable[[], None]:
     """Note that a block is open.
 
     Args:
-        dest: its destination.
+        dest: the URL of its destination.
         sink: a method that gives its task, as a place to put files. Called when a URL is used. The
             table does not keep its object: a block that is dropped must end.
 
     Returns:
         A function to call when it ends. Repeatable.
     """
-    entry = _OpenWrite(os.getpid(), dest, WeakMethod(sink))
+    entry = _OpenWrite(os.getpid(), dest, roots_of(dest), WeakMethod(sink))
     _open.append(entry)
 
     # At the end of the interpreter a finalizer may call it, when this module's names are gone.
@@ -49,35 +51,35 @@ def enter(dest: Destination, sink: Callable[[], Sink]) -> Callable[[], None]:
     return leave
 
 
-def sink_of(place: Location) -> Sink:
+def sink_of(path: str) -> Sink:
     """The one open block whose destination holds a place: the deepest, if several do.
+
+    Args:
+        path: what follows ``magic://``.
 
     Raises:
         OptionError: there is none, or there are two of the same destination; or the block's job has
-            no files that are sent as they are written.
+            no files that are written as they come.
     """
-    key = f"{place.key.rstrip('/')}/"
     fitting = [
-        (one.dest, sink)
+        (one, sink)
         for one in tuple(_open)
         if one.pid == os.getpid()
-        and one.dest.bucket == place.bucket
-        and key.startswith(one.dest.prefix)
+        and name_below(one.roots, path) is not None
         and (sink := one.sink()) is not None
     ]
     if not fitting:
-        where = shown(f"magic://{place.bucket}/{place.key}")
         raise OptionError(
-            f"{where} is below the destination of no `with magic_committer.write(...)` that is open"
-            " in this process",
+            f"{shown(f'magic://{path}')} is below the destination of no"
+            " `with magic_committer.write(...)` that is open in this process",
             hint="Use the URL inside the block of the job that writes there; in a task, pass"
             " filesystem=task.filesystem()",
         )
-    deepest = max(len(dest.prefix) for dest, _ in fitting)
-    chosen = [(dest, sink) for dest, sink in fitting if len(dest.prefix) == deepest]
+    deepest = max(one.roots[0].count("/") for one, _ in fitting)
+    chosen = [(one, sink) for one, sink in fitting if one.roots[0].count("/") == deepest]
     if len(chosen) > 1:
         raise OptionError(
-            f"{len(chosen)} open blocks of this process write to {chosen[0][0].url}: the URL does"
+            f"{len(chosen)} open blocks of this process write to {chosen[0][0].dest}: the URL does"
             " not say which is meant",
             hint="Pass filesystem=job.filesystem()",
         )

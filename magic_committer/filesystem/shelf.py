@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from magic_committer.upload import FileState, UploadStream
+from magic_committer.upload import FileState, PendingFile, TaskFile, UploadStream, pending_of
 
 _THERE = frozenset({FileState.OPEN, FileState.CLOSING, FileState.PENDING})
 
@@ -22,16 +22,22 @@ class ShelvedFile:
     Attributes:
         name: as the writer calls it, relative to the destination.
         stored_name: with the job's UUID, if the file has a unique name; else the same.
-        stream: its upload.
+        stream: its upload, or the file that waits on a file system; of a pending upload what is
+            left of it.
         begun: when it was opened, in seconds since the epoch.
-        kept: its bytes, after it was closed; None: they were not kept.
+        kept: the bytes of an upload, after it was closed; None: they were not kept.
     """
 
     name: str
     stored_name: str
-    stream: UploadStream
+    stream: TaskFile | PendingFile
     begun: float
     kept: bytes | None = None
+
+    def let_go(self) -> None:
+        """The file is pending: hold no stream of it any more."""
+        if isinstance(self.stream, UploadStream):
+            self.stream = pending_of(self.stream)
 
     @property
     def is_there(self) -> bool:
@@ -62,6 +68,8 @@ class Shelf:
         """Put a file there; one of the same name gives way."""
         with self._lock:
             self._directory(parent_of(file.name)).files[file.name] = file
+        if isinstance(file.stream, UploadStream):
+            file.stream.when_pending(file.let_go)
 
     def get(self, name: str, *, gone: bool = False) -> ShelvedFile | None:
         """The file of this name; None if there is none.

@@ -1,4 +1,5 @@
-"""``magic://bucket/table/x``: a file of the ``with write("s3://bucket/table")`` that is open.
+"""``magic://bucket/table/x``: a file of the ``with write("s3://bucket/table")`` that is open; and
+``magic:///data/table/x`` of the ``with write("file:///data/table")``.
 
 For libraries that take a URL and no file system. fsspec finds `MagicUrls` by the package's entry
 point. Each call finds the open block by its destination and asks that block's `JobFileSystem`.
@@ -13,18 +14,19 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from magic_committer.errors import OptionError
-from magic_committer.filesystem.job_files import PROTOCOL, Info, JobFileSystem, copy_file
+from magic_committer.filesystem.homes import PROTOCOL, Info, name_below
+from magic_committer.filesystem.job_files import JobFileSystem, copy_file
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.open_writes import sink_of
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Location
 
 _systems: weakref.WeakKeyDictionary[Sink, JobFileSystem] = weakref.WeakKeyDictionary()
 """What is kept for reading is kept once for all URLs of a block."""
 
 
 class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """All open blocks as one file system. Its paths are ``bucket/key``."""
+    """All open blocks as one file system. Its paths are ``bucket/key``, and ``/path`` for those of
+    local disks."""
 
     protocol = PROTOCOL
     root_marker = ""
@@ -35,7 +37,7 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         if isinstance(path, list):
             return [cls._strip_protocol(one) for one in path]
         text = str(stringify_path(path))
-        return text.removeprefix(f"{PROTOCOL}://").strip("/")
+        return text.removeprefix(f"{PROTOCOL}://").rstrip("/")
 
     def _found(self, path: Any) -> tuple[JobFileSystem, str, str]:
         """The file system that a path is in, the path there, and what goes before its names.
@@ -43,16 +45,17 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         Raises:
             OptionError: no open block, or more than one, writes there.
         """
-        bucket, _, key = self._strip_protocol(path).partition("/")
-        sink = sink_of(Location(bucket, key))
+        path = self._strip_protocol(path)
+        sink = sink_of(path)
         system = _systems.get(sink)
         if system is None:
             system = JobFileSystem(
                 sink, unique=False, read_through=False, keep_bytes_max=KEEP_BYTES_MAX
             )
             _systems[sink] = system
-        name = f"{key}/".removeprefix(sink.dest.prefix).rstrip("/")
-        return system, name, f"{bucket}/{sink.dest.prefix}"
+        name = name_below(sink.home.roots, path)
+        assert name is not None  # so the sink was found
+        return system, name, sink.home.roots[0]
 
     def info(self, path: Any, **kwargs: Any) -> Info:
         system, name, above = self._found(path)

@@ -1,9 +1,10 @@
-"""The file that a file system gives: an upload, whose bytes are also kept while it is small.
+"""The file that a file system gives: a file of the task. The bytes of an upload are also kept while
+it is small.
 
 Invariants:
 
-* An exception that leaves ``with`` gives the file up, as `UploadStream` does. A library's wrapper
-  that closes it instead leaves it to its task.
+* An exception that leaves ``with`` gives the file up, as every file of a task does. A library's
+  wrapper that closes it instead leaves it to its task.
 * It is not closed when it is dropped: whoever drops a file without closing it has lost bytes, and
   the task's commit refuses that (`FileStillOpen`).
 """
@@ -36,6 +37,7 @@ class WrittenFile(TaskFile):
         self, file: ShelvedFile, kept: KeptBytes, discard: Callable[[ShelvedFile], None]
     ) -> None:
         self._file = file
+        assert isinstance(file.stream, TaskFile)  # it was just opened
         self._stream = file.stream
         self._room = kept
         self._discard = discard
@@ -48,13 +50,8 @@ class WrittenFile(TaskFile):
 
     @property
     def name(self) -> str:
-        """The URL of the future object."""
+        """The URL of the future file."""
         return self._stream.name
-
-    @property
-    def key(self) -> str:
-        """The key of the future object."""
-        return self._stream.key
 
     @property
     def pid(self) -> int:
@@ -63,8 +60,13 @@ class WrittenFile(TaskFile):
 
     @property
     def state(self) -> FileState:
-        """The upload's state."""
+        """The file's state."""
         return self._stream.state
+
+    @property
+    def length(self) -> int:
+        """How many bytes it has."""
+        return self._stream.length
 
     @property
     def closed(self) -> bool:
@@ -103,7 +105,7 @@ class WrittenFile(TaskFile):
             self.write(line)
 
     def _let_go(self) -> None:
-        """Keep nothing of this file; from now on a write goes to the upload itself."""
+        """Keep nothing of this file; from now on a write goes to the task's file itself."""
         held, self._held = self._held, None
         self._room.give_back(len(held or b""))
         self.write = self._stream.write  # type: ignore[method-assign]

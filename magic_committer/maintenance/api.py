@@ -19,7 +19,9 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
+from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.committers.manifest import parts_of
+from magic_committer.committers.manifest.ledgers import TreeLedgers
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import JobNotFound, PathError
@@ -41,7 +43,12 @@ from magic_committer.maintenance.reports import (
     Recovery,
     seconds,
 )
-from magic_committer.maintenance.streams import StreamState, abort_jobs_of, stream_state
+from magic_committer.maintenance.streams import (
+    StreamState,
+    abort_jobs_of,
+    abort_jobs_of_tree,
+    stream_state,
+)
 from magic_committer.maintenance.trees import (
     TreeCleaning,
     abort_tree,
@@ -470,8 +477,12 @@ def read_stream(dest: str, query: str, *, s3: S3Options | None = None) -> Stream
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    query = StreamBatch(query, 0).query
+    if is_file_tree(dest):
+        parts = _parts(dest)
+        return stream_state(TreeLedgers(parts), parts.tree.url, query)
     runtime, destination = _reach(dest, s3, no_progress)
-    return stream_state(runtime, destination, StreamBatch(query, 0).query)
+    return stream_state(StoreLedgers(runtime, destination), destination.url, query)
 
 
 @patient()
@@ -510,6 +521,9 @@ def abort_stream(
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
     options = options_of(options)
+    if is_file_tree(dest):
+        found = abort_jobs_of_tree(_parts(dest, options, progress), checkpoint_of(checkpoint))
+        return tuple(found)
     runtime, destination = _reach(dest, s3, progress)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
 
@@ -525,8 +539,8 @@ def _reach(
 ) -> tuple[Runtime, Destination]:
     if is_file_tree(dest):
         raise PathError(
-            f"{dest} is on a file system: there are no streams and no jobs of Hadoop's magic"
-            " committer, which this call is about",
+            f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
+            " call is about",
             hint="Pass a path on S3",
         )
     destination = Destination.parse(dest)

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.ledgers import publish_batch
+from magic_committer.commit.batches import publish_batch
+from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.commit.outcome import look_again, outcome_of
 from magic_committer.errors import (
     AbortIncomplete,
@@ -134,7 +135,8 @@ def _say_published(giving: GivingUp, job: StartedJob, batch: StreamBatch) -> str
     """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
     Gives why that could not be done: the query may then publish the batch once more."""
     try:
-        return publish_batch(giving.runtime, job, batch)
+        ledgers = StoreLedgers(giving.runtime, job.paths.dest)
+        return publish_batch(ledgers, giving.runtime.ids, job, batch)
     except (StoreError, FormatError) as error:
         return f"the ledger does not say that {batch} is published: {error.message}"
 

@@ -119,7 +119,8 @@ _TASK_MANIFEST = "TaskManifest/1"
 def kind_by_name(name: str) -> FileKind | None:
     """The kind that a file's name, or a key, tells; None if it tells none."""
     directory, _, last = name.rpartition("/")
-    if directory.rpartition("/")[2] == MAGIC_STREAM and last.endswith(LEDGER_SUFFIX):
+    of_streams = MAGIC_STREAM in directory.split("/")[-2:]  # on a disk: a directory for each query
+    if of_streams and last.endswith(LEDGER_SUFFIX):
         return "ledger"
     if last.endswith(PENDINGSET_SUFFIX):
         return "pendingset"

@@ -10,19 +10,22 @@ That run fails then and is run again: nothing is lost, and nothing is written tw
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.ledgers import read_ledger
+from magic_committer.commit.ledgers import Ledgers
 from magic_committer.commit.runs import runs_of
+from magic_committer.committers.manifest import records as tree_records
+from magic_committer.committers.manifest.job_commit import TreeJobCommit
+from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.runs import runs_of as tree_runs_of
 from magic_committer.errors import JobNotRunning, OutcomeUnknown
-from magic_committer.hadoop.paths import LEDGER_SUFFIX, Destination
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.recover import abort_job
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, State
+from magic_committer.protocol.record import JobReport, StartedJob, State
 
 logger = logging.getLogger("magic_committer")
 
@@ -52,29 +55,21 @@ class StreamState:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def stream_state(runtime: Runtime, dest: Destination, query: str) -> StreamState | None:
-    """Read a query's ledger; see `magic_committer.read_stream`."""
-    ledger = read_ledger(runtime, dest, query).ledger
+def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
+    """Read a query's ledger; see `magic_committer.read_stream`. ``dest`` is the destination's
+    URL."""
+    ledger = ledgers.read(query).ledger
     if ledger is None:
         return None
     claim = ledger.claim
     return StreamState(
         query=query,
-        dest=dest.url,
+        dest=dest,
         done=ledger.done,
         done_by=ledger.done_by,
         claim=claim.job_id if claim is not None else "",
         claimed=claim.number if claim is not None else None,
     )
-
-
-def queries(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The ids of the queries that have a ledger at a destination, in the order of the listing."""
-    for page in runtime.store.list(dest.streams_prefix):
-        for info in page.objects:
-            name = info.key[len(dest.streams_prefix) :]
-            if name.endswith(LEDGER_SUFFIX) and "/" not in name:
-                yield name.removesuffix(LEDGER_SUFFIX)
 
 
 def abort_jobs_of(
@@ -98,6 +93,29 @@ def abort_jobs_of(
             if not _has_ended(runtime, seen):
                 raise
             logger.info("job %s has ended meanwhile: %s", seen.record.id, error.message)
+    return reports
+
+
+def abort_jobs_of_tree(parts: Parts, checkpoint: str) -> list[JobReport]:
+    """The same for jobs of renames; see `magic_committer.abort_stream`.
+
+    Args:
+        parts: the components.
+        checkpoint: the hash of the query's checkpoint.
+    """
+    reports = []
+    for seen in tree_runs_of(parts, checkpoint):
+        if seen.record.state not in (State.RUNNING, State.ABORTING):
+            continue
+        job = StartedJob.taken_over(seen.record, parts.tree.url, seen.record.nonce)
+        try:
+            reports.append(TreeJobCommit(parts, job, "recovery").abort())
+        except JobNotRunning as error:  # decided meanwhile, or ended
+            logger.info("job %s was not aborted: %s", job.id, error.message)
+        except OutcomeUnknown as error:
+            if tree_records.read(parts, seen.paths) is not None:
+                raise
+            logger.info("job %s has ended meanwhile: %s", job.id, error.message)
     return reports
 
 

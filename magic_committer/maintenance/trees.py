@@ -21,10 +21,12 @@ from functools import partial
 import orjson
 
 from magic_committer._quantities import age_words, counted, counted_are
+from magic_committer.commit.batches import publish_batch
 from magic_committer.commit.outcome import dead, outcome_of
 from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.gather import gather
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
+from magic_committer.committers.manifest.ledgers import TreeLedgers
 from magic_committer.committers.manifest.names import (
     CLAIM_PREFIX,
     ENDED_PREFIX,
@@ -43,7 +45,12 @@ from magic_committer.committers.manifest.task_manifest import (
     TaskManifest,
     decode_manifest,
 )
-from magic_committer.committers.manifest.undo import newest_change, remove_job, remove_looking
+from magic_committer.committers.manifest.undo import (
+    newest_change,
+    remove_job,
+    remove_looking,
+    sweep,
+)
 from magic_committer.committers.trees import tree_committer_of
 from magic_committer.errors import (
     FormatError,
@@ -129,6 +136,9 @@ def inspect_paths(parts: Parts, paths: TreeJobPaths, dead_after: float) -> Found
         objects=objects,
         would=_would(seen, age, dead_after),
         directory=paths.manifests,
+        query=record.batch.query if record.batch is not None else "",
+        batch=record.batch.number if record.batch is not None else None,
+        checkpoint=record.checkpoint,
     )
     if record.decider is not None:
         decider = record.decider
@@ -321,17 +331,35 @@ def force_abort_tree(
         return GivenUp(job_id, parts.tree.url, str(state), str(state), outcome=outcome)
     if state is State.COMPLETED:
         _refuse_forced(parts, paths, job_id, dead_after, "its files are visible")
-        told = _give_up(parts, paths, job_id, str(state), "", dry_run)
+        why = "" if dry_run else _say_published(parts, seen)
+        told = _give_up(parts, paths, job_id, str(state), why, dry_run)
         return replace(told, outcome="committed")
     if dry_run:
         return GivenUp(job_id, parts.tree.url, str(state), str(state), dry_run=True)
     try:
         report = _committing(parts, seen).abort(revert=True)
     except MagicError as error:
+        now = records.read(parts, paths)  # its driver may live, and have moved it on
+        if now is not None and now.record.state in (State.COMPLETED, State.CLOSED):
+            return force_abort_tree(parts, job_id, dead_after=dead_after)
+        if now is not None and now.record.state is State.COMMITTING:
+            _refuse_forced(parts, paths, job_id, dead_after, "its files are being published")
         return _give_up(parts, paths, job_id, str(state), str(error), dry_run)
     return GivenUp(
         job_id, parts.tree.url, str(state), report.state, outcome=report.outcome, report=report
     )
+
+
+def _say_published(parts: Parts, seen: records.SeenVersion) -> str:
+    """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
+    Gives why that could not be done: the query may then publish the batch once more."""
+    batch = seen.record.batch
+    if batch is None:
+        return ""
+    try:
+        return publish_batch(TreeLedgers(parts), parts.ids, attached(parts, seen), batch)
+    except (StoreError, FormatError) as error:
+        return f"the ledger does not say that {batch} is published: {error.message}"
 
 
 def _give_up(
@@ -545,8 +573,12 @@ class TreeCleaning:
         if self._dry_run:
             return True
         taken = records.take_unrecorded(self._parts, paths)
-        if taken:
+        if taken and self._parts.tree.promises.directories:
             remove_job(self._parts, paths)
+        elif taken:  # our record goes last: what comes after it is of a job that starts there
+            sweep(self._parts, paths)
+            records.set_aside(self._parts, paths)
+            self._parts.tree.remove_directory(paths.directory)
         return taken
 
     def _forget(self, paths: TreeJobPaths, seen: records.SeenVersion) -> None:

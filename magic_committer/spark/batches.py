@@ -23,12 +23,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
 from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.commit.ledgers import tell_passed_over
+from magic_committer.commit.batches import tell_passed_over
 from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.driver import Order, checkpoint_of, refuse_file_tree
+from magic_committer.spark.driver import Order, checkpoint_of
 from magic_committer.spark.formats import format_name
 from magic_committer.spark.frame import write_dataframe
 
@@ -83,7 +83,7 @@ def foreach_batch(
     Repeatable: each call gives another function, with the same promise.
 
     Args:
-        dest: ``s3://bucket/prefix``.
+        dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
         format, partition_by, sort_by, max_records_per_file, writer_options: as for
             `write_dataframe`.
         query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
@@ -99,11 +99,9 @@ def foreach_batch(
         fails, and goes on when it is started again.
 
     Raises:
-        WrongType, PathError, OptionError: an argument cannot be used; or ``dest`` is no path on
-            S3.
+        WrongType, PathError, OptionError: an argument cannot be used.
     """
     # A trial: what is wrong is told now, and not by a query that fails later.
-    refuse_file_tree(dest)
     Order(dest, "append", exclusive, mark_success, s3, options, progress)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)

@@ -29,7 +29,7 @@ from magic_committer.committers.choice import committer_for
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.existing import data as tree_data
 from magic_committer.committers.registry import is_file_tree
-from magic_committer.errors import CommitIncomplete, DestinationExists, OptionError
+from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
 from magic_committer.options import Mode, Options, S3Options
@@ -61,8 +61,6 @@ class Order:
     batch: StreamBatch | None = None
 
     def __post_init__(self) -> None:
-        if self.batch is not None:
-            refuse_file_tree(self.dest)
         mode_of(self.mode, ignore=True)
         s3_of(self.s3)
         options_of(self.options)
@@ -109,21 +107,6 @@ class Order:
             return any(True for _ in found)
 
 
-def refuse_file_tree(dest: str) -> None:
-    """Refuse a stream to a file system: its batches could not be counted there.
-
-    Raises:
-        OptionError: nothing was started.
-    """
-    if is_file_tree(dest):
-        raise OptionError(
-            f"{dest}: streams are written to S3 only; what a stream has published is not kept track"
-            " of on a file system",
-            hint="Write each batch in a job of its own, write_dataframe(df, dest, mode='append') in"
-            " foreachBatch: a batch that Spark runs again is then there twice",
-        )
-
-
 def checkpoint_of(batch: StreamBatch) -> str:
     """What all runs of a batch's query have in common: who starts the query again finds by it what
     a killed driver has left."""
@@ -151,7 +134,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
                 results, tasks = run_tasks(job)
             helpers = None if spark is None else on_executors(spark, job)
             return job._commit(results, tasks, batch=order.batch, distribute=helpers)
-        except CommitIncomplete as error:
+        except CommitIncomplete as error:  # decided: never aborted
             error.report = job.report
             raise
         except BaseException as error:

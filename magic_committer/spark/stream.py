@@ -36,7 +36,6 @@ from magic_committer.job import Job
 from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.spark.batches import QUERY_PROPERTY, end_earlier_runs
-from magic_committer.spark.driver import refuse_file_tree
 from magic_committer.spark.formats import FrameFiles
 from magic_committer.spark.source import WrittenPartition, abort_undecided, hand_over, write_attempt
 from magic_committer.spark.source_options import SourceOptions
@@ -120,12 +119,10 @@ def stream_writer(said: SourceOptions, files: FrameFiles, *, is_planner: bool) -
     """Make the writer of a micro-batch; in the planner start its job, last of all.
 
     Raises:
-        OptionError: the stream has no checkpoint location, or its path is not on S3. Nothing was
-            started.
+        OptionError: the stream has no checkpoint location. Nothing was started.
 
         What `magic_committer.start` raises.
     """
-    refuse_file_tree(said.path)
     if not said.checkpoint:
         raise OptionError(
             "the stream has no checkpointLocation: a batch that is run again would be another one",

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -18,13 +19,14 @@ from magic_committer.filesystem import local
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command
+from tests.destinations import InBucket, There, opened
 from tests.promises.hands import visible
 
 DEST = "s3://bucket/site"
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def source(tmp_path: Path) -> Path:
     """Three files in two directories, and a hidden one."""
     for name in ("a.html", "b/c.html", "b/d.html", ".git"):
         path = tmp_path / "site" / name
@@ -33,37 +35,45 @@ def there(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def untouched(s3: MemoryStore) -> bool:
-    """Nothing of a job is there: no object, no upload."""
-    return not s3.keys() and not s3.open_uploads()
+@pytest.fixture(params=["s3", "manifest"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
+    """Where it is put: S3, or a local disk."""
+    yield from opened(request.param, tmp_path)
 
 
-def test_a_directory_is_published(s3: MemoryStore, command: Command, there: Path) -> None:
+def untouched(there: There) -> bool:
+    """Nothing of a job is there: no object, no file, no upload."""
+    return not there.names() and not there.left()
+
+
+def test_a_directory_is_published(there: There, command: Command, source: Path) -> None:
     """All its files, and `_SUCCESS`; what was left out is told; the exit code is 0."""
-    told = command("put", there, DEST, "--yes", "--json")
+    told = command("put", source, there.url, "--yes", "--json")
     assert told.code == exits.OK
     report = told.json()
     assert (report["type"], report["outcome"], report["files"]) == ("put", "committed", 3)
     assert report["left_out"] == [".git"]
-    assert visible(s3) == {
-        "site/a.html": b"a.html", "site/b/c.html": b"b/c.html", "site/b/d.html": b"b/d.html"
+    assert there.data() == {
+        "a.html": b"a.html", "b/c.html": b"b/c.html", "b/d.html": b"b/d.html"
     }  # fmt: skip
-    assert "site/_SUCCESS" in s3.keys()
+    assert "_SUCCESS" in there.names()
 
 
-def test_people_are_told_what_was_published(s3: MemoryStore, command: Command, there: Path) -> None:
+def test_people_are_told_what_was_published(there: There, command: Command, source: Path) -> None:
     """Job, outcome, numbers, and what was left out."""
-    told = command("put", there, DEST, "-y")
+    told = command("put", source, there.url, "-y")
     assert "outcome    committed" in told.out
     assert "left out   .git" in told.out
 
 
-def test_options_reach_the_job(s3: MemoryStore, command: Command, there: Path) -> None:
+def test_options_reach_the_job(there: There, command: Command, source: Path) -> None:
     """``--hidden``, ``--unique`` and ``--no-success`` do what they say."""
-    told = command("put", there, DEST, "--yes", "--hidden", "--unique", "--no-success", "--json")
+    told = command(
+        "put", source, there.url, "--yes", "--hidden", "--unique", "--no-success", "--json"
+    )
     uuid = told.json()["uuid"]
     names = ("a.html", "b/c.html", "b/d.html", ".git")
-    assert set(s3.keys()) == {f"site/{unique_name(name, uuid)}" for name in names}
+    assert set(there.names()) == {f"{unique_name(name, uuid)}" for name in names}
 
 
 # What it changes, and whether it asks -------------------------------------------------------------
@@ -74,67 +84,67 @@ def test_options_reach_the_job(s3: MemoryStore, command: Command, there: Path) -
     [("append", 1, 0), ("replace", 1, 2), ("overwrite", 1, 2), ("replace_partitions", 1, 1)],
 )
 def test_a_dry_run_says_what_a_run_does(
-    s3: MemoryStore, command: Command, there: Path, mode: str, over: int, deleted: int
+    there: There, command: Command, source: Path, mode: str, over: int, deleted: int
 ) -> None:
     """It counts what is written over and what is deleted, changes nothing, and is right."""
-    for key in ("site/a.html", "site/b/old", "site/z/old", "site/_SUCCESS", "site/_x/y"):
-        s3.put_object(key, b"old")
-    before = {key: s3.body(key) for key in s3.keys()}
-    told = command("put", there, DEST, "--mode", mode, "--dry-run", "--json").json()
+    for key in ("a.html", "b/old", "z/old", "_SUCCESS", "_x/y"):
+        there.put(key, b"old")
+    before = {key: there.read(key) for key in there.names()}
+    told = command("put", source, there.url, "--mode", mode, "--dry-run", "--json").json()
     assert (told["over"], told["deleted"], told["refused"]) == (over, deleted, "")
-    assert {key: s3.body(key) for key in s3.keys()} == before
-    assert command("put", there, DEST, "--mode", mode, "--yes").code == exits.OK
-    gone = [key for key in before if key not in s3.keys()]
-    changed = [key for key in before if key in s3.keys() and s3.body(key) != b"old"]
+    assert {key: there.read(key) for key in there.names()} == before
+    assert command("put", source, there.url, "--mode", mode, "--yes").code == exits.OK
+    gone = [key for key in before if key not in there.names()]
+    changed = [key for key in before if key in there.names() and there.read(key) != b"old"]
     assert (len(changed) - 1, len(gone)) == (over, deleted)  # _SUCCESS is another one
 
 
 def test_hidden_files_that_are_written_over_are_counted(
-    s3: MemoryStore, command: Command, there: Path
+    there: There, command: Command, source: Path
 ) -> None:
     """They are no data, but they are written over all the same."""
-    s3.put_object("site/.git", b"old")
-    told = command("put", there, DEST, "--hidden", "--mode", "replace", "--dry-run", "--json")
+    there.put(".git", b"old")
+    told = command("put", source, there.url, "--hidden", "--mode", "replace", "--dry-run", "--json")
     assert told.json()["over"] == 1
-    told = command("put", there, DEST, "--hidden", "--unique", "--dry-run", "--json")
+    told = command("put", source, there.url, "--hidden", "--unique", "--dry-run", "--json")
     assert told.json()["over"] == 0
 
 
 @pytest.mark.parametrize("mode", ["fail", "error", "fail_partitions"])
 def test_a_mode_that_refuses_does_not_ask(
-    s3: MemoryStore, command: Command, there: Path, mode: str
+    there: There, command: Command, source: Path, mode: str
 ) -> None:
     """It runs without a terminal; the second time there is data, as a dry run says, too."""
-    assert command("put", there, DEST, "--mode", mode).code == exits.OK
-    told = command("put", there, DEST, "--mode", mode, "--dry-run")
+    assert command("put", source, there.url, "--mode", mode).code == exits.OK
+    told = command("put", source, there.url, "--mode", mode, "--dry-run")
     assert told.code == exits.BAD_STATE
     assert "Refuse to put 3 files" in told.out
-    before = s3.keys()
-    told = command("put", there, DEST, "--mode", mode)
-    assert (told.code, s3.keys()) == (exits.BAD_STATE, before)
+    before = there.names()
+    told = command("put", source, there.url, "--mode", mode)
+    assert (told.code, there.names()) == (exits.BAD_STATE, before)
     assert "holds data" in told.err
-    assert not s3.open_uploads()
+    assert there.left() == []
 
 
 @pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
 def test_a_mode_that_takes_away_asks(
-    s3: MemoryStore, command: Command, there: Path, mode: str
+    there: There, command: Command, source: Path, mode: str
 ) -> None:
     """Where nobody can be asked it refuses, in an empty bucket too: a script learns it at once."""
-    told = command("put", there, DEST, "--mode", mode)
+    told = command("put", source, there.url, "--mode", mode)
     assert told.code == exits.USAGE
     assert "--yes" in told.err
-    assert untouched(s3)
+    assert untouched(there)
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", exits.OK), ("n", exits.INTERRUPTED)])
 def test_the_question_has_exact_numbers(
-    s3: MemoryStore, command: Command, there: Path, monkeypatch: pytest.MonkeyPatch,
+    there: There, command: Command, source: Path, monkeypatch: pytest.MonkeyPatch,
     answer: str, code: int,
 ) -> None:  # fmt: skip
     """A yes goes on, anything else leaves all as it was."""
-    s3.put_object("site/a.html", b"old")
-    s3.put_object("site/old", b"old")
+    there.put("a.html", b"old")
+    there.put("old", b"old")
     asked: list[str] = []
 
     def confirm(question: str, **_: object) -> None:
@@ -144,12 +154,12 @@ def test_the_question_has_exact_numbers(
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("click.confirm", confirm)
-    assert command("put", there, DEST, "--mode", "replace").code == code
+    assert command("put", source, there.url, "--mode", "replace").code == code
+    kind = "object" if isinstance(there, InBucket) else "file"
     assert asked == [
-        "Put 3 files, 22 B into s3://bucket/site/, write over 1 object there and delete 1 other"
-        " object?"
+        f"Put 3 files, 22 B into {there.url}/, write over 1 {kind} there and delete 1 other {kind}?"
     ]
-    assert ("site/old" in s3.keys()) == (answer == "n")
+    assert ("old" in there.names()) == (answer == "n")
 
 
 # Failures -----------------------------------------------------------------------------------------
@@ -165,31 +175,45 @@ def test_the_question_has_exact_numbers(
     ],
 )
 def test_what_cannot_be_put_is_refused_before_anything_is_sent(
-    s3: MemoryStore, command: Command, there: Path, bad: str, code: int, says: str
+    there: There, command: Command, source: Path, bad: str, code: int, says: str
 ) -> None:
     """A wrong path is an error, not an empty table."""
-    paths = {"missing": there / "nowhere", "file": there / "a.html", "pipe": there}
+    paths = {"missing": source / "nowhere", "file": source / "a.html", "pipe": source}
     if bad == "pipe":
-        os.mkfifo(there / "z")
+        os.mkfifo(source / "z")
     if bad == "empty":
-        (there / "empty").mkdir()
-    requests = len(s3.requests)
-    told = command("put", paths.get(bad, there / "empty"), DEST, "--mode", "replace", "--yes")
+        (source / "empty").mkdir()
+    told = command("put", paths.get(bad, source / "empty"), there.url, "--mode", "replace", "--yes")
     assert told.code == code
     assert says in told.err
-    assert len(s3.requests) == requests
+    assert untouched(there)
 
 
-def test_an_unknown_mode_is_a_bad_argument(s3: MemoryStore, command: Command, there: Path) -> None:
+@pytest.mark.parametrize("bad", ["itself", "_temporary"])
+def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
+    command: Command, source: Path, tmp_path: Path, bad: str
+) -> None:
+    """A directory that is put into itself; a name that a job's end would delete."""
+    if bad == "_temporary":
+        (source / "_temporary").mkdir()
+        (source / "_temporary" / "x").touch()
+    table = (source if bad == "itself" else tmp_path) / "t"
+    told = command("put", source, table.as_uri(), "--yes")
+    assert told.code == exits.BAD_ARGUMENT
+    assert ("is to be put" if bad == "itself" else "where committers work") in told.err
+    assert not table.exists()
+
+
+def test_an_unknown_mode_is_a_bad_argument(there: There, command: Command, source: Path) -> None:
     """The nearest word is told."""
-    told = command("put", there, DEST, "--mode", "apend")
+    told = command("put", source, there.url, "--mode", "apend")
     assert told.code == exits.BAD_ARGUMENT
     assert "'append'" in told.err
 
 
 @pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
 def test_a_refusal_half_way_leaves_nothing(
-    s3: MemoryStore, command: Command, there: Path, verb: str
+    s3: MemoryStore, command: Command, source: Path, verb: str
 ) -> None:
     """The third such request is refused: nothing is visible and nothing is open."""
     seen = 0
@@ -202,7 +226,7 @@ def test_a_refusal_half_way_leaves_nothing(
                 raise PermissionDenied("no", operation=verb, key=request.key)
 
     s3.before = refuse
-    told = command("put", there, DEST, "--yes")
+    told = command("put", source, DEST, "--yes")
     s3.before = None
     assert seen >= 3
     assert told.code == exits.FORBIDDEN, told
@@ -211,25 +235,25 @@ def test_a_refusal_half_way_leaves_nothing(
 
 
 def test_a_directory_that_changes_after_the_count_is_not_published(
-    s3: MemoryStore, command: Command, there: Path, monkeypatch: pytest.MonkeyPatch
+    there: There, command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was asked about is what is put, or nothing is."""
     really = local.put_all
 
     def grown(*args: object, **more: object) -> object:
-        (there / "new").write_text("x")
+        (source / "new").write_text("x")
         return really(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr("magic_committer.filesystem.calls.put_all", grown)
-    told = command("put", there, DEST, "--yes")
+    told = command("put", source, there.url, "--yes")
     assert told.code == exits.FAILED
     assert "changed while it was put" in told.err
-    assert visible(s3) == {}
-    assert not s3.open_uploads()
+    assert there.data() == {}
+    assert there.left() == []
 
 
 def test_a_commit_that_is_not_finished_tells_programs(
-    s3: MemoryStore, command: Command, there: Path
+    s3: MemoryStore, command: Command, source: Path
 ) -> None:
     """A decided job whose files cannot all be completed: the keys and the remedy, as JSON."""
 
@@ -238,7 +262,7 @@ def test_a_commit_that_is_not_finished_tells_programs(
             raise PermissionDenied("no", operation="complete_upload", key=request.key)
 
     s3.before = refuse
-    told = command("put", there, DEST, "--yes", "--json")
+    told = command("put", source, DEST, "--yes", "--json")
     s3.before = None
     assert told.code == exits.BAD_STATE, told
     document = told.json()
@@ -266,12 +290,12 @@ with memory_store() as store:
 """
 
 
-def test_ctrl_c_leaves_nothing(there: Path) -> None:
+def test_ctrl_c_leaves_nothing(source: Path) -> None:
     """A real signal between two files: exit code 130, nothing is visible, nothing is open."""
     for number in range(200):
-        (there / f"{number}.txt").write_text("x")
+        (source / f"{number}.txt").write_text("x")
     ran = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, str(there)],
+        [sys.executable, "-c", INTERRUPTED, str(source)],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert json.loads(ran.stdout) == [exits.INTERRUPTED, [], 0], ran.stderr

@@ -33,7 +33,7 @@ RUNNING, COMMITTING, COMPLETED = 1, 2, 3
 """Phases of a driver: how many versions of the record were accepted."""
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.kills.drivers"])
+context.set_forkserver_preload(drivers.PRELOADED)
 
 
 class Field:

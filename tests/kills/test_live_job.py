@@ -40,7 +40,7 @@ RUNS_MAX = 3
 FILES = 6
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.kills.drivers"])
+context.set_forkserver_preload(drivers.PRELOADED)
 
 
 # The processes ------------------------------------------------------------------------------------

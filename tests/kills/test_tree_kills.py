@@ -3,37 +3,28 @@ by seed: another process ends their job, and the destination holds all of it or 
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import signal
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
-from magic_committer.file_trees.by_url import tree_for
 from tests.kills import drivers
+from tests.kills.disks import OLD, clean_up, count_calls, data, killed, lay_out
 from tests.tree_jobs import Watched
 
 KILLS = 36
 SEED = 20261123
 FILES = 60
-END_SECONDS_MAX = 60
-OLD = {"dt=0/old.txt": b"old", "dt=1/part-001.txt": b"older"}
-
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.kills.test_tree_kills"])
 
 
-def drive(url: str, mode: mc.Mode, watched: Callable[[str], Watched]) -> None:
-    """A whole job of one process, whose calls of the file system are counted."""
-    _wiring.register_tree(watched(url))
-    with mc.start(url, mode=mode, accept="results", track="memory") as job:
+def drive(url: str, mode: str, tree: Watched) -> int:
+    """A whole job of one process. Gives how many calls there were before its commit."""
+    _wiring.register_tree(tree)
+    with mc.start(url, mode=cast("mc.Mode", mode), accept="results", track="memory") as job:
         results = []
         for task in range(drivers.TASKS):
             with job.task(task) as attempt:
@@ -41,35 +32,9 @@ def drive(url: str, mode: mc.Mode, watched: Callable[[str], Watched]) -> None:
                     with attempt.open(f"{drivers.name(number)}.txt") as file:
                         file.write(drivers.content(number))
             results.append(attempt.result)
+        before = tree.count
         job.commit(results)
-
-
-def kill_at(number: int, after: bool, url: str) -> Watched:
-    """The tree of a process that is killed at its call of that number."""
-    tree = tree_for(url)
-    if after:
-        return Watched(tree, number, after=_kill)
-    return Watched(tree, number, before=_kill)
-
-
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def lay_out(root: Path) -> None:
-    """The data that is there before."""
-    for name, data in OLD.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
-
-
-def data(root: Path) -> dict[str, bytes]:
-    """The files that readers see."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and not path.relative_to(root).as_posix().startswith("_")
-    }
+    return before
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
@@ -80,7 +45,8 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
     it is the new; and after a cleanup nothing of the job."""
     new = {f"{drivers.name(n)}.txt": drivers.content(n) for n in range(FILES)}
     after = new if mode == "replace" else {**OLD, **new}
-    count = calls_of(mode, tmp_path / "whole")
+    lay_out(tmp_path / "whole")
+    _, count = count_calls(drive, (tmp_path / "whole").as_uri(), mode)
     assert data(tmp_path / "whole") == after
     chance, outcomes = random.Random(f"{SEED} {mode}"), Counter[str]()
     for number in range(KILLS // 2):
@@ -88,11 +54,8 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
         lay_out(root)
         url = root.as_uri()
         moment = chance.randint(chance.choice([1, count * 2 // 3]), count)
-        watched = partial(kill_at, moment, chance.random() < 0.5)
-        process = context.Process(target=drive, args=(url, mode, watched), daemon=True)
-        process.start()
-        process.join(END_SECONDS_MAX)
-        assert process.exitcode == -9, (SEED, mode, moment)
+        after_it = chance.random() < 0.5
+        assert killed(drive, url, mode, moment, after_it), (SEED, mode, moment, after_it)
         outcome = end(url, kills)
         outcomes[outcome] += 1
         told = f"seed {SEED}, mode {mode}, call {moment} of {count}: {outcome}"
@@ -100,9 +63,7 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
             assert data(root) == (after if outcome == "committed" else OLD), told
         assert data(root) in (OLD, after), told
         assert (root / "_SUCCESS").exists() == (data(root) == after), told
-        report = mc.cleanup(url, dead_after=0, leftover_after=0, forget_after=0)
-        assert report.errors == (), told
-        assert not list(root.glob("_temporary/*")), told
+        clean_up(root)
     assert outcomes["committed"] >= 2, outcomes
     assert outcomes["aborted"] >= 2, outcomes
 
@@ -116,10 +77,55 @@ def end(url: str, kills: Counter[str]) -> str:
     return ""
 
 
-def calls_of(mode: mc.Mode, root: Path) -> int:
-    """How many calls a job makes that nobody kills."""
-    lay_out(root)
-    watched = Watched(tree_for(root.as_uri()))
-    drive(root.as_uri(), mode, lambda _: watched)
-    _wiring.unregister_tree(watched)
-    return watched.count
+# A streaming query --------------------------------------------------------------------------------
+
+BATCHES, STREAM_KILLS = 6, 24
+CALLS_OF_A_BATCH = 90
+"""About how many calls a run of a batch makes: a kill is drawn within two of them."""
+
+
+def stream(url: str, query: str, tree: Watched) -> int:
+    """A driver of a query: it runs every batch that its ledger does not have, in order, and the
+    last one of them once more, as Spark does."""
+    _wiring.register_tree(tree)
+    seen = mc.read_stream(url, query)
+    first = seen.done if seen is not None and seen.done is not None else 0
+    for number in range(first, BATCHES):
+        job = mc.start(url, accept="results", track="memory", checkpoint="file:///checkpoint")
+        with job.task(0) as task, task.open("part.txt", unique=True) as file:
+            file.write(f"{number}\n".encode())
+        job.commit([task.result], batch=mc.StreamBatch(query, number))
+    return 0
+
+
+def test_a_query_killed_at_drawn_calls_publishes_each_batch_once(
+    tmp_path: Path, kills: Counter[str]
+) -> None:
+    """Its driver is killed at call after call, and started again by another process, which never
+    looks at what is visible; now and then an operator cleans up in between."""
+    root = tmp_path / "table"
+    url, chance = root.as_uri(), random.Random(SEED)
+    for kill in range(STREAM_KILLS):
+        if chance.random() < 0.15:  # another query: a new destination
+            _published_once(root, 0)
+            root = tmp_path / f"table{kill}"
+            url = root.as_uri()
+        moment, after_it = chance.randint(1, 2 * CALLS_OF_A_BATCH), chance.random() < 0.5
+        killed(stream, url, "clicks", moment, after_it)
+        for found in mc.inspect(url):
+            kills[f"{found.state} (stream on a disk)"] += 1
+        if chance.random() < 0.3:
+            assert mc.cleanup(url, dead_after=0, leftover_after=0).errors == ()
+    count_calls(stream, url, "clicks")  # nobody kills it
+    _published_once(root, BATCHES)
+    mc.abort_stream(url, "file:///checkpoint")
+    mc.cleanup(url, dead_after=0, leftover_after=0)  # ends what is left, and the next forgets it
+    clean_up(root)
+    _published_once(root, BATCHES)
+
+
+def _published_once(root: Path, batches: int) -> None:
+    """Each batch that is visible is so once; and those below ``batches`` are."""
+    found = Counter(body.decode().strip() for body in data(root).values())
+    assert set(found.values()) <= {1}, (SEED, found)
+    assert {str(n) for n in range(batches)} <= set(found), (SEED, found)

@@ -311,6 +311,14 @@ def litter(machine: Machine) -> Step:
     return lambda: mc.adopt(DEST, uuid)
 
 
+def unreadable_rival(machine: Machine) -> Step:
+    """A job that would replace data meets another one whose record is cut short."""
+    other = mc.start(DEST)
+    machine.s3.put_object(f"t/__magic_job-{other.id}/job.json", b"{}")
+    machine.later(2 * HOUR)
+    return lambda: mc.start(DEST, mode="overwrite")
+
+
 HADOOPS = ("t/part-00000.txt", "t/part-00001.txt", "t/sub/part-00000-b.txt")
 
 SITUATIONS = {
@@ -336,6 +344,7 @@ SITUATIONS = {
     "nobody's set": Situation(nobodys_set, (unchanged, NONE)),
     "magic path": Situation(magic_path, (running,)),
     "record gone": Situation(record_gone, (unchanged,)),
+    "unreadable rival": Situation(unreadable_rival, (unchanged,)),
     "young and unreadable": Situation(young_unreadable, (tidy,)),
     "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * HOUR),
     "young Hadoop job": Situation(young_hadoops, (running,), as_commands=(shows(*HADOOPS),)),

@@ -1,15 +1,43 @@
-"""`Task.discard`: one file leaves its task, its upload is aborted, and nothing else changes."""
+"""`Task.discard`: one file leaves its task, its upload is aborted, or what
+waits is removed, and nothing else changes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
+from tests.destinations import DISKS, There, opened
 from tests.promises.hands import DEST, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
+
+
+@dataclass
+class Tracked:
+    """Starts jobs at a destination, with each track that it has."""
+
+    there: There
+    track: Track
+
+    def __call__(self) -> mc.Job:
+        return self.there.start(track=self.track)
+
+
+TRACKED = [*(("s3", track) for track in TRACKS), *((kind, "memory") for kind in DISKS)]
+
+
+@pytest.fixture(params=TRACKED, ids="-".join)
+def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]:
+    """Each kind of destination, with each of its tracks."""
+    kind, track = request.param
+    for there in opened(kind, tmp_path):
+        yield Tracked(there, track)
 
 
 def written(task: mc.Task, *names: str, unique: bool = False) -> None:
@@ -19,60 +47,57 @@ def written(task: mc.Task, *names: str, unique: bool = False) -> None:
             file.write(name.encode())
 
 
-@pytest.mark.parametrize("track", TRACKS)
-def test_a_closed_file_leaves_its_task(s3: MemoryStore, track: Track) -> None:
+def test_a_closed_file_leaves_its_task(tracked: Tracked) -> None:
     """The others are published; of the discarded one no object and no upload is left."""
-    job = mc.start(DEST, track=track)
+    job = tracked()
     with job.task(1) as task:
         written(task, "a", "b")
         task.discard("a")
-        assert len(s3.open_uploads()) <= 1
+        assert len(tracked.there.left()) <= 1
     assert job.commit([task.result]).files == 1
-    assert visible(s3) == {"t/b": b"b"}
-    assert s3.open_uploads() == ()
+    assert tracked.there.data() == {"b": b"b"}
+    assert tracked.there.left() == []
 
 
-@pytest.mark.parametrize("track", TRACKS)
-def test_an_open_file_leaves_its_task(s3: MemoryStore, track: Track) -> None:
+def test_an_open_file_leaves_its_task(tracked: Tracked) -> None:
     """A file that is still being written is aborted, and the commit does not wait for its close."""
-    job = mc.start(DEST, track=track)
+    job = tracked()
     with job.task(1) as task:
         written(task, "b")
         task.open("a").write(b"1")
         task.discard("a")
     job.commit([task.result])
-    assert visible(s3) == {"t/b": b"b"}
-    assert s3.open_uploads() == ()
+    assert tracked.there.data() == {"b": b"b"}
+    assert tracked.there.left() == []
 
 
-@pytest.mark.parametrize("track", TRACKS)
-def test_the_name_is_free_afterwards(s3: MemoryStore, track: Track) -> None:
+def test_the_name_is_free_afterwards(tracked: Tracked) -> None:
     """A discarded file can be written again, and the second one is published."""
-    job = mc.start(DEST, track=track)
+    job = tracked()
     with job.task(1) as task:
         written(task, "a")
         task.discard("a")
         with task.open("a") as file:
             file.write(b"second")
     job.commit([task.result])
-    assert visible(s3) == {"t/a": b"second"}
-    assert s3.open_uploads() == ()
+    assert tracked.there.data() == {"a": b"second"}
+    assert tracked.there.left() == []
 
 
-def test_a_unique_name_is_discarded_as_it_was_opened(s3: MemoryStore) -> None:
+def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
     """With ``unique=True`` the plain name is enough."""
-    job = mc.start(DEST)
+    job = there.start()
     with job.task(1) as task:
         written(task, "a.csv", unique=True)
         task.discard("a.csv", unique=True)
     assert task.result.files == 0
     job.abort()
-    assert s3.open_uploads() == ()
+    assert there.left() == []
 
 
-def test_an_unknown_name_is_refused(s3: MemoryStore) -> None:
+def test_an_unknown_name_is_refused(there: There) -> None:
     """The error repeats the name."""
-    with mc.write(DEST) as job, pytest.raises(mc.PathError, match="no file 'x'"):
+    with there.write() as job, pytest.raises(mc.PathError, match="no file 'x'"):
         job.discard("x")
 
 
@@ -88,15 +113,15 @@ def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
     assert visible(s3) == {"t/a": b"a"}
 
 
-def test_a_committed_task_keeps_its_files(s3: MemoryStore) -> None:
+def test_a_committed_task_keeps_its_files(there: There) -> None:
     """After the task's commit a driver may have accepted it: nothing is taken out."""
-    job = mc.start(DEST)
+    job = there.start()
     with job.task(1) as task:
         written(task, "a")
     with pytest.raises(mc.TaskFailed, match="committed"):
         task.discard("a")
     job.commit([task.result])
-    assert visible(s3) == {"t/a": b"a"}
+    assert there.data() == {"a": b"a"}
 
 
 def test_nothing_is_aborted_while_the_pending_may_be_stored(s3: MemoryStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,16 +34,30 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
 
 
 def test_calls_about_what_only_s3_has_say_so(tmp_path: Path) -> None:
-    """Streams and Hadoop's magic jobs: refused, and nothing is made."""
+    """Hadoop's magic jobs: refused, and nothing is made."""
     dest = tmp_path.as_uri()
-    calls: list[Callable[[], object]] = [
-        lambda: mc.read_stream(dest, "query"),
-        lambda: mc.abort_stream(dest, "checkpoint"),
-        lambda: mc.adopt(dest, "job"),
-    ]
-    for call in calls:
-        with pytest.raises(mc.PathError, match="is on a file system: there are no streams"):
-            call()
-    with pytest.raises(mc.OptionError, match="no batches of streaming queries"):
-        mc.start(dest, checkpoint="checkpoint")
+    with pytest.raises(mc.PathError, match="is on a file system: there are no jobs of Hadoop's"):
+        mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_look_at_a_stream_makes_nothing(tmp_path: Path) -> None:
+    """At a destination to which no query has written, and at one that is not there."""
+    for dest in (tmp_path.as_uri(), (tmp_path / "none").as_uri()):
+        assert mc.read_stream(dest, "query") is None
+        assert mc.abort_stream(dest, "checkpoint") == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
+    """A job that would replace data does not start beside one that it cannot judge; what is to be
+    done about that one can be pasted, and then it starts."""
+    dest = tmp_path.as_uri()
+    other = mc.start(dest)
+    next(tmp_path.rglob("job-1.json")).write_bytes(b"{}")
+    with pytest.raises(mc.FormatError) as caught:
+        mc.start(dest, mode="overwrite")
+    (remedy,) = caught.value.remedies
+    assert (remedy.call, remedy.job_id) == ("force_abort", other.id)
+    assert mc.force_abort(dest, other.id, dead_after=0).found == "unreadable"
+    mc.start(dest, mode="overwrite").abort()

@@ -13,12 +13,13 @@ import pytest
 import magic_committer as mc
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, visible
+from tests.destinations import OnDisk, There
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def source(tmp_path: Path) -> Path:
     """A directory with a file at the top, one below, hidden ones, and a marker."""
+    tmp_path = tmp_path / "source"
     (tmp_path / "d" / "e").mkdir(parents=True)
     (tmp_path / "empty").mkdir()
     (tmp_path / ".git").mkdir()
@@ -27,70 +28,94 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_directory_is_put_and_what_is_left_out_is_told(s3: MemoryStore, there: Path) -> None:
+def test_a_directory_is_put_and_what_is_left_out_is_told(there: There, source: Path) -> None:
     """Hidden files and the top's ``_SUCCESS`` are left out by name; progress counts each file."""
     told: list[mc.Progress] = []
-    with mc.write(DEST, progress=told.append) as job:
-        report = job.put_directory(there)
+    with there.write(progress=told.append) as job:
+        report = job.put_directory(source)
     assert report == mc.PutReport(3, 16, (".git", "_SUCCESS", "d/.h"))
-    assert visible(s3) == {"t/a": b"a", "t/d/e/b": b"d/e/b"}
-    assert s3.body("t/d/_SUCCESS") == b"d/_SUCCESS"
+    assert there.data() == {"a": b"a", "d/e/b": b"d/e/b"}
+    assert there.read("d/_SUCCESS") == b"d/_SUCCESS"
     assert [one.done for one in told if one.phase == "put"] == [1, 2, 3]
 
 
-def test_hidden_files_are_put_where_they_are_wanted(s3: MemoryStore, there: Path) -> None:
+def test_hidden_files_are_put_where_they_are_wanted(there: There, source: Path) -> None:
     """With ``hidden=True``, below another directory: there ``_SUCCESS`` is a file like any."""
-    with mc.write(DEST) as job:
-        assert job.put_directory(there, "x", hidden=True).left_out == ()
-    assert {"t/x/.git/c", "t/x/d/.h", "t/x/_SUCCESS"} <= set(s3.keys())
+    with there.write() as job:
+        assert job.put_directory(source, "x", hidden=True).left_out == ()
+    assert {"x/.git/c", "x/d/.h", "x/_SUCCESS"} <= set(there.names())
 
 
-def test_files_of_many_blocks_are_put(s3: MemoryStore, tmp_path: Path) -> None:
+def test_files_of_many_blocks_are_put(there: There, tmp_path: Path) -> None:
     """A large file and small ones arrive whole."""
     content = {"large": os.urandom(6 * 1024**2), "small": b"1", "empty": b""}
+    (tmp_path / "source").mkdir()
     for name, body in content.items():
-        (tmp_path / name).write_bytes(body)
-    with mc.write(DEST, options=mc.Options(block_bytes=5 * 1024**2)) as job:
-        job.put_directory(tmp_path)
-    assert visible(s3) == {f"t/{name}": body for name, body in content.items()}
+        (tmp_path / "source" / name).write_bytes(body)
+    with there.write(options=mc.Options(block_bytes=5 * 1024**2)) as job:
+        job.put_directory(tmp_path / "source")
+    assert there.data() == content
 
 
 @pytest.mark.parametrize("bad", ["pipe", "link to a directory", "link to nothing", "no name"])
 def test_what_cannot_be_put_is_an_error_before_anything_is(
-    s3: MemoryStore, there: Path, bad: str
+    there: There, source: Path, bad: str
 ) -> None:
     """Nothing is passed over in silence: not a pipe, not a link, not a name that is refused."""
     if bad == "pipe":
-        os.mkfifo(there / "z")
+        os.mkfifo(source / "z")
     elif bad == "no name":
-        (there / "z.pending").touch()
+        (source / "z.pending").touch()
     else:
-        (there / "z").symlink_to(there / "d" if "directory" in bad else there / "gone")
-    with pytest.raises(mc.PathError, match="z"), mc.write(DEST) as job:
-        job.put_directory(there)
-    assert visible(s3) == {}
-    assert s3.open_uploads() == ()
+        (source / "z").symlink_to(source / "d" if "directory" in bad else source / "gone")
+    with pytest.raises(mc.PathError, match="z"), there.write() as job:
+        job.put_directory(source)
+    assert there.data() == {}
+    assert there.left() == []
 
 
 def test_a_file_that_changes_meanwhile_is_an_error(
-    s3: MemoryStore, there: Path, monkeypatch: pytest.MonkeyPatch
+    there: There, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody could say which of the two was put: nothing appears."""
-    path = there / "a"
+    path = source / "a"
     before = os.stat(path)
     path.write_bytes(b"longer")
     old = SimpleNamespace(stat=lambda _: before, fstat=os.fstat, fspath=os.fspath)
     monkeypatch.setattr("magic_committer.filesystem.local.os", old)
-    with pytest.raises(mc.UploadFailed, match="changed"), mc.write(DEST) as job:
+    with pytest.raises(mc.UploadFailed, match="changed"), there.write() as job:
         job.put_file(path)
-    assert visible(s3) == {}
-    assert s3.open_uploads() == ()
+    assert there.data() == {}
+    assert there.left() == []
 
 
-def test_an_empty_directory_is_an_error(s3: MemoryStore, tmp_path: Path) -> None:
+def test_an_empty_directory_is_an_error(there: There, tmp_path: Path) -> None:
     """With mode ``replace`` a wrong path would else empty the table."""
-    with pytest.raises(mc.PathError, match="no file to put"), mc.write(DEST, mode="replace") as job:
-        job.put_directory(tmp_path)
+    (tmp_path / "source").mkdir()
+    with pytest.raises(mc.PathError, match="no file to put"), there.write() as job:
+        job.put_directory(tmp_path / "source")
+
+
+def test_a_directory_is_not_put_into_itself(disk: OnDisk, tmp_path: Path) -> None:
+    """Nor into a directory in it, by whatever path: it would be put with what the job writes."""
+    if disk.url.startswith("memory"):
+        pytest.skip("a directory of this machine holds no other file system")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for path in (tmp_path, tmp_path / "t", tmp_path / "link"):
+        with disk.write() as job:
+            (tmp_path / "t" / "a").write_bytes(b"1")
+            with pytest.raises(mc.PathError, match="the directory that is to be put"):
+                job.put_directory(path)
+    assert disk.left() == []
+
+
+def test_names_that_a_file_system_cannot_hold_are_refused_first(disk: OnDisk, source: Path) -> None:
+    """Also if the block goes on after the error: nothing was put before it."""
+    (source / "_temporary").mkdir()
+    (source / "_temporary" / "x").touch()
+    with disk.write() as job, pytest.raises(mc.PathError, match="_temporary"):
+        job.put_directory(source)
+    assert disk.data() == {}
 
 
 @pytest.mark.parametrize("name", ["discard", "put_file", "put_directory"])

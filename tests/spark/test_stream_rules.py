@@ -222,7 +222,7 @@ def test_a_batch_has_no_checkpoint(s3: MemoryStore) -> None:
 def test_mistakes_of_foreach_batch_are_told_at_once() -> None:
     """Not by a query that fails hours later."""
     mistakes: tuple[dict[str, Any], ...] = (
-        {"dest": "file:///x"},
+        {"dest": "ftp://x/y"},
         {"query": "a/b"},
         {"format": "xlsx"},
         {"s3": {}},

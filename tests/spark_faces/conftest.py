@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from tests.spark.conftest import environment, event_log, gate, lake, spark
+from pathlib import Path
 
-__all__ = ["environment", "event_log", "gate", "lake", "spark"]
+import pytest
+
+from tests.spark.conftest import environment, event_log, gate, lake, spark
+from tests.spark_faces.feed import Feed
+
+__all__ = ["environment", "event_log", "feed", "gate", "lake", "spark"]
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    """Input without a batch."""
+    return Feed(tmp_path)

@@ -6,7 +6,7 @@ There is no S3 server for these tests: what would ask one fails.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,17 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr, udf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.spark import foreach_batch, write_dataframe, write_partitions
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, until
+from tests.spark_faces.feed import ROWS, Feed, magic
 
 
 @dataclass(frozen=True)
@@ -224,23 +227,73 @@ def test_a_failed_save_leaves_nothing(spark: SparkSession, disk: Disk) -> None:
     assert disk.becomes_untouched()
 
 
-def test_a_stream_to_a_disk_is_refused_when_it_starts(
-    spark: SparkSession, disk: Disk, tmp_path: Path
+def by_format(disk: Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+    """``writeStream.format("magic")``."""
+    return magic, disk.dest
+
+
+def by_function(disk: Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+    """`foreach_batch`."""
+    return lambda df: df.writeStream.foreachBatch(foreach_batch(disk.dest)), ""
+
+
+@pytest.mark.parametrize("face", [by_format, by_function])
+def test_a_batch_that_spark_forgot_is_not_written_twice(
+    spark: SparkSession,
+    disk: Disk,
+    feed: Feed,
+    face: Callable[[Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
 ) -> None:
-    """By both ways, with what to do instead; nothing is written."""
-    with pytest.raises(mc.OptionError, match=r"streams are written to S3 only.*foreachBatch"):
-        foreach_batch(disk.dest)
-    with pytest.raises(mc.OptionError, match="streams are written to S3 only"):
-        write_dataframe(spark.range(1), disk.dest, batch=mc.StreamBatch("query", 0))
-    stream = spark.readStream.format("rate").load().selectExpr("value AS id")
-    query = (
-        stream.writeStream.format("magic")
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start(disk.dest)
-    )
-    with pytest.raises(Exception, match="streams are written to S3 only"):
-        query.awaitTermination(60)
+    """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
+    write, dest = face(disk)
+    feed.give(2)
+    feed.run(write(feed.rows(spark)), dest)
+    assert disk.ids() == list(range(2 * ROWS))
+    assert feed.forget_last_commit() == 1
+    feed.give(1)
+    feed.run(write(feed.rows(spark)), dest)
+    assert disk.ids() == list(range(3 * ROWS))
+
+
+def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
+    spark: SparkSession, disk: Disk, feed: Feed
+) -> None:
+    """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
+    the query writes the batch."""
+    feed.give(2)
+    broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
+    with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
+        feed.run(magic(broken), disk.dest)
+    assert disk.ids() == list(range(ROWS))
+    until(lambda: all(job.state == "closed" for job in mc.inspect(disk.dest)))
+    feed.run(magic(feed.rows(spark)), disk.dest)
+    assert disk.ids() == list(range(2 * ROWS))
+
+
+def test_a_commit_of_a_batch_that_died_is_finished_by_the_next_run(
+    spark: SparkSession, disk: Disk, feed: Feed
+) -> None:
+    """The process that commits is killed once the batch is decided: Spark runs the batch again, and
+    its rows are there once."""
+    spark.dataSource.register(HalfCommitted)
+    feed.give(1)
+    with pytest.raises(StreamingQueryException):
+        feed.run(feed.rows(spark).writeStream.format("half_committed"), disk.dest)
+    assert disk.data() == {}
+    feed.give(1)
+    feed.run(magic(feed.rows(spark)), disk.dest)
+    assert disk.ids() == list(range(2 * ROWS))
+
+
+def test_a_stream_by_a_classic_committer_is_refused_when_it_starts(
+    spark: SparkSession, disk: Disk, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches could not be written once; nothing is written."""
+    feed.give(1)
+    monkeypatch.setenv("MAGIC_COMMITTER_COMMITTER", "v1")
+    with pytest.raises(StreamingQueryException, match="no batch of a streaming query exactly once"):
+        write = foreach_batch(disk.dest)
+        feed.run(feed.rows(spark).writeStream.foreachBatch(write))
     assert disk.names() == []
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,67 +18,7 @@ from magic_committer.spark.batches import RUN_PROPERTY
 from magic_committer.spark.driver import checkpoint_of
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, until
-
-ROWS = 4
-FIRST_SECONDS = 1_795_000_000
-STREAM_SECONDS = 120
-
-
-@dataclass
-class Feed:
-    """A stream of files, one for each micro-batch, and its checkpoint."""
-
-    directory: Path
-    given: int = 0
-
-    @property
-    def checkpoint(self) -> Path:
-        """The checkpoint location."""
-        return self.directory / "checkpoint"
-
-    def give(self, batches: int) -> None:
-        """Add input for so many batches: the next numbers."""
-        (self.directory / "in").mkdir(exist_ok=True)
-        for number in range(self.given, self.given + batches):
-            rows = range(number * ROWS, (number + 1) * ROWS)
-            lines = "".join(json.dumps({"id": n}) + "\n" for n in rows)
-            file = self.directory / "in" / f"{number:03d}.json"
-            file.write_text(lines)
-            os.utime(file, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
-        self.given += batches
-
-    def rows(self, spark: SparkSession) -> DataFrame:
-        """The stream: one file a batch."""
-        read = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
-        return read.json(str(self.directory / "in"))
-
-    def run(self, writer: DataStreamWriter, dest: str = "") -> None:
-        """Run the query until all input is written."""
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        query = writer.trigger(availableNow=True).start(dest or None)
-        try:
-            assert query.awaitTermination(STREAM_SECONDS)
-        finally:
-            query.stop()
-
-    def forget_last_commit(self) -> int:
-        """Delete the last entry of Spark's commit log, as if the driver had died before it."""
-        log = self.checkpoint / "commits"
-        last = max(int(path.name) for path in log.iterdir() if path.name.isdecimal())
-        (log / str(last)).unlink()
-        (log / f".{last}.crc").unlink(missing_ok=True)
-        return last
-
-
-@pytest.fixture
-def feed(tmp_path: Path) -> Feed:
-    """Input without a batch."""
-    return Feed(tmp_path)
-
-
-def magic(df: DataFrame) -> DataStreamWriter:
-    """The stream's writer."""
-    return df.writeStream.format("magic")
+from tests.spark_faces.feed import ROWS, Feed, magic
 
 
 def found(lake: Lake) -> list[int]:

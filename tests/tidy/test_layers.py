@@ -34,7 +34,7 @@ LAYERS = (
     ("api", "maintenance", "doctor"),
     ("running",),
     # edges
-    ("spark", "cli", "testing"),
+    ("spark", "ray", "dask", "cli", "testing"),
     ("__main__", "__init__"),
 )
 """From the bottom up. A module may import those of lower layers and of its own group; the groups of

@@ -14,8 +14,8 @@ import magic_committer
 import magic_committer.testing
 from tests.tidy.sources import PACKAGE, ROOT
 
-SPARK = ("frame.py", "partitions.py")
-"""Read, not imported: PySpark is an extra."""
+ENGINES = ("spark/frame.py", "spark/partitions.py", "ray.py", "dask.py")
+"""Read, not imported: PySpark, Ray and Dask are extras."""
 PARAMETERS_MIN = 2
 ROW = re.compile(r"^ {4}(\w+(?:, \w+)*): ", re.MULTILINE)
 
@@ -63,7 +63,7 @@ def of_a_tree(function: ast.FunctionDef, name: str) -> Said:
 
 
 def public_functions() -> Iterator[Said]:
-    """Functions and methods of magic_committer, of its testing module and of Spark."""
+    """Functions and methods of magic_committer, of its testing module and of engines."""
     values = [getattr(magic_committer, name) for name in magic_committer.__all__]
     values.append(magic_committer.testing.memory_store)
     for value in values:
@@ -74,10 +74,10 @@ def public_functions() -> Iterator[Said]:
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not name.startswith("_"):
                     yield of_a_function(function)
-    for file in SPARK:
-        tree = ast.parse((ROOT / PACKAGE / "spark" / file).read_text(encoding="utf-8"))
+    for file in ENGINES:
+        tree = ast.parse((ROOT / PACKAGE / file).read_text(encoding="utf-8"))
         for node in tree.body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("write_"):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith(("write_", "to_")):
                 yield of_a_tree(node, node.name)
 
 

@@ -50,6 +50,27 @@ class OnATaskThatShowsMore(OnATask):
     options = {"unique": True, "read_through": True}  # noqa: RUF012
 
 
+class OnATaskOfRenames(OnATask):
+    """Of a local disk, where all can be read back: nothing needs to be kept."""
+
+    options = {"keep_bytes_max": 0}  # noqa: RUF012
+
+    @pytest.fixture
+    def fs(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+        """The file system of a task that is never committed; nothing is left of it."""
+        table = tmp_path_factory.mktemp("table")
+        job = mc.start(table.as_uri())
+        yield job.task("1").filesystem(**self.options)
+        job.abort()
+        assert [path for path in table.rglob("*") if path.is_file()] == []
+
+
+class OnATaskOfRenamesThatShowsMore(OnATaskOfRenames):
+    """With names that hold the job's UUID, and the destination's files beside them."""
+
+    options = {"unique": True, "read_through": True}  # noqa: RUF012
+
+
 class OnATaskThatKeepsNothing(OnATask):
     """What every large file is: written, and not to be read before the commit."""
 
@@ -69,7 +90,13 @@ class OnATaskThatKeepsNothing(OnATask):
             )
 
 
-for _base in (OnATask, OnATaskThatShowsMore, OnATaskThatKeepsNothing):
+for _base in (
+    OnATask,
+    OnATaskThatShowsMore,
+    OnATaskOfRenames,
+    OnATaskOfRenamesThatShowsMore,
+    OnATaskThatKeepsNothing,
+):
     for _suite in SUITES:
         _name = f"Test{_suite}{_base.__name__}"
         globals()[_name] = type(

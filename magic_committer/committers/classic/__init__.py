@@ -51,6 +51,7 @@ class V1Committer(ManifestCommitter):
     name: ClassVar[str] = "v1"
     attempt_class: ClassVar[type[TreeAttempt]] = V1Attempt
     job_commit_class: ClassVar[type[TreeJobCommit]] = V1JobCommit
+    takes_batches: ClassVar[bool] = False
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:

@@ -17,13 +17,20 @@ from typing import ClassVar
 
 import orjson
 
-from magic_committer.committers.classic.names import ClassicPaths, committed_name
+from magic_committer.committers.classic.names import STAYS, ClassicPaths, committed_name
 from magic_committer.committers.manifest import records
-from magic_committer.committers.manifest.attempt import TreeAttempt, late
+from magic_committer.committers.manifest.attempt import TreeAttempt
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import TRIES_MAX
 from magic_committer.committers.manifest.task_manifest import ManifestFile
-from magic_committer.errors import MagicError, NotFound, StoreError, TaskFailed, Unanswered
+from magic_committer.errors import (
+    JobNotRunning,
+    MagicError,
+    NotFound,
+    StoreError,
+    TaskFailed,
+    Unanswered,
+)
 from magic_committer.file_trees.base import add_parents, make_directories, parent_of
 from magic_committer.file_trees.renaming import rename_once
 from magic_committer.protocol.record import State, TaskCommit
@@ -48,7 +55,7 @@ class ClassicAttempt(TreeAttempt, ABC):
         """Commit the attempt's files. Repeatable by this handle."""
         seen = records.read(self._parts, self._paths)
         if seen is None or seen.record.state is not State.RUNNING:
-            raise late(self.job, seen)
+            raise self._late(seen)
         if self._by_results and not self._files:
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         key = self._move()
@@ -60,6 +67,12 @@ class ClassicAttempt(TreeAttempt, ABC):
             files=len(self._files),
             bytes=sum(file.size for file in self._files),
         )
+
+    def _late(self, seen: records.SeenVersion | None) -> JobNotRunning:
+        error = super()._late(seen)
+        if error.outcome == "aborted":
+            error.advice = STAYS
+        return error
 
     @abstractmethod
     def _move(self) -> str:
@@ -116,7 +129,7 @@ class V1Attempt(ClassicAttempt):
                 raise NotFound(f"{self._root} is gone", operation="rename", key=self._root)
             try:
                 if self._is_there(target):
-                    tree.rename(target, self._paths.old(self._parts.ids()))
+                    tree.rename(target, self._old())
                 tree.rename(self._root, target)
                 return
             except (NotFound, Unanswered) as error:
@@ -127,6 +140,9 @@ class V1Attempt(ClassicAttempt):
                     raise
                 last = error  # another attempt of the task has just committed
         raise last
+
+    def _old(self) -> str:
+        return self._paths.old(self._committed_name, self._parts.ids())
 
     def _sync_above(self, target: str) -> None:
         """Make the rename last. Where the merge has taken the directory along, it does that."""

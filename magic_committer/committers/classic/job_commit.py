@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from magic_committer.commit.check import expected
@@ -25,8 +26,10 @@ from magic_committer.commit.outcome import end
 from magic_committer.commit.prepare import Prospect, refusal
 from magic_committer.committers.classic.names import (
     MARK_SUFFIX,
+    STAYS,
     ClassicPaths,
     committed_name,
+    old_name,
     task_of,
 )
 from magic_committer.committers.manifest import records
@@ -41,6 +44,7 @@ from magic_committer.errors import (
     JobNotRunning,
     NotFound,
     OptionError,
+    PreconditionFailed,
     StoreError,
     Unanswered,
 )
@@ -53,14 +57,11 @@ from magic_committer.file_trees.base import (
 )
 from magic_committer.hadoop.paths import SUCCESS
 from magic_committer.options import FAILING
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.protocol.strict import Reader, read_document
 from magic_committer.remedy import Remedy
 
 logger = logging.getLogger("magic_committer")
-
-
-STAYS = "What it had made visible stays: look at the destination before the job is run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +156,31 @@ class ClassicJobCommit(TreeJobCommit, ABC):
             raise
 
     def _abandon(self, seen: records.SeenVersion, *, may_remove: bool) -> JobReport:
-        began = _is_there(self.parts, self.classic.merging)
+        stays = self._stays() if seen.record.state is State.ABORTING else ""
         report = super()._abandon(seen, may_remove=may_remove)
-        if not began:
+        if not stays:
             return report
-        warning = (
-            f"committer={self.job.terms.committer!r} had begun to make files of the job visible:"
-            " they stay"
-        )
-        logger.warning("job %s: %s", self.job.id, warning)
-        return replace(report, warnings=(*report.warnings, warning))
+        logger.warning("job %s: %s", self.job.id, stays)
+        return replace(report, warnings=(*report.warnings, stays))
+
+    def _stays(self) -> str:
+        """What to say of files that an aborted job leaves visible; "": it leaves none. What tasks
+        have written is taken away first, so that nobody begins to publish after the look."""
+        tree, paths, who = self.parts.tree, self.classic, self.job.terms.committer
+        try:
+            try:
+                tree.rename(paths.app_attempt, paths.taken(self.parts.ids()))
+            except (NotFound, Unanswered):
+                if _is_there(self.parts, paths.app_attempt):
+                    raise
+            if not _is_there(self.parts, paths.merging):
+                return ""
+        except StoreError as error:  # the job is aborted all the same
+            return (
+                f"whether committer={who!r} had begun to make files of the job visible cannot be"
+                f" told ({error.message}): what is visible stays"
+            )
+        return f"committer={who!r} had begun to make files of the job visible: they stay"
 
 
 class V1JobCommit(ClassicJobCommit):
@@ -173,18 +189,20 @@ class V1JobCommit(ClassicJobCommit):
     def _left(self) -> Iterator[Committed]:
         paths = self.classic
         if not _is_there(self.parts, paths.merging):
-            found = list(self._listed(paths.app_attempt))
+            found = list(self._listed(paths.app_attempt, paths.writing))
             if not _is_there(self.parts, paths.merging):
                 yield from found
                 return  # else another driver has taken them while they were listed
-        yield from self._listed(paths.merging)
+        yield from self._listed(paths.merging, paths.merging_old)
 
-    def _listed(self, where: str) -> Iterator[Committed]:
+    def _listed(self, where: str, old: str) -> Iterator[Committed]:
         tree = self.parts.tree
-        names = [e.name for e in tree.list(where) if e.kind == "directory" and task_of(e.name)]
-        for name in sorted(names):
-            files = [e.size for e in walk(tree, f"{where}/{name}") if e.kind == "file"]
-            yield Committed(task_of(name), name, len(files), sum(files))
+        replaced = {old_name(e.name): e.path for e in tree.list(old) if e.kind == "directory"}
+        there = {e.name: e.path for e in tree.list(where) if e.kind == "directory"}
+        for name, path in sorted({**replaced, **there}.items()):
+            if task_of(name):
+                files = [e.size for e in walk(tree, path) if e.kind == "file"]
+                yield Committed(task_of(name), name, len(files), sum(files))
 
     def _key(self, name: str) -> str:
         return self.classic.committed(name)
@@ -194,16 +212,40 @@ class V1JobCommit(ClassicJobCommit):
         tree, paths = self.parts.tree, self.classic
         names = [one.name for one in found if one.name]
         if not _is_there(self.parts, paths.merging):
-            lost = [n for n in names if not _is_there(self.parts, paths.committed(n))]
+            lost = [n for n in names if not self._is_committed(n)]
             if lost and not _is_there(self.parts, paths.merging):
                 raise refusal(self.job, [f"{paths.committed(name)} is gone" for name in lost])
             if self.job.terms.mode in FAILING:
                 refuse_data(self.parts, self.job, None)
             self._begin_merge()
+        lost = [name for name in names if not self._put_back(name)]
+        if lost:  # a directory that was merged stays, empty, until the job is swept
+            raise refusal(self.job, [f"{paths.merged(name)} is gone" for name in lost])
         touched: set[str] = set()
         for name in names:
             merge(self.parts, paths.merged(name), "", touched)
         self.parts.again(lambda: tree.sync([], sorted(touched)))
+
+    def _is_committed(self, name: str) -> bool:
+        paths = self.classic
+        return _is_there(self.parts, paths.committed(name)) or bool(self._old(paths.writing, name))
+
+    def _old(self, where: str, name: str) -> list[str]:
+        return [e.path for e in self.parts.tree.list(where) if old_name(e.name) == name]
+
+    def _put_back(self, name: str) -> bool:
+        """See that a committed directory is in the merge. The merge may have come, or a process
+        may have died, between the two renames of an attempt that was to take its place: then it
+        goes back. Repeatable."""
+        tree, paths = self.parts.tree, self.classic
+        if _is_there(self.parts, paths.merged(name)):
+            return True
+        for path in self._old(paths.merging_old, name):
+            with suppress(NotFound, PreconditionFailed, Unanswered):  # another driver was first
+                tree.rename(path, paths.merged(name))
+            if _is_there(self.parts, paths.merged(name)):
+                return True
+        return _is_there(self.parts, paths.merged(name))
 
     def _begin_merge(self) -> None:
         """Take the directories of all tasks, so that nobody adds one any more. Repeatable."""

@@ -24,7 +24,10 @@ from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.hadoop.paths import check_id
 
 TASK_PREFIX, ATTEMPT_PREFIX = "task_", "attempt_"
+OLD_PREFIX = "old_"
 MARK_SUFFIX = "-v2.json"
+STAYS = "What it had made visible stays: look at the destination before the job is run again"
+"""What to do with a classic job that was aborted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,19 @@ class ClassicPaths(TreeJobPaths):
     def attempt(self, attempt: str) -> str:
         return f"{self.writing}/{check_id('attempt', attempt)}"
 
-    def old(self, nonce: str) -> str:
-        """Where the directory of a task goes when another attempt of it commits."""
-        return f"{self.writing}/old_{nonce}"
+    def taken(self, nonce: str) -> str:
+        """Where `app_attempt` goes when the job is aborted."""
+        return f"{self.job_attempt}/taken_{nonce}"
+
+    def old(self, name: str, nonce: str) -> str:
+        """Where the directory of a task goes when another attempt of it commits. ``name``: of
+        `committed_name`."""
+        return f"{self.writing}/{OLD_PREFIX}{nonce}_{name}"
+
+    @property
+    def merging_old(self) -> str:
+        """Where such directories are from the merge on."""
+        return f"{self.merging}/_temporary"
 
     def committed(self, name: str) -> str:
         """The directory that an attempt's becomes by v1's commit. ``name``: of `committed_name`."""
@@ -72,6 +85,12 @@ def committed_name(task: str, attempt: str, *, by_results: bool) -> str:
     if by_results:
         return f"{ATTEMPT_PREFIX}{check_id('attempt', attempt)}"
     return f"{TASK_PREFIX}{check_id('task id', task)}"
+
+
+def old_name(name: str) -> str:
+    """What a directory of `ClassicPaths.old` was named before; "" for another one."""
+    parts = name.split("_", 2)
+    return parts[2] if len(parts) == 3 and name.startswith(OLD_PREFIX) and task_of(parts[2]) else ""
 
 
 def task_of(name: str) -> str:

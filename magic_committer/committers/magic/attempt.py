@@ -72,7 +72,9 @@ from magic_committer.upload import (
     FileState,
     FinishedUpload,
     LocalFile,
+    PendingFile,
     UploadStream,
+    pending_of,
 )
 
 logger = logging.getLogger("magic_committer")
@@ -81,10 +83,15 @@ logger = logging.getLogger("magic_committer")
 @dataclass(slots=True)
 class _File:
     name: str
-    stream: UploadStream
+    stream: UploadStream | PendingFile
     pending: Pending | None = None
     discarded: bool = False
     """Nobody commits it any more; its upload may still be open."""
+
+    def let_go(self) -> None:
+        """Keep of the stream what is asked of a file that is pending: a job may have very many."""
+        if isinstance(self.stream, UploadStream):
+            self.stream = pending_of(self.stream)
 
 
 class Attempt:
@@ -227,7 +234,8 @@ class Attempt:
                 beside=self._closings.enter if self._in_memory else None,
                 statistics=self.statistics,
             )
-            self._files[name] = _File(name, stream)
+            file = self._files[name] = _File(name, stream)
+            stream.when_pending(file.let_go)
         self.statistics.add(statistics.FILES_CREATED)
         return stream
 
@@ -286,7 +294,8 @@ class Attempt:
 
     def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
-        awaited = self._files[name].stream.ends_beside
+        stream = self._files[name].stream
+        awaited = isinstance(stream, UploadStream) and stream.ends_beside
         self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
         pending = ready.to_pending(
@@ -327,10 +336,15 @@ class Attempt:
             self._tree.delete([pending_key])
             raise late
 
-    def streams(self) -> dict[str, UploadStream]:
+    def streams(self) -> dict[str, UploadStream | PendingFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
             return {file.name: file.stream for file in self._files.values()}
+
+    @property
+    def waiting(self) -> None:
+        """See `TaskAttempt.waiting`: the files are uploads."""
+        return None
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and abort its upload. Repeatable after a
@@ -355,8 +369,10 @@ class Attempt:
 
     def _discard(self, file: _File) -> None:
         """Take it out, then remove its upload: nobody may commit an upload that is gone."""
-        file.stream.stop()
-        file.stream.abort()  # does nothing to a closed file
+        stream = file.stream
+        if isinstance(stream, UploadStream):
+            stream.stop()
+            stream.abort()  # does nothing to a closed file
         if file.pending is not None:
             self._take_out(file, file.pending)
             failures: list[BaseException] = []
@@ -544,10 +560,12 @@ class Attempt:
                 hint="Leave it out of job.commit(...), or abort the job",
             )
         self._turns.phase = Phase.ABORTED
-        for file in list(self._files.values()):
-            file.stream.stop()  # all of them, before the first is waited for
-        for file in list(self._files.values()):
-            self._trying(failures, file.stream.abort)
+        streams = [file.stream for file in list(self._files.values())]
+        written = [stream for stream in streams if isinstance(stream, UploadStream)]
+        for stream in written:
+            stream.stop()  # all of them, before the first is waited for
+        for stream in written:
+            self._trying(failures, stream.abort)
         self._local.remove()
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
         if there.stored is not None:

@@ -26,9 +26,11 @@ from magic_committer.committers.manifest.attempt import TreeAttempt
 from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest.runs import settle_runs
 from magic_committer.committers.manifest.setup import attached, join_job, setup_job
 from magic_committer.committers.manifest.summary import with_summary
 from magic_committer.errors import (
+    ConflictingJob,
     JobExists,
     JobNotFound,
     MagicError,
@@ -60,6 +62,8 @@ class ManifestCommitter:
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
     attempt_class: ClassVar[type[TreeAttempt]] = TreeAttempt
     job_commit_class: ClassVar[type[TreeJobCommit]] = TreeJobCommit
+    takes_batches: ClassVar[bool] = True
+    """Whether a job may publish a micro-batch of a streaming query exactly once."""
 
     def __init__(self, parts: Parts, job: StartedJob, options: Options) -> None:
         self.parts = parts
@@ -93,20 +97,36 @@ class ManifestCommitter:
     ) -> Self:
         """See `CommitterClass.start`."""
         if checkpoint:
-            raise OptionError(
-                f"committer={cls.name!r} writes no batches of streaming queries",
-                hint="Write the stream to S3, or its batches as jobs of their own",
-            )
+            cls._refuse_batch()
         parts = parts_of(process, dest, options)
         cls._check_tree(parts.tree)
         try:
-            job = setup_job(parts, terms, job_id, said_mode)
+            job = setup_job(parts, terms, job_id, said_mode, checkpoint)
+        except ConflictingJob as conflict:
+            if not checkpoint or job_id is not None:
+                raise
+            # A crashed run of the same query may be all that is in the way.
+            try:
+                settle_runs(parts, checkpoint)
+            except MagicError as error:
+                raise conflict from error
+            job = setup_job(parts, terms, job_id, said_mode, checkpoint)
         except JobExists:
             if not join or job_id is None:
                 raise
-            job = join_job(parts, terms, job_id, said_mode)
+            job = join_job(parts, terms, job_id, said_mode, checkpoint)
         cls._started(job)
         return cls(parts, job, options)
+
+    @classmethod
+    def _refuse_batch(cls) -> None:
+        """Raise `OptionError` if jobs of this committer publish no batches."""
+        if not cls.takes_batches:
+            raise OptionError(
+                f"committer={cls.name!r} publishes no batch of a streaming query exactly once:"
+                " files of a run that dies may stay visible, and the next run writes them again",
+                hint="Use committer='manifest'",
+            )
 
     @classmethod
     def _check_tree(cls, tree: FileTree) -> None:
@@ -172,12 +192,9 @@ class ManifestCommitter:
     ) -> JobReport:
         """See `JobCommitter.commit_job`. ``distribute`` is not used: a rename needs no helper."""
         if batch is not None:
-            raise OptionError(
-                f"committer={self.name!r} writes no batches of streaming queries",
-                hint="Leave batch out",
-            )
+            self._refuse_batch()
         committing = self._job_commit(role, accept)
-        return self._reported(lambda: committing.commit(results, expect))
+        return self._reported(lambda: committing.commit(results, expect, batch))
 
     def complete_piece(self, piece: Piece) -> int:
         """Not to be called: a rename needs no helper."""

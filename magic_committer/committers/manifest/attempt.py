@@ -10,6 +10,8 @@ Invariants:
   the job was seen running.
 * A manifest whose write got no clear answer may be there: the attempt is ``SENT`` from then on, and
   keeps its files, unless the job's record says that nobody can accept them any more.
+* A file that was given up is gone before the manifest is written: v1 publishes whatever is in the
+  directory, and with `directory` every attempt does.
 * If the job has ended, its directory is gone, and whatever the attempt writes fails.
 """
 
@@ -17,10 +19,11 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, ClassVar, NoReturn
+from typing import BinaryIO, ClassVar, NoReturn, Self
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
@@ -31,6 +34,7 @@ from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.committers.manifest.names import (
     TreeJobPaths,
+    check_path_fits,
     check_tree_name,
     is_hidden_name,
 )
@@ -54,6 +58,7 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.file_trees.base import (
+    FileTree,
     TreeEntry,
     add_parents,
     make_directories,
@@ -63,12 +68,13 @@ from magic_committer.file_trees.base import (
 )
 from magic_committer.file_trees.limited import LimitedTree
 from magic_committer.file_trees.local import LocalTree
+from magic_committer.file_trees.renaming import rename_once
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Options
 from magic_committer.protocol.record import HANDS_OFF, StartedJob, State, TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import FileState, LocalDirectory, LocalFile
+from magic_committer.upload import DiskFile, FileState, LocalDirectory, LocalFile
 
 logger = logging.getLogger("magic_committer")
 
@@ -106,6 +112,10 @@ class TreeAttempt:
         self._local: LocalDirectory | None = None
         self._given = self._unique = False
         self._left_out: list[str] = []
+        self._left: set[str] = set()
+        """Names whose files were given up, and may still be there."""
+        self._torn = ""
+        """Why nobody can tell any more what the attempt has; "": nothing."""
         self._manifest: bytes | None = None
         self._files: tuple[ManifestFile, ...] = ()
         self._spare = self._paths.spare(parts.ids())
@@ -149,17 +159,10 @@ class TreeAttempt:
         """
         self._check_process("opening a file")
         name = self._name(name, unique, attributes)
-        path = f"{self._root}/{name}"
         with self._turns.lock:
             self._turns.check_open()
             self._refuse_twice(name)
-            self._make_directories(parent_of(path))
-            file = TreeFile(
-                self._new_file(path),
-                f"{self._parts.tree.url}{name}",
-                drop=partial(self._parts.tree.remove, path),
-                may_close=partial(self._turns.check_open, awaited=True),
-            )
+            file = self._tree_file(name)
             self._opened[name] = file
         return file
 
@@ -203,20 +206,129 @@ class TreeAttempt:
         self._given, self._unique = True, self._unique or unique
         return Path(tree.at(self._root))
 
-    def streams(self) -> NoReturn:
-        """Not to be called: there are no uploads. Raises `OptionError`."""
-        raise self._is_no_upload()
+    # What a writer asks of its files before the commit --------------------------------------------
 
-    def discard(self, name: str) -> NoReturn:
-        """Not to be called: there are no uploads. Raises `OptionError`."""
-        raise self._is_no_upload()
+    def streams(self) -> dict[str, DiskFile]:
+        """The files that were opened here, by their names; also those that ended badly."""
+        with self._turns.lock:
+            return dict(self._opened)
 
-    def _is_no_upload(self) -> OptionError:
-        return OptionError(
-            f"job {self.job.id!r} has committer={self.job.terms.committer!r}: its tasks have no"
-            " filesystem(), discard() or put_...()",
-            hint="On a local disk write, copy, rename and remove files in task.directory();"
-            " elsewhere use task.open(name)",
+    @property
+    def waiting(self) -> Self:
+        """See `WaitingFiles`: the attempt's own."""
+        return self
+
+    @property
+    def tree(self) -> FileTree:
+        """The destination."""
+        return self._parts.tree
+
+    def reader(self, name: str) -> BinaryIO:
+        """See `WaitingFiles.reader`."""
+        return self._parts.again(lambda: self._parts.tree.reader(f"{self._root}/{name}"))
+
+    def discard(self, name: str) -> None:
+        """Take a file out of the attempt, open or closed, and remove it. Repeatable after a
+        StoreError. Afterwards the name is free.
+
+        Raises:
+            PathError: the attempt has no such file here.
+            TaskFailed: the file is being closed. Or the attempt has ended, is just being ended, or
+                belongs to another process. Nothing was done.
+            StoreError: it may still be there. The commit removes it, and does not publish it.
+        """
+        self._check_process("discarding a file")
+        with patient(), self._turns.discard():
+            with self._turns.lock:
+                file = self._own(name)
+                opened = file.state is FileState.OPEN and isinstance(file, TreeFile)
+                if opened or file.state is FileState.PENDING:
+                    self._left.add(name)
+                file.take_out()
+            if name in self._left:
+                self._parts.again(partial(self._drop, name))
+            with self._turns.lock:
+                if self._opened.get(name) is file:
+                    del self._opened[name]
+
+    def rename(self, name: str, new: str, *, unique: bool) -> str:
+        """See `WaitingFiles.rename`.
+
+        Raises:
+            PathError: there is no such closed file, or the new name cannot be used.
+            TaskFailed: as for `discard`.
+            StoreError: it may have both names, or either: the attempt cannot commit any more.
+        """
+        self._check_process("renaming a file")
+        new = self._name(new, unique, Attributes())
+        source, target = f"{self._root}/{name}", f"{self._root}/{new}"
+        with patient(), self._turns.discard(), self._turns.lock:
+            file = self._own(name)
+            if file.state is not FileState.PENDING:
+                raise PathError(
+                    f"attempt {self.attempt!r}: {name!r} is {file.state}: it cannot be renamed",
+                    hint="Close it first",
+                )
+            if new == name:
+                return new
+            self._refuse_twice(new)
+            self._make_directories(parent_of(target))
+            seen = self._look_at(name)
+            before, self._torn = self._torn, f"{name!r} could not be renamed to {new!r}"
+            try:
+                self._parts.again(
+                    lambda: rename_once(
+                        self._parts.tree, source, target, seen.size, seen.etag, replace=False
+                    )
+                )
+            except PreconditionFailed as error:
+                self._torn = before
+                raise self._has_already(new) from error
+            self._torn = before
+            del self._opened[name]
+            self._opened[new] = file
+            file.renamed(f"{self._parts.tree.url}{new}")
+        return new
+
+    def _own(self, name: str) -> TreeFile | LocalFile:
+        """A file of this handle that nobody is just closing."""
+        file = self._opened.get(name)
+        if file is None:
+            raise PathError(
+                f"attempt {self.attempt!r} has no file {name!r} here",
+                hint="Give the name as it was opened; with unique=True if it was opened so",
+            )
+        if file.state is FileState.CLOSING:
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: {name!r} is being closed by another thread",
+                job_id=self.job.id,
+                hint="Call it again when close() has returned",
+            )
+        return file
+
+    def _drop(self, name: str) -> None:
+        """Remove what was written of a file that is not to be published. Repeatable. What cannot be
+        removed is removed by the commit, or the commit fails."""
+        self._left.add(name)
+        self._parts.tree.remove(f"{self._root}/{name}")
+        self._left.discard(name)
+
+    def _tree_file(self, name: str) -> TreeFile:
+        path = f"{self._root}/{name}"
+        self._make_directories(parent_of(path))
+        if name in self._left:
+            self._parts.again(partial(self._drop, name))
+        return TreeFile(
+            self._new_file(path),
+            f"{self._parts.tree.url}{name}",
+            drop=partial(self._drop, name),
+            may_close=partial(self._turns.check_open, awaited=True),
+        )
+
+    def _has_already(self, name: str) -> PathError:
+        return PathError(
+            f"attempt {self.attempt!r} has a file {name!r} already",
+            hint="Give each file of a job a name of its own",
         )
 
     def _name(self, name: str, unique: bool, attributes: Attributes) -> str:
@@ -227,15 +339,18 @@ class TreeAttempt:
                 hint="Leave attributes out",
             )
         check_tree_name(name, uuid=self.job.uuid)
-        return unique_name(name, self.job.uuid) if unique else name
+        name = unique_name(name, self.job.uuid) if unique else name
+        self._check_fits(name)
+        return name
+
+    def _check_fits(self, name: str) -> None:
+        longer = max(self.attempt, self.task, key=len)
+        check_path_fits(name, self._parts.tree.promises.path_bytes_max, longer)
 
     def _refuse_twice(self, name: str) -> None:
         opened = self._opened.get(name)
         if opened is not None and opened.state not in (FileState.ABORTED, FileState.FAILED):
-            raise PathError(
-                f"attempt {self.attempt!r} has a file {name!r} already",
-                hint="Give each file of a job a name of its own",
-            )
+            raise self._has_already(name)
 
     def _make_directories(self, directory: str) -> None:
         if directory in self._made:
@@ -257,26 +372,18 @@ class TreeAttempt:
         except NotFound as error:
             raise self._ended(error) from error
         except PreconditionFailed as error:
-            raise PathError(
-                f"attempt {self.attempt!r} has a file {path[len(self._root) + 1 :]!r} already",
-                hint="Give each file of a job a name of its own",
-            ) from error
+            raise self._has_already(path[len(self._root) + 1 :]) from error
 
     def _take_in(self, name: str, local: Path) -> None:
         """Copy a complete local file to its place."""
-        path = f"{self._root}/{name}"
         with self._turns.lock:
             self._turns.check_open(awaited=True)
-            self._make_directories(parent_of(path))
-            file = TreeFile(
-                self._new_file(path),
-                f"{self._parts.tree.url}{name}",
-                drop=partial(self._parts.tree.remove, path),
-                may_close=partial(self._turns.check_open, awaited=True),
-            )
+            file = self._tree_file(name)
         with file, local.open("rb") as source:
             while data := source.read(COPY_BYTES):
                 file.write(data)
+        with suppress(OSError):  # the directory goes with the attempt
+            local.unlink()
 
     def _ended(self, why: NotFound) -> MagicError:
         """The error for a directory that is gone: the job's record says why."""
@@ -290,6 +397,10 @@ class TreeAttempt:
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
+        return self._late(seen)
+
+    def _late(self, seen: records.SeenVersion | None) -> JobNotRunning:
+        """The error of this attempt, whose job does not run any more."""
         return late(self.job, seen)
 
     # Its ends -------------------------------------------------------------------------------------
@@ -380,6 +491,12 @@ class TreeAttempt:
 
     def _gather(self) -> tuple[ManifestFile, ...]:
         """What is to be published: what was opened by name, and what else is in the directory."""
+        if self._torn:
+            raise TaskFailed(
+                f"attempt {self.attempt!r}: {self._torn}: nobody can tell which names it has",
+                job_id=self.job.id,
+                hint=ANOTHER_ATTEMPT,
+            )
         still_open = [n for n, f in self._opened.items() if f.state is FileState.OPEN]
         if still_open:
             raise FileStillOpen(
@@ -394,6 +511,8 @@ class TreeAttempt:
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
+        for name in sorted(self._left):
+            self._parts.again(partial(self._drop, name))
         names = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
         if self._given:
             names |= self._found_in_directory(names)
@@ -416,6 +535,7 @@ class TreeAttempt:
                 own = unique_name(name, self.job.uuid)
                 tree.rename(entry.path, f"{self._root}/{own}", replace=False)
                 name = own
+            self._check_fits(name)
             found.add(name)
         return found
 
@@ -425,7 +545,7 @@ class TreeAttempt:
         if entry is None:
             seen = records.read(self._parts, self._paths)
             if seen is None or seen.record.state is not State.RUNNING:
-                raise late(self.job, seen)
+                raise self._late(seen)
             raise TaskFailed(
                 f"{path} was a file of the task, and is gone",
                 job_id=self.job.id,
@@ -455,7 +575,7 @@ class TreeAttempt:
     def _save(self) -> TaskCommit:
         seen = records.read(self._parts, self._paths)
         if seen is None or seen.record.state is not State.RUNNING:
-            raise late(self.job, seen)
+            raise self._late(seen)
         files = self._files
         by_results = self.job.terms.accept == "results"
         if by_results and not files:

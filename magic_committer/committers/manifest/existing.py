@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from magic_committer.commit.conflict import destination_exists
-from magic_committer.commit.outcome import dead
+from magic_committer.commit.outcome import dead, told_what_to_do
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.names import is_hidden_name
 from magic_committer.committers.manifest.parts import Parts
@@ -87,11 +87,16 @@ def _publishes(other: records.SeenVersion) -> bool:
 
 
 def others(parts: Parts, job: StartedJob) -> Iterator[records.SeenVersion]:
-    """The records of the other jobs under the destination that have not ended."""
+    """The records of the other jobs under the destination that have not ended.
+
+    Raises:
+        FormatError: one cannot be read; the remedies name its job.
+    """
     for paths in records.every_job(parts):
         if paths.uuid == job.uuid:
             continue
-        seen = records.read(parts, paths)
+        with told_what_to_do(parts.tree.url, paths.uuid):
+            seen = records.read(parts, paths)
         if seen is not None and seen.record.state is not State.CLOSED:
             yield seen
 

@@ -29,7 +29,8 @@ class TreeFile(DiskFile):
     Args:
         file: the open file, not buffered.
         url: the URL of the future file.
-        drop: removes what was written, after a failure or `abort`.
+        drop: removes what was written, after a failure or `abort`. Not called again after it has
+            returned: the name may be that of another file then.
         may_close: raises if the attempt takes no more files.
     """
 
@@ -47,9 +48,15 @@ class TreeFile(DiskFile):
         self._may_close = may_close
         self._buffer = bytearray()
         self._written = 0
+        self._dropped = False
 
     def __repr__(self) -> str:
         return f"<TreeFile {self.name} {self.state}>"
+
+    @property
+    def length(self) -> int:
+        """How many bytes were written; also of a file that is closed."""
+        return self._written
 
     def tell(self) -> int:
         """How many bytes were written."""
@@ -124,7 +131,17 @@ class TreeFile(DiskFile):
         if self._state is not FileState.FAILED:
             self._state = FileState.ABORTED
         self._end()
-        self._drop()
+        self._remove()
+
+    def take_out(self) -> None:
+        """Give the file up, also a closed one. The attempt removes what was written."""
+        self._state, self._dropped = FileState.ABORTED, True
+        self._end()
+
+    def _remove(self) -> None:
+        if not self._dropped:
+            self._drop()
+            self._dropped = True
 
     def _check_open(self) -> None:
         self.check_process()
@@ -154,7 +171,7 @@ class TreeFile(DiskFile):
         self._failure = error if isinstance(error, MagicError) else interrupted
         self._end()
         with suppress(MagicError):  # the first error says more; the file goes with its attempt
-            self._drop()
+            self._remove()
         return error
 
     def _end(self) -> None:

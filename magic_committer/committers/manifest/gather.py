@@ -16,7 +16,11 @@ from magic_committer._runtime import Progress
 from magic_committer.commit.check import PROBLEMS_MAX, expected
 from magic_committer.commit.prepare import refusal
 from magic_committer.committers.manifest.existing import refuse_data, to_be_replaced
-from magic_committer.committers.manifest.names import MANIFEST_SUFFIX, TreeJobPaths
+from magic_committer.committers.manifest.names import (
+    MANIFEST_SUFFIX,
+    TreeJobPaths,
+    check_path_fits,
+)
 from magic_committer.committers.manifest.parts import Parts, RealDirectories
 from magic_committer.committers.manifest.plan import PlannedFile, PlanWriter, RenamePlan
 from magic_committer.committers.manifest.task_manifest import (
@@ -223,6 +227,7 @@ def write_plan(
         CommitRefused: something is wrong with what the tasks left.
         DestinationExists: modes ``fail``: there is data.
         ConflictingJob: modes ``replace``: another job is publishing.
+        PathError: the path of a file that is to be replaced is too long to be moved away.
         StoreError: a check could not be made.
     """
     paths, mode = TreeJobPaths(job.uuid), job.terms.mode
@@ -240,6 +245,7 @@ def write_plan(
             if mode in REPLACING:
                 for entry in to_be_replaced(parts, job, partitions):
                     if entry.path not in found.names:
+                        check_path_fits(entry.path, parts.tree.promises.path_bytes_max)
                         writer.delete(entry.path, entry.size, entry.etag)
             if mode == "replace" and not job.terms.mark_success:
                 marker = parts.again(lambda: parts.tree.stat(SUCCESS))

@@ -17,10 +17,20 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, patient
 from magic_committer._quantities import counted
+from magic_committer.commit.batches import (
+    Claimant,
+    batch_needed,
+    claim_batch,
+    published_by,
+    refuse_other_batch,
+    say_published,
+    settle_claim,
+)
 from magic_committer.commit.conflict import destination_exists
 from magic_committer.commit.outcome import (
     committed,
@@ -34,12 +44,14 @@ from magic_committer.commit.outcome import (
     not_undone,
     undecided,
     unknown,
+    unread,
 )
 from magic_committer.commit.prepare import Prospect, wanted_results
 from magic_committer.commit.setup import decider
 from magic_committer.commit.success_marker import DIAGNOSTIC_STARTED
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.gather import check_files, drop_plan, gather, write_plan
+from magic_committer.committers.manifest.ledgers import TreeLedgers
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.plan import PlanWriter, RenamePlan, load_plan
@@ -54,10 +66,12 @@ from magic_committer.committers.manifest.publish import (
 )
 from magic_committer.committers.manifest.undo import forget_some, remove_job, sweep, undo_all
 from magic_committer.errors import (
+    CommitIncomplete,
     CommitRefused,
     DestinationExists,
     FormatError,
     JobError,
+    JobNotRunning,
     MagicError,
     NotFound,
     OutcomeUnknown,
@@ -67,8 +81,10 @@ from magic_committer.hadoop import statistics as stats
 from magic_committer.hadoop.formats import SuccessData, new_success
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import FAILING
+from magic_committer.protocol.ledger import Claim, StreamBatch
 from magic_committer.protocol.record import (
     Decider,
+    JobRecord,
     JobReport,
     StartedJob,
     State,
@@ -105,7 +121,10 @@ class TreeJobCommit:
         self.job = job
         self.role = role
         self.accept = accept
+        self.batch: StreamBatch | None = None
+        """What the job publishes of a streaming query, as far as this process knows."""
         self.paths = TreeJobPaths(job.uuid)
+        self.ledgers = TreeLedgers(parts)
         self.statistics = Statistics()
         self._started = parts.clock.monotonic()
 
@@ -115,11 +134,18 @@ class TreeJobCommit:
         self,
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
+        batch: StreamBatch | None = None,
     ) -> JobReport:
         """Commit the job, or finish what another process decided. Repeatable.
 
+        Args:
+            results, expect: as for `Job.commit`.
+            batch: what the job publishes of a streaming query; None: it belongs to none. If the
+                batch is published already, the job is aborted, and the report says ``skipped``.
+
         Raises:
             IncompleteJob, OptionError, ConflictingJob: nothing was decided.
+            BatchUnsettled: the run before cannot be settled now. Nothing was decided.
             CommitRefused, DestinationExists: a check failed; the job is aborted.
             CommitIncomplete: the job is committed, but not all of it is visible yet, or what it
                 replaces is still there. Call it again.
@@ -127,23 +153,47 @@ class TreeJobCommit:
             OutcomeUnknown: the job's record is gone, or the file system gives no clear answer.
             StoreError: a check could not be made. Nothing was decided by this call.
         """
-        with patient(), interrupted(self._undecided()):
-            seen = self._read()
-            if seen is None or next_step(seen.record.state) is not Step.DECIDE:
-                return self._obey(seen)
-            wanted = wanted_results(self.job, results)
-            with self.statistics.timed(stats.COMMIT_JOB, self.parts.clock):
-                try:
-                    plan, directories = self._prepare(wanted, expect)
-                except (JobError, StoreError) as error:
+        self.batch = batch
+        with patient(), interrupted(unread(self.job)):
+            try:
+                seen = self._read()
+                if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+                    return self._obey(seen)
+                with interrupted(self._undecided()):
+                    return self._commit_running(seen, results, expect)
+            except JobNotRunning as error:  # another run of the batch may have settled this one
+                told = self._published(error.outcome)
+                if told is None:
+                    raise
+                return replace(told, state=error.state)
+
+    def _commit_running(
+        self,
+        seen: records.SeenVersion,
+        results: Iterable[TaskCommit] | None,
+        expect: int | Iterable[str] | None,
+    ) -> JobReport:
+        """Commit a job that was seen running."""
+        if seen.record.checkpoint and self.batch is None:
+            raise batch_needed(self.job)
+        wanted = wanted_results(self.job, results)
+        if self.batch is not None:
+            with self.statistics.timed(stats.CLAIM_BATCH, self.parts.clock):
+                if not self._claim(self.batch):
+                    return self._skip(seen)
+        with self.statistics.timed(stats.COMMIT_JOB, self.parts.clock):
+            try:
+                plan, directories = self._prepare(wanted, expect)
+            except (JobError, StoreError) as error:
+                with interrupted(unread(self.job)):  # another process may have decided
                     return self._refused(seen, error)
-                with interrupted(deciding(self.job)):
-                    now = self._decide(seen, plan)
-                    if now is None or now.record.state is not State.COMMITTING:
-                        return self._obey(now)
-                    if now.record.plan != plan.ref:
-                        return self._obey(now)
-                    return self._publish(now, plan, directories, may_remove=True)
+            with interrupted(deciding(self.job)):
+                now = self._decide(seen, plan)
+                if now is None or now.record.state is not State.COMMITTING:
+                    return self._obey(now)
+                if now.record.plan != plan.ref:
+                    return self._obey(now)
+                return self._publish(now, plan, directories, may_remove=True)
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads, and writes a plan that is
@@ -198,6 +248,43 @@ class TreeJobCommit:
                 return conflict.report
             raise
 
+    # A batch of a streaming query -----------------------------------------------------------------
+
+    def _claim(self, batch: StreamBatch) -> bool:
+        """Claim the batch; False: it is published already. Raises as `claim_batch`."""
+
+        def settle(claim: Claim) -> bool:
+            return settle_claim(self.job, batch, claim, self._claimant)
+
+        return claim_batch(self.ledgers, self.parts.ids, self.job, batch, settle)
+
+    def _claimant(self, claim: Claim) -> Claimant | None:
+        seen = records.read(self.parts, TreeJobPaths(claim.uuid))
+        if seen is None:
+            return None
+        state = seen.record.state
+        job = StartedJob.taken_over(seen.record, self.job.dest, seen.record.nonce)
+        other = TreeJobCommit(self.parts, job, "recovery")
+        return Claimant(state, lambda: other.settle(state))
+
+    def _skip(self, seen: records.SeenVersion) -> JobReport:
+        """The batch is published already: abort this run of it."""
+        aborting = seen.record.step(State.ABORTING, self.parts.ids(), decider=decider(self.role))
+        with interrupted(half_aborted(self.job)):
+            swapped = records.swap(self.parts, seen, aborting)
+            if not swapped.won or swapped.now is None:
+                return self._obey(swapped.now)
+            report = self._abandon(swapped.now, may_remove=True)
+        return replace(report, skipped=True)
+
+    def _published(self, outcome: str) -> JobReport | None:
+        """What the ledger says about the batch of a job that will not publish it any more: a
+        report, or None if the batch is not published, or nobody can tell."""
+        who = published_by(self.ledgers, self.job, self.batch) if self.batch is not None else ""
+        if who == "it":
+            return self._report("committed", State.ABSENT)
+        return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
+
     # The decision ---------------------------------------------------------------------------------
 
     def _undecided(self) -> tuple[str, Remedy]:
@@ -218,7 +305,11 @@ class TreeJobCommit:
     def _decide(self, seen: records.SeenVersion, plan: RenamePlan) -> records.SeenVersion | None:
         """Decide *commit*. The loser deletes its plan."""
         committing = seen.record.step(
-            State.COMMITTING, self.parts.ids(), decider=decider("driver"), plan=plan.ref
+            State.COMMITTING,
+            self.parts.ids(),
+            decider=decider("driver"),
+            plan=plan.ref,
+            batch=self.batch,
         )
         with self.statistics.timed(stats.DECIDE, self.parts.clock):
             swapped = records.swap(self.parts, seen, committing)
@@ -238,11 +329,12 @@ class TreeJobCommit:
             aborting = seen.record.step(
                 State.ABORTING, self.parts.ids(), decider=decider(self.role)
             )
-            swapped = records.swap(self.parts, seen, aborting)
-            if not swapped.won:
-                return self._obey(swapped.now)
-            assert swapped.now is not None
-            error.report = self._abandon(swapped.now, may_remove=True)
+            with interrupted(half_aborted(self.job)):
+                swapped = records.swap(self.parts, seen, aborting)
+                if not swapped.won:
+                    return self._obey(swapped.now)
+                assert swapped.now is not None
+                error.report = self._abandon(swapped.now, may_remove=True)
         raise error
 
     def _obey(self, seen: records.SeenVersion | None) -> JobReport:
@@ -250,6 +342,7 @@ class TreeJobCommit:
         if seen is None:
             return self._without_record()
         step, record = next_step(seen.record.state), seen.record
+        refuse_other_batch(record, self.batch)
         if step in (Step.COMPLETE, Step.FINISH):
             return self._publish_stored(seen)
         if step is Step.TELL and record.outcome == "committed":
@@ -257,10 +350,15 @@ class TreeJobCommit:
         raise ended_by_record(self.job.dest, record)
 
     def _without_record(self) -> JobReport:
-        """There is no record: only the marker may tell."""
-        marker = read_marker(self.parts)
+        """There is no record: only the marker may tell, and the ledger."""
+        try:
+            marker = read_marker(self.parts)
+        except StoreError as error:  # no refusal: this call may have decided
+            raise unknown(self.job) from error
         if marker is not None and marker.uuid == self.job.uuid:
             return self._report("committed", State.ABSENT)
+        if (told := self._published("")) is not None:
+            return told
         raise unknown(self.job)
 
     def _gone(self) -> MagicError:
@@ -284,20 +382,22 @@ class TreeJobCommit:
         """Go on by the stored plan, from ``committing`` or ``completed``."""
         record = seen.record
         assert record.plan is not None
+        self.batch = record.batch
         plan: RenamePlan | None = None
         directories: set[str] = set()
         try:
-            plan = load_plan(self.parts.tree, record.plan)
-            directories = directories_of(plan)
+            with interrupted(committed(self.job)):
+                plan = load_plan(self.parts.tree, record.plan)
+                directories = directories_of(plan)
         except NotFound as error:
             now = self._read()
             if now is None or now.version != seen.version:
                 return self._obey(now)
             if record.state is not State.COMPLETED:
-                raise incomplete(self.job, "its plan is gone", error) from error
+                raise self._incomplete(seen, "its plan is gone", error) from error
             plan = None  # only the end is left
         except (FormatError, StoreError) as error:
-            raise incomplete(self.job, "its plan cannot be read", error) from error
+            raise self._incomplete(seen, "its plan cannot be read", error) from error
         return self._publish(seen, plan, directories, may_remove=False)
 
     def _publish(
@@ -346,13 +446,20 @@ class TreeJobCommit:
         Raises:
             CommitIncomplete: it is as it was.
         """
-        try:
+        now: records.SeenVersion | None = seen
+        with suppress(StoreError):
             now = self._read()
-        except StoreError:
-            raise incomplete(self.job, what, error) from error
         if now is not None and now.version == seen.version:
-            raise incomplete(self.job, what, error) from error
+            raise self._incomplete(seen, what, error) from error
         return now
+
+    def _incomplete(
+        self, seen: records.SeenVersion, what: str, error: MagicError
+    ) -> CommitIncomplete:
+        """The error that says how far the record is: only a ``committing`` job can be undone."""
+        told = incomplete(self.job, what, error)
+        told.state = str(seen.record.state)
+        return told
 
     def _after_renames(
         self, seen: records.SeenVersion, renamed: Renamed
@@ -383,10 +490,11 @@ class TreeJobCommit:
         """Revert a job of a mode ``fail``, because another program's file is in the way: nothing
         was there before, so undoing takes back everything."""
         conflict = destination_exists(self.job, f"{self.job.dest}{name}")
-        reverting = self._swap_to(seen, State.REVERTING)
-        if reverting is None:
-            raise self._gone()
-        conflict.report = self._abandon(reverting, may_remove=False)
+        with interrupted(half_aborted(self.job)):
+            reverting = self._swap_to(seen, State.REVERTING)
+            if reverting is None:
+                raise self._gone()
+            conflict.report = self._abandon(reverting, may_remove=False)
         return conflict
 
     def _finish_committed(
@@ -413,7 +521,16 @@ class TreeJobCommit:
                     outstanding=tuple(failed),
                 ) from cause
             self._mark(seen, plan, warnings)
+        self._say_published(record, warnings)
         return self._end(seen, "committed", may_remove, warnings)
+
+    def _say_published(self, record: JobRecord, warnings: list[str]) -> None:
+        """Tell the ledger, before the job's record is finished. Raises as `say_published`."""
+        if record.batch is None:
+            return
+        told = say_published(self.ledgers, self.parts.ids, self.job, record.batch, self.accept)
+        if told:
+            warnings.append(told)
 
     def _mark(self, seen: records.SeenVersion, plan: RenamePlan, warnings: list[str]) -> None:
         if not self.job.terms.mark_success:
@@ -484,7 +601,9 @@ class TreeJobCommit:
                 return reverted
         except (StoreError, FormatError) as error:
             failure = error
-        now = self._read()
+        now: records.SeenVersion | None = seen
+        with suppress(StoreError):  # who cannot look again tells of the first failure
+            now = self._read()
         if now is None:
             raise self._gone()
         if now.version != seen.version:
@@ -542,4 +661,6 @@ class TreeJobCommit:
             warnings=tuple(warnings),
             seconds=self.parts.clock.monotonic() - self._started,
             statistics=self.statistics.to_dict(),
+            query=self.batch.query if self.batch is not None else "",
+            batch=self.batch.number if self.batch is not None else None,
         )

@@ -37,6 +37,21 @@ ATTEMPT, TRASH = "00", "trash"
 CLAIM_PREFIX = "id_"
 SPARE_SUFFIX = ".tmp"
 """What is beside its place for a moment: `LocalTree.create` names it so, too."""
+_ID_BYTES = 32
+TRASHED_BYTES = 2 * (_ID_BYTES + 1)
+"""Bytes of ``<nonce>/<mark>/``."""
+LONGEST_BYTES = sum(
+    len(element) + 1
+    for element in (
+        TEMPORARY,
+        f"{ENDED_PREFIX}{'u' * _ID_BYTES}_{'n' * _ID_BYTES}",
+        f"{SWEPT_PREFIX}{'n' * _ID_BYTES}",
+        TRASH,
+    )
+)
+"""Bytes of the longest directory above them: a job that is swept and deleted."""
+CLASSIC_BYTES = 16
+"""Bytes that v1 has around the id of an attempt or a task: ``0/_temporary/<attempt>/``."""
 ELEMENT_BYTES_MAX = 255
 """Bytes of a name between two slashes on local disks."""
 
@@ -153,6 +168,30 @@ def check_tree_name(name: str, *, uuid: str = "") -> str:
                 hint=f"A name between two slashes has at most {ELEMENT_BYTES_MAX} bytes",
             )
     return name
+
+
+def check_path_fits(name: str, bytes_max: int, attempt: str = "") -> None:
+    """See that a file can be moved wherever a job may have to move it: into its trash, and with the
+    job's directory when that is swept. A job that is decided could not be finished else.
+
+    Args:
+        name: the file's name, relative to the destination.
+        bytes_max: `TreePromises.path_bytes_max`.
+        attempt: the name of the attempt that writes it, or the task's id if that is longer; "":
+            the file is at the destination.
+
+    Raises:
+        PathError: it is too long.
+    """
+    own = len(name.encode(errors="surrogateescape"))  # old data may have any name
+    size = LONGEST_BYTES + max(TRASHED_BYTES, len(attempt) + CLASSIC_BYTES) + own
+    if 0 < bytes_max < size:
+        raise PathError(
+            f"{name[:40]!r}… has {own} bytes, {size - bytes_max} too many: a job"
+            f" moves files through its own directories, whose paths here have up to {bytes_max}",
+            hint="Give it a shorter name, or put the destination into a directory with a shorter"
+            " path",
+        )
 
 
 def is_hidden_name(path: str) -> bool:

@@ -242,13 +242,14 @@ def take_away(parts: Parts, paths: TreeJobPaths, file: PlannedFile, trash: str) 
     tree, aside = parts.tree, aside_of(trash, file)
     if not is_it(parts.again(lambda: tree.stat(file.name)), file):
         return False
+    moved = True
     try:
         move(parts, paths, file.name, aside)
     except NotFound:
-        return False  # somebody else has taken it; or the job has ended
+        moved = False  # by somebody else; or the job has ended; or this answers our own rename
     taken = parts.again(lambda: tree.stat(aside))
     if taken is None:
-        return True  # the job was swept meanwhile: `undo.remove_looking` has looked at it
+        return moved  # if it was: swept meanwhile, and `undo.remove_looking` has looked at it
     if is_it(taken, file):
         tree.remove(aside)
         return True

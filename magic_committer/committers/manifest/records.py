@@ -129,8 +129,8 @@ def _check_is_at_home(record: JobRecord, paths: TreeJobPaths, path: str) -> None
         claim_of(record.id)
     except PathError as error:
         raise FormatError(path, "id", error.message) from error
-    if record.adopted or record.checkpoint or record.batch is not None:
-        raise FormatError(path, "adopted", "no job of renames is adopted, or of a stream")
+    if record.adopted:
+        raise FormatError(path, "adopted", "no job of renames is adopted")
     plan = record.plan.key if record.plan is not None else ""
     if plan and not _PLAN.fullmatch(plan.removeprefix(f"{paths.directory}/")):
         raise FormatError(path, "plan", f"is {plan!r}: no plan of the job")
@@ -194,7 +194,9 @@ def take_unrecorded(parts: Parts, paths: TreeJobPaths) -> bool:
         outcome="aborted",
     )
     if any((version_of(entry.name) or 0) > 1 for entry in list(parts.tree.list(paths.directory))):
-        return True  # where directories are not real: of a job that had a record, and is forgotten
+        # Where directories are not real: of a job that had a record, and is forgotten. Or a job has
+        # started, and was decided, since the caller looked.
+        return _version(parts, paths, 1) is None
     try:
         parts.tree.create(paths.record(1), record.encode())
     except NotFound:
@@ -218,7 +220,7 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
     for number in range(TRIES_MAX):
         try:
             parts.tree.create(path, record.encode())
-            if _is_forgotten(parts, leaves.paths):
+            if _is_forgotten(parts, leaves.paths, record.id):
                 return SwappedVersion(False, None)
             return SwappedVersion(True, SeenVersion(leaves.paths, version, record))
         except (PreconditionFailed, NotFound):
@@ -232,31 +234,47 @@ def swap(parts: Parts, leaves: SeenVersion, record: JobRecord) -> SwappedVersion
         if now is None:
             return SwappedVersion(False, None)
         if now.version >= version:
-            there = _version(parts, leaves.paths, version)
+            there = now.record if now.version == version else _reread(parts, now, version)
             return SwappedVersion(there is not None and there.nonce == record.nonce, now)
         parts.pause(number)
     raise _unclear(parts, record, doubtful)
 
 
-def _is_forgotten(parts: Parts, paths: TreeJobPaths) -> bool:
+def _reread(parts: Parts, now: SeenVersion, version: int) -> JobRecord | None:
+    """A version that is not the newest any more. A look that fails must not be told as a refusal:
+    our own swap may have won."""
+    try:
+        return _version(parts, now.paths, version)
+    except StoreError as error:
+        raise _unread(parts, now.record.id, error) from error
+
+
+def _is_forgotten(parts: Parts, paths: TreeJobPaths, job_id: str) -> bool:
     """Whether a version was created in a job whose record is gone. Only where directories are not
     real: there the create of a driver that was paused until its job had ended and was forgotten
     succeeds, and decides nothing. The first version goes first, so it tells."""
     if parts.tree.promises.directories:
         return False
-    return parts.again(lambda: parts.tree.stat(paths.record(1))) is None
+    try:
+        return parts.again(lambda: parts.tree.stat(paths.record(1))) is None
+    except StoreError as error:  # no refusal: the version is there
+        raise _unread(parts, job_id, error) from error
 
 
 def _read_back(parts: Parts, paths: TreeJobPaths, job_id: str) -> SeenVersion | None:
     try:
         return read(parts, paths)
     except StoreError as error:
-        raise OutcomeUnknown(
-            f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
-            f" be read: {error.message}",
-            job_id=job_id,
-            remedies=(Remedy("show", parts.tree.url, job_id, "ask again later"),),
-        ) from error
+        raise _unread(parts, job_id, error) from error
+
+
+def _unread(parts: Parts, job_id: str, error: StoreError) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
+        f" be read: {error.message}",
+        job_id=job_id,
+        remedies=(Remedy("show", parts.tree.url, job_id, "ask again later"),),
+    )
 
 
 def _unclear(parts: Parts, record: JobRecord, why: StoreError | None) -> OutcomeUnknown:

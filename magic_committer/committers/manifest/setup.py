@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
+from magic_committer.commit.batches import of_another_query
 from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.existing import refuse_data, refuse_rivals
@@ -27,13 +28,16 @@ logger = logging.getLogger("magic_committer")
 
 
 @patient()
-def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) -> StartedJob:
+def setup_job(
+    parts: Parts, terms: Terms, job_id: str | None, said_mode: str, checkpoint: str = ""
+) -> StartedJob:
     """Start a job. Not repeatable with a given id, because an id is used once.
 
     Args:
         parts, terms: the components and the job's terms.
         job_id: a given id; None: draw one.
         said_mode: the mode in the caller's words, for hints.
+        checkpoint: the hash of a streaming query's checkpoint (`ledger.hash_of`); "": none.
 
     Raises:
         JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
@@ -54,6 +58,7 @@ def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) ->
         terms=terms,
         given_id=job_id is not None,
         started=parts.clock.now(),
+        checkpoint=checkpoint,
     )
     job = StartedJob(
         id=record.id,
@@ -80,12 +85,14 @@ def setup_job(parts: Parts, terms: Terms, job_id: str | None, said_mode: str) ->
 
 
 @patient()
-def join_job(parts: Parts, terms: Terms, job_id: str, said_mode: str) -> StartedJob:
+def join_job(
+    parts: Parts, terms: Terms, job_id: str, said_mode: str, checkpoint: str = ""
+) -> StartedJob:
     """Take the job of a given id that is there already, for a caller that would have started it
     with the same terms. Repeatable; changes nothing. It makes all of setup's looks again.
 
     Raises:
-        JobExists: the job has other terms, or its record is gone.
+        JobExists: the job has other terms, belongs to another query, or its record is gone.
         JobNotRunning: the job is decided.
         DestinationExists, ConflictingJob, StoreError: as for `setup_job`.
     """
@@ -106,6 +113,8 @@ def join_job(parts: Parts, terms: Terms, job_id: str, said_mode: str) -> Started
             job_id=job_id,
             hint=f"Give another job_id, or the terms that it has: {same}",
         )
+    if seen.record.checkpoint != checkpoint:
+        raise of_another_query(job_id, parts.tree.url)
     if seen.record.state is not State.RUNNING:
         raise ended(parts.tree.url, job_id, seen.record.state, outcome_of(seen.record))
     job = attached(parts, seen)

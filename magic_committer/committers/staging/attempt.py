@@ -158,6 +158,11 @@ class StagingAttempt:
         """Not to be called: nothing is sent before the commit. Raises `OptionError`."""
         raise self._writes_locally()
 
+    @property
+    def waiting(self) -> NoReturn:
+        """Not to be asked for: see `streams`. Raises `OptionError`."""
+        raise self._writes_locally()
+
     def discard(self, name: str) -> NoReturn:
         """Not to be called: a local file is removed by its path. Raises `OptionError`."""
         raise self._writes_locally()

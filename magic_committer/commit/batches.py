@@ -1,0 +1,311 @@
+"""What a job does about its micro-batch: it claims it, and says that it is published.
+
+`magic_committer.protocol.ledger` has the rules; the requests are behind `Ledgers`. Both drivers of
+jobs, `commit.job_commit` and `committers.manifest.job_commit`, work by these steps. Invariants:
+
+* A claim is only written after the claimant before it was settled, and only over the version that
+  named that claimant. So a batch that the claimant has published meanwhile is seen.
+* A claimant is settled by its record, which is read after the ledger.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from magic_committer.commit.ledgers import Ledgers
+from magic_committer.commit.outcome import for_another_job, incomplete, outcome_of
+from magic_committer.errors import (
+    BatchUnsettled,
+    ConditionsNotSupported,
+    FormatError,
+    JobExists,
+    JobNotRunning,
+    MagicError,
+    OptionError,
+    OutcomeUnknown,
+    StoreError,
+    WriteConflict,
+)
+from magic_committer.protocol.ledger import Claim, Ledger, Move, StreamBatch, next_move
+from magic_committer.protocol.record import JobRecord, StartedJob, State
+from magic_committer.protocol.rules import may_take_claim
+from magic_committer.remedy import Remedy
+
+logger = logging.getLogger("magic_committer")
+
+LOOKS_MAX = 8
+"""How often a ledger is read again because another run has changed it."""
+
+
+def claim_batch(
+    ledgers: Ledgers,
+    ids: Callable[[], str],
+    job: StartedJob,
+    batch: StreamBatch,
+    settle: Callable[[Claim], bool],
+) -> bool:
+    """Claim a batch for a running job. Repeatable.
+
+    Args:
+        ledgers, ids: the destination's ledgers, and who draws nonces.
+        job: the job; its record must exist.
+        batch: the batch.
+        settle: makes sure that the claimant before publishes nothing any more, or has said that it
+            has. It raises if it cannot, and gives whether its record is lost (`settle_claim`).
+
+    Returns:
+        True: the job may decide. False: the batch is published already.
+
+    Raises:
+        BatchUnsettled: others keep claiming. Nothing was decided.
+        FormatError: the ledger cannot be read.
+        StoreError: the ledger could not be read or written.
+    """
+    for _ in range(LOOKS_MAX):
+        stored = ledgers.read(batch.query)
+        move = next_move(stored.ledger, batch.number, job.uuid)
+        if move is Move.SKIP:
+            if stored.ledger is not None and stored.ledger.done is not None:
+                tell_passed_over(batch, stored.ledger.done)
+            return False
+        if move is Move.DECIDE:
+            return True
+        lost: Claim | None = None
+        if move is Move.SETTLE and stored.ledger is not None and stored.ledger.claim is not None:
+            lost = stored.ledger.claim if settle(stored.ledger.claim) else None
+        ledger = stored.ledger or Ledger(batch.query, "")
+        claim = Claim(job.id, job.uuid, batch.number)
+        if ledgers.write(stored, ledger.claimed(claim, ids())):
+            if lost is not None:
+                _tell_lost(batch, lost)
+            return True
+    raise BatchUnsettled(
+        f"job {job.id!r} could not claim {batch}: other runs of the query keep changing its ledger",
+        job_id=job.id,
+        hint="Stop the other runs of the query, and commit again",
+    )
+
+
+def tell_passed_over(batch: StreamBatch, done: int) -> None:
+    """Log that a batch is passed over. An engine replays its last batch; if it goes back further,
+    its checkpoint may be another or an older one, and the batch may hold other rows."""
+    if done == batch.number:
+        logger.info("%s is published already", batch)
+        return
+    logger.warning(
+        "%s is passed over: batch %d is published already. If the query has a new checkpoint, give"
+        " it another name; if its checkpoint is an older copy, rows may be missing",
+        batch,
+        done,
+    )
+
+
+def publish_batch(
+    ledgers: Ledgers, ids: Callable[[], str], job: StartedJob, batch: StreamBatch
+) -> str:
+    """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
+    whoever completes the job.
+
+    Returns:
+        A warning: the ledger has forgotten the job's claim, and does not say that the batch is
+        published. "" if all is well.
+
+    Raises:
+        FormatError: the ledger cannot be read.
+        StoreError: the ledger could not be read or written.
+    """
+    for _ in range(LOOKS_MAX):
+        stored = ledgers.read(batch.query)
+        ledger = stored.ledger
+        if ledger is None or ledger.claim is None or ledger.claim.uuid != job.uuid:
+            if ledger is not None and ledger.covers(batch.number):
+                return ""
+            return (
+                f"{stored.key} does not say that {batch} is published, and names another claim or"
+                " none: somebody has changed it. If the query runs this batch again, its rows are"
+                " there twice"
+            )
+        if ledgers.write(stored, ledger.published(batch.number, ids())):
+            return ""
+    key = ledgers.key(batch.query)
+    raise WriteConflict(f"{key} keeps changing", operation="put", bucket=ledgers.place, key=key)
+
+
+# The job that has claimed before ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A job that has claimed a batch before, as its record is now.
+
+    Attributes:
+        state: the state of its record.
+        settle: finishes or aborts it, as a recovery does. It raises JobNotRunning or OutcomeUnknown
+            if another process has moved the record on.
+    """
+
+    state: State
+    settle: Callable[[], object]
+
+
+def settle_claim(
+    job: StartedJob,
+    batch: StreamBatch,
+    claim: Claim,
+    look: Callable[[Claim], Claimant | None],
+) -> bool:
+    """Make sure that the job that has claimed a batch before publishes nothing any more, or has
+    said so in the ledger. Its record stays ``closed``. Repeatable.
+
+    Args:
+        job, batch: who wants to claim what.
+        claim: who has claimed before.
+        look: finds that job; None: its record is gone, or another job's is in its place.
+
+    Returns:
+        Whether there is no record: if the ledger is still the same then, nothing tells whether the
+        job had begun to publish.
+
+    Raises:
+        BatchUnsettled: that cannot be done now.
+    """
+    why = "its record keeps changing"
+    for _ in range(LOOKS_MAX):
+        try:
+            claimant = look(claim)
+            if claimant is None:
+                return True
+            if may_take_claim(claimant.state):
+                return False
+            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, claimant.state)
+            with for_another_job():
+                claimant.settle()
+        except (JobNotRunning, OutcomeUnknown) as error:
+            why = error.message  # another process has moved it on: look again
+        except MagicError as error:
+            raise unsettled(job, batch, claim, error.message) from error
+        else:
+            return False
+    raise unsettled(job, batch, claim, why)
+
+
+def _tell_lost(batch: StreamBatch, claim: Claim) -> None:
+    """Log that the claim of a job without a record was taken."""
+    logger.warning(
+        "%s: job %s, which has claimed batch %d, has no record. Most likely it was aborted. If its"
+        " record was deleted by somebody else, files of that batch may be visible, and are there"
+        " twice when the batch is written again",
+        batch,
+        claim.job_id,
+        claim.number,
+    )
+
+
+# After the decision -------------------------------------------------------------------------------
+
+
+def published_by(
+    ledgers: Ledgers, job: StartedJob, batch: StreamBatch
+) -> Literal["", "it", "another"]:
+    """What the ledger says about the batch of a job that will not publish it any more: this very
+    job has published it, or another one; "": nobody has, or nobody can tell."""
+    try:
+        ledger = ledgers.read(batch.query).ledger
+    except (StoreError, FormatError) as error:
+        logger.info("job %s: its query's ledger does not tell: %s", job.id, error)
+        return ""
+    if ledger is None or not ledger.covers(batch.number):
+        return ""
+    return "it" if (ledger.done, ledger.done_by) == (batch.number, job.uuid) else "another"
+
+
+def say_published(
+    ledgers: Ledgers,
+    ids: Callable[[], str],
+    job: StartedJob,
+    batch: StreamBatch,
+    accept: Collection[str],
+) -> str:
+    """Write to the ledger that a batch is published, before the job's record is finished.
+
+    Returns:
+        A warning; "" if all is well.
+
+    Raises:
+        CommitIncomplete: it is not written yet. The next run of the query settles this job.
+    """
+    key = ledgers.key(batch.query)
+    if key in accept:
+        return f"{key} was accepted as it is"
+    try:
+        return publish_batch(ledgers, ids, job, batch)
+    except (StoreError, FormatError) as error:
+        what = f"its query's ledger does not say yet that {batch} is published"
+        raise incomplete(job, what, error, outstanding=(key,)) from error
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+def refuse_unconditional(job: StartedJob) -> None:
+    """Refuse a batch of a job without conditional writes: nobody could claim it.
+
+    Raises:
+        ConditionsNotSupported: nothing was decided.
+    """
+    if job.terms.conditional_writes == "off":
+        raise ConditionsNotSupported(
+            f"job {job.id!r} was started with conditional_writes='off': without them two runs of a"
+            " batch may both publish it, so it takes no batch of a streaming query",
+            hint="Use a store with conditional writes for a stream. Or commit without a batch: a"
+            " batch that is run again is then written again",
+        )
+
+
+def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
+    """Refuse to finish a job as a batch that it was not decided as. Pure.
+
+    Raises:
+        OptionError: nothing was done.
+    """
+    if batch is None or outcome_of(record) != "committed" or record.batch == batch:
+        return
+    was = f"as {record.batch}" if record.batch is not None else "without a batch"
+    raise OptionError(
+        f"job {record.id!r} is committed {was}, not as {batch}",
+        hint="Start a job of its own for each run of a batch",
+    )
+
+
+def of_another_query(job_id: str, url: str) -> JobExists:
+    """The error for a caller that would join a job, and names another checkpoint."""
+    return JobExists(
+        f"job {job_id!r} under {url} belongs to another streaming query, or to none",
+        job_id=job_id,
+        hint="Give another job_id, or the checkpoint that it was started with",
+    )
+
+
+def batch_needed(job: StartedJob) -> OptionError:
+    """The error for a job of a streaming query that is to be committed without a batch."""
+    return OptionError(
+        f"job {job.id!r} was started with a checkpoint: it belongs to a streaming query, and is"
+        " committed as a batch of it only",
+        hint="Call job.commit(results, batch=StreamBatch(query, number)). If its query is dead,"
+        " abort the job: the query's next run writes the batch again",
+    )
+
+
+def unsettled(job: StartedJob, batch: StreamBatch, claim: Claim, why: str) -> BatchUnsettled:
+    """The error for a job whose predecessor cannot be settled now."""
+    return BatchUnsettled(
+        f"job {job.id!r} does not publish {batch} yet: job {claim.job_id!r} has claimed batch"
+        f" {claim.number} before, and can neither be finished nor aborted now ({why})",
+        job_id=job.id,
+        remedies=(
+            Remedy("recover", job.dest, claim.job_id, "finish that job, then commit this one"),
+        ),
+    )

@@ -1,0 +1,228 @@
+"""The destination of a task as a file system meets it: which paths mean it, and what it holds.
+
+A `Home` only reads. `BucketHome` is a destination on S3, `TreeHome` one on a file system. What a
+committer keeps there for itself is not shown; nor is a link, or anything behind one: whoever may
+write to the destination may have made it lead elsewhere.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Protocol
+from urllib.parse import unquote
+
+from magic_committer.committers.manifest.names import TEMPORARY, check_tree_name
+from magic_committer.errors import InvalidRequest, NotFound
+from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of
+from magic_committer.file_trees.by_url import tree_url
+from magic_committer.hadoop.paths import Destination, check_name, is_control_element, is_s3_url
+from magic_committer.options import MiB
+from magic_committer.stores.base import ObjectInfo, ObjectStore
+
+PROTOCOL = "magic"
+READ_BYTES_MAX = 64 * MiB
+"""The largest object of a destination on S3 that is read, whole, with ``read_through``."""
+
+Info = dict[str, Any]
+"""What fsspec calls the details of a file or directory."""
+
+
+class Home(Protocol):
+    """A destination.
+
+    Attributes:
+        url: its URL, with a ``/`` at its end.
+        schemes: the schemes of URLs that mean it.
+        roots: what follows the scheme in such a URL, in each of its spellings, as `roots_of` says.
+        holds: what a file is called there: ``"object"`` or ``"file"``.
+    """
+
+    url: str
+    schemes: frozenset[str]
+    roots: tuple[str, ...]
+    holds: str
+
+    def check(self, name: str) -> None:
+        """See that a file can have this name there. Raises PathError."""
+        ...
+
+    def look(self, name: str) -> Info | None:
+        """What is there under a name; None: nothing."""
+        ...
+
+    def children(self, name: str) -> Iterator[Info]:
+        """What is directly in a directory."""
+        ...
+
+    def reader(self, name: str) -> BinaryIO:
+        """Open a file for reading, with seeks.
+
+        Raises:
+            NotFound: it is gone.
+            InvalidRequest: it is too large to be read.
+        """
+        ...
+
+
+def roots_of(dest: str) -> tuple[str, ...]:
+    """What follows ``magic://`` in URLs of a destination. Pure.
+
+    ``bucket/table/`` for a destination on S3; ``/data/table/`` or ``host/data/table/`` for one on a
+    file system. The one of a file system may be given percent-encoded, too, as its URL is; names
+    below it are taken as they are.
+
+    Args:
+        dest: the destination's URL.
+    """
+    if is_s3_url(dest):
+        place = Destination.parse(dest)
+        return (f"{place.bucket}/{place.prefix}",)
+    encoded = tree_url(dest).partition("://")[2]
+    return tuple(dict.fromkeys((unquote(encoded), encoded)))
+
+
+def name_below(roots: Sequence[str], path: str) -> str | None:
+    """The name of a path below a destination; "": the destination itself; None: it is not below.
+    Pure.
+
+    Args:
+        roots: what `roots_of` gave.
+        path: what follows the scheme.
+    """
+    whole = f"{path.rstrip('/')}/"
+    for root in roots:
+        if whole.startswith(root):
+            return whole[len(root) :].rstrip("/")
+    return None
+
+
+def directory_info(name: str) -> Info:
+    """The details of a directory."""
+    return {"name": name, "type": "directory", "size": 0}
+
+
+class BucketHome:
+    """A destination on S3.
+
+    Args:
+        dest: the destination.
+        store: its bucket.
+    """
+
+    holds = "object"
+    schemes = frozenset((PROTOCOL, "s3", "s3a", "s3n"))
+
+    def __init__(self, dest: Destination, store: ObjectStore) -> None:
+        self.url = dest.url
+        self.roots = roots_of(dest.url)
+        self._dest = dest
+        self._store = store
+
+    def check(self, name: str) -> None:
+        check_name(name)
+
+    def look(self, name: str) -> Info | None:
+        if _is_control(name):
+            return None
+        key = self._dest.prefix + name
+        try:
+            return self._of_object(self._store.head(key))
+        except NotFound:
+            pass
+        for page in self._store.list(f"{key}/"):
+            if any(not _is_control(self._dest.relative(one.key)) for one in page.objects):
+                return directory_info(name)
+        return None
+
+    def children(self, name: str) -> Iterator[Info]:
+        prefix = self._dest.prefix + (f"{name}/" if name else "")
+        for page in self._store.list(prefix, delimiter="/"):
+            for one in page.objects:
+                if one.key != prefix:
+                    yield self._of_object(one)
+            for directory in page.prefixes:
+                below = self._dest.relative(directory.removesuffix("/"))
+                if not _is_control(below):
+                    yield directory_info(below)
+
+    def reader(self, name: str) -> BinaryIO:
+        try:
+            found = self._store.get(self._dest.key(name), max_bytes=READ_BYTES_MAX)
+        except InvalidRequest as error:
+            if error.code == "TooLarge":
+                error.advice = (
+                    f"Read objects of more than {READ_BYTES_MAX:,} bytes with a file system of S3"
+                )
+            raise
+        return io.BytesIO(found.body)
+
+    def _of_object(self, one: ObjectInfo) -> Info:
+        name = self._dest.relative(one.key)
+        return {
+            "name": name, "type": "file", "size": one.size, "mtime": one.last_modified,
+            "ETag": one.etag, "pending": False,
+        }  # fmt: skip
+
+
+class TreeHome:
+    """A destination on a file system.
+
+    Args:
+        tree: the file system, rooted there.
+    """
+
+    holds = "file"
+
+    def __init__(self, tree: FileTree) -> None:
+        self.url = tree.url
+        self.schemes = frozenset((PROTOCOL, tree.url.partition("://")[0]))
+        self.roots = roots_of(tree.url)
+        self._tree = tree
+
+    def check(self, name: str) -> None:
+        check_tree_name(name)
+
+    def look(self, name: str) -> Info | None:
+        if _is_committers(name) or not self._is_real(name):
+            return None
+        entry = self._tree.stat(name)
+        return _of_entry(entry) if entry is not None else None
+
+    def children(self, name: str) -> Iterator[Info]:
+        if _is_committers(name) or not self._is_real(f"{name}/" if name else ""):
+            return
+        for entry in self._tree.list(name):
+            info = _of_entry(entry)
+            if info is not None and not _is_committers(entry.path):
+                yield info
+
+    def reader(self, name: str) -> BinaryIO:
+        return self._tree.reader(name)
+
+    def _is_real(self, path: str) -> bool:
+        """Whether the directories that a path is in are directories, and no links."""
+        above = parent_of(path)
+        if not above or not self._tree.promises.directories:
+            return True
+        entry = self._tree.stat(above)
+        return entry is not None and entry.kind == "directory" and self._is_real(above)
+
+
+def _of_entry(entry: TreeEntry) -> Info | None:
+    if entry.kind == "directory":
+        return directory_info(entry.path)
+    if entry.kind == "other":
+        return None
+    return {
+        "name": entry.path, "type": "file", "size": entry.size, "mtime": entry.modified,
+        "ETag": entry.etag, "pending": False,
+    }  # fmt: skip
+
+
+def _is_committers(name: str) -> bool:
+    return name.partition("/")[0] == TEMPORARY
+
+
+def _is_control(name: str) -> bool:
+    return any(map(is_control_element, name.split("/")))

@@ -1,0 +1,350 @@
+"""Files of a task on a file system: what is discarded, renamed or given up is never published, also
+where the file system fails, an answer is lost, or a process dies there."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.committers.classic import V1Committer
+from magic_committer.committers.manifest import ManifestCommitter
+from magic_committer.committers.manifest.attempt import TreeAttempt
+from magic_committer.maintenance.trees import inspect_tree, recover_tree
+from magic_committer.options import Options
+from magic_committer.protocol.record import Terms
+from magic_committer.stores.base import Attributes
+from tests.destinations import OnDisk
+from tests.tree_jobs import URL, Killed, Watched, World, die, lose_the_answer
+
+WANTED = {"kept": b"kept", "d/new": b"renamed", "again": b"second"}
+CLASSES: tuple[type[ManifestCommitter], ...] = (ManifestCommitter, V1Committer)
+
+
+def put(attempt: TreeAttempt, name: str, data: bytes) -> None:
+    """Write a file of an attempt."""
+    with attempt.open(name, unique=False, attributes=Attributes()) as file:
+        file.write(data)
+
+
+def begun(world: World, tree: object, kind: type[ManifestCommitter]) -> ManifestCommitter:
+    """A job of a committer, in a process that sees the tree so."""
+    terms = Terms(track="memory", accept="results", committer=kind.name, mode="append")
+    return kind.start(world.process(tree), URL, terms, Options())
+
+
+def worked(job: ManifestCommitter) -> TreeAttempt:
+    """An attempt that has discarded, renamed and given up files: `WANTED` is what it publishes."""
+    attempt = job.attempt("1")
+    assert isinstance(attempt, TreeAttempt)
+    put(attempt, "kept", b"kept")
+    put(attempt, "again", b"first")
+    attempt.discard("again")
+    put(attempt, "again", b"second")
+    put(attempt, "old", b"renamed")
+    attempt.rename("old", "d/new", unique=False)
+    given_up = attempt.open("half", unique=False, attributes=Attributes())
+    given_up.write(b"ha")
+    given_up.flush()
+    given_up.abort()
+    put(attempt, "gone", b"gone")
+    attempt.discard("gone")
+    return attempt
+
+
+def run(world: World, tree: object, kind: type[ManifestCommitter]) -> None:
+    """One process that does everything."""
+    job = begun(world, tree, kind)
+    job.commit_job([worked(job).commit()])
+
+
+def all_verbs(kind: type[ManifestCommitter]) -> range:
+    """The numbers of the verbs of an undisturbed run."""
+    world = World()
+    watched = Watched(world.tree)
+    run(world, watched, kind)
+    assert world.data() == WANTED
+    return range(1, watched.count + 1)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_process_that_dies_anywhere_publishes_all_or_nothing(when: str) -> None:
+    """Also in a discard and in a rename; no old name and no discarded file ever appears."""
+    outcomes = set()
+    for number in all_verbs(ManifestCommitter):
+        world = World()
+        watched = Watched(
+            world.tree, number,
+            before=die if when == "before" else None, after=die if when == "after" else None,
+        )  # fmt: skip
+        with pytest.raises(Killed):
+            run(world, watched, ManifestCommitter)
+        parts = world.parts()
+        world.clock.sleep(10)
+        for one in list(inspect_tree(parts, 0.0)):
+            if one.kind == "ours":
+                recover_tree(parts, one.id, dead_after=0.0)
+        assert world.data() in ({}, WANTED), number
+        outcomes.add(bool(world.data()))
+    assert outcomes == {True, False}
+
+
+def broken() -> None:
+    """The file system refuses."""
+    raise mc.PermissionDenied("no", operation="test")
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", [lose_the_answer, broken])
+def test_a_verb_that_fails_anywhere_publishes_all_or_nothing(
+    kind: type[ManifestCommitter], when: str, what: Callable[[], None]
+) -> None:
+    """One lost answer, or one refusal, while the task works: the caller goes on where it can, and
+    what is published is whole."""
+    for number in all_verbs(kind):
+        world = World()
+        watched = Watched(
+            world.tree, number,
+            before=what if when == "before" else None, after=what if when == "after" else None,
+        )  # fmt: skip
+        try:
+            job = begun(world, watched, kind)
+            result = worked(job).commit()
+        except mc.MagicError:
+            assert world.data() == {}, number
+            continue
+        watched.at = 0  # what the job's own commit does then is tested elsewhere
+        job.commit_job([result])
+        assert world.data() == WANTED, number
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_could_not_be_removed_is_removed_by_the_commit_or_it_fails(
+    kind: type[ManifestCommitter], closed: bool
+) -> None:
+    """v1 publishes its directory as it is: a file that was given up must not be in it."""
+    for lasting in (False, True):
+        world = World()
+
+        def refuse(verb: str, path: str) -> None:
+            if verb == "remove" and path.endswith("/bad"):
+                broken()
+
+        job = begun(world, None, kind)
+        attempt = job.attempt("1")
+        assert isinstance(attempt, TreeAttempt)
+        put(attempt, "good", b"good")
+        file = attempt.open("bad", unique=False, attributes=Attributes())
+        file.write(b"bad")
+        file.flush()
+        world.tree.before = refuse
+        if closed:
+            file.close()
+        with pytest.raises(mc.PermissionDenied):
+            attempt.discard("bad") if closed else file.abort()
+        if not lasting:
+            world.tree.before = lambda verb, path: None
+            job.commit_job([attempt.commit()])
+            assert world.data() == {"good": b"good"}
+            continue
+        with pytest.raises(mc.PermissionDenied):
+            attempt.commit()
+        world.tree.before = lambda verb, path: None
+        assert world.data() == {}
+
+
+def test_a_discard_may_be_called_again() -> None:
+    """After an error the file is out of the attempt, and its name is free when it is gone."""
+    world = World()
+    job = begun(world, None, ManifestCommitter)
+    attempt = job.attempt("1")
+    assert isinstance(attempt, TreeAttempt)
+    put(attempt, "a", b"1")
+    world.tree.before = lambda verb, path: broken() if verb == "remove" else None
+    with pytest.raises(mc.PermissionDenied):
+        attempt.discard("a")
+    world.tree.before = lambda verb, path: None
+    attempt.discard("a")
+    put(attempt, "a", b"2")
+    job.commit_job([attempt.commit()])
+    assert world.data() == {"a": b"2"}
+
+
+def test_giving_up_a_file_twice_leaves_another_of_that_name(disk: OnDisk) -> None:
+    """An old handle's ``abort`` removes nothing that it has not written."""
+    with disk.write() as job:
+        old = job.open("a")
+        old.abort()
+        other = job.open("b")
+        job.discard("b")
+        for name in ("a", "b"):
+            with job.open(name) as file:
+                file.write(b"new")
+        old.abort()
+        other.abort()
+    assert disk.data() == {"a": b"new", "b": b"new"}
+
+
+def test_a_rename_that_was_half_done_ends_the_attempt() -> None:
+    """The file may have two names: nothing of the attempt is published."""
+    world = World()
+    job = begun(world, None, ManifestCommitter)
+    attempt = job.attempt("1")
+    assert isinstance(attempt, TreeAttempt)
+    put(attempt, "a", b"1")
+    world.tree.before = lambda verb, path: broken() if verb == "rename" else None
+    with pytest.raises(mc.PermissionDenied):
+        attempt.rename("a", "b", unique=False)
+    world.tree.before = lambda verb, path: None
+    with pytest.raises(mc.TaskFailed, match="nobody can tell which names"):
+        attempt.commit()
+
+
+@pytest.mark.parametrize("new", ["b", "_temporary/a", "d/b/c"])
+def test_a_name_that_is_taken_or_refused_leaves_the_file_as_it_is(disk: OnDisk, new: str) -> None:
+    """A rename to it raises, and the attempt publishes the old name."""
+    with disk.start().task("1") as task:
+        for name in ("a", "b", "d/b"):
+            with task.open(name) as file:
+                file.write(name.encode())
+        attempt: Any = task._attempt
+        with pytest.raises(mc.PathError):
+            attempt.rename("a", new, unique=False)
+        assert task.filesystem().cat("a") == b"a"
+    assert task.result.files == 3
+
+
+@pytest.mark.parametrize("call", ["discard", "filesystem", "put_file", "mv"])
+def test_a_committed_task_takes_no_changes(disk: OnDisk, call: str, tmp_path: Path) -> None:
+    """A driver may have accepted it: it publishes what it had."""
+    (tmp_path / "x").write_bytes(b"x")
+    job = disk.start()
+    with job.task("1") as task:
+        fs = task.filesystem()
+        fs.pipe("a", b"1")
+    calls: dict[str, Callable[[], object]] = {
+        "discard": lambda: task.discard("a"),
+        "filesystem": lambda: fs.pipe("b", b"2"),
+        "put_file": lambda: task.put_file(tmp_path / "x"),
+        "mv": lambda: fs.mv("a", "b"),
+    }
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        calls[call]()
+    job.commit([task.result])
+    assert disk.data() == {"a": b"1"}
+
+
+def test_a_program_keeps_its_file_of_a_discarded_name(tmp_path: Path) -> None:
+    """What a program writes by its path is its own: a name that was discarded is free for it."""
+    with mc.write(tmp_path.as_uri()) as job:
+        with job.open("a") as file:
+            file.write(b"1")
+        job.discard("a")
+        (job.directory() / "a").write_bytes(b"program's")
+    assert (tmp_path / "a").read_bytes() == b"program's"
+
+
+# Reading back, and local files --------------------------------------------------------------------
+
+
+def test_a_large_file_is_read_back_in_any_order(disk: OnDisk) -> None:
+    """There is no budget: it is on a disk. ``keep_bytes_max`` changes nothing."""
+    body = bytes(range(256)) * 4096 * 12
+    with disk.write() as job:
+        fs = job.filesystem(keep_bytes_max=0)
+        fs.pipe("large", body)
+        with fs.open("large", "rb") as file:
+            file.seek(5 * 1024**2 + 7)
+            assert file.read(3) == b"\x07\x08\x09"
+        assert fs.cat_file("large", start=10, end=12) == b"\x0a\x0b"
+        fs.mv("large", "d/large")
+    assert disk.data() == {"d/large": body}
+
+
+def test_local_files_are_shown_renamed_and_discarded(disk: OnDisk, tmp_path: Path) -> None:
+    """A database is written by its path; closed, it is a file of the task like any other, and its
+    local copy is gone."""
+    with disk.write() as job:
+        fs = job.filesystem()
+        for name in ("a.db", "b.db"):
+            with job.local_file(name) as local, sqlite3.connect(local.path) as database:
+                database.execute("create table t (n)")
+                path = local.path
+            assert not path.exists()
+        assert fs.find("") == ["a.db", "b.db"]
+        assert fs.info("a.db")["size"] == len(fs.cat("a.db")) > 0
+        fs.mv("a.db", "c.db")
+        job.discard("b.db")
+    (body,) = disk.data().values()
+    assert list(disk.data()) == ["c.db"]
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(body)
+    assert sqlite3.connect(copy).execute("select count(*) from t").fetchone() == (0,)
+
+
+def test_an_open_local_file_is_discarded(disk: OnDisk) -> None:
+    """Its close does nothing then."""
+    with disk.write() as job:
+        with job.local_file("a") as local:
+            local.write(b"1")
+            job.discard("a")
+        job.open("b").close()
+    assert list(disk.data()) == ["b"]
+
+
+def test_no_link_is_shown_or_followed(tmp_path: Path) -> None:
+    """With ``read_through``: whoever may write to the destination may have made it lead
+    elsewhere."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_bytes(b"secret")
+    table = tmp_path / "t"
+    (table / "d").mkdir(parents=True)
+    (table / "file").symlink_to(tmp_path / "secret" / "key")
+    (table / "d" / "link").symlink_to(tmp_path / "secret")
+    with mc.write(table.as_uri()) as job:
+        fs = job.filesystem(read_through=True)
+        assert fs.find("") == []
+        for name in ("file", "d/link", "d/link/key", "_temporary"):
+            assert not fs.exists(name)
+            with pytest.raises(FileNotFoundError):
+                fs.cat_file(name)
+        assert fs.ls("d") == []
+
+
+def test_what_a_task_wrote_is_gone_when_it_has_ended(disk: OnDisk) -> None:
+    """A reader that comes too late is told, as by every file system."""
+    with disk.write() as job:
+        fs = job.filesystem()
+        fs.pipe("a", b"1")
+    with pytest.raises(FileNotFoundError, match="is gone"):
+        fs.cat_file("a")
+
+
+def test_attributes_are_refused(disk: OnDisk) -> None:
+    """A file has none; the hint says to leave them out."""
+    attributes = mc.Attributes(content_type="text/plain")
+    with disk.write() as job:
+        with pytest.raises(mc.OptionError, match="no attributes"):
+            job.filesystem().open("a", "wb", attributes=attributes)
+        with pytest.raises(mc.OptionError, match="no attributes"):
+            job.put_file(__file__, attributes=attributes)
+    assert disk.data() == {}
+
+
+def test_a_transaction_of_fsspec_that_fails_leaves_nothing(disk: OnDisk) -> None:
+    """Its files leave the task, which goes on."""
+    with disk.write() as job:
+        fs = job.filesystem()
+        with pytest.raises(io.UnsupportedOperation), fs.transaction:
+            fs.pipe("a", b"1")
+            raise io.UnsupportedOperation
+        with fs.transaction:
+            fs.pipe("b", b"2")
+    assert disk.data() == {"b": b"2"}

@@ -1,0 +1,67 @@
+"""The input of a stream in a test, one file for each micro-batch, and how the query is run."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+ROWS = 4
+"""Rows of a batch."""
+FIRST_SECONDS = 1_795_000_000
+STREAM_SECONDS = 120
+
+
+@dataclass
+class Feed:
+    """A stream of files, one for each micro-batch, and its checkpoint."""
+
+    directory: Path
+    given: int = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint location."""
+        return self.directory / "checkpoint"
+
+    def give(self, batches: int) -> None:
+        """Add input for so many batches: the next numbers."""
+        (self.directory / "in").mkdir(exist_ok=True)
+        for number in range(self.given, self.given + batches):
+            rows = range(number * ROWS, (number + 1) * ROWS)
+            lines = "".join(json.dumps({"id": n}) + "\n" for n in rows)
+            file = self.directory / "in" / f"{number:03d}.json"
+            file.write_text(lines)
+            os.utime(file, (FIRST_SECONDS + number,) * 2)  # Spark takes the oldest first
+        self.given += batches
+
+    def rows(self, spark: SparkSession) -> DataFrame:
+        """The stream: one file a batch."""
+        read = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+        return read.json(str(self.directory / "in"))
+
+    def run(self, writer: DataStreamWriter, dest: str = "") -> None:
+        """Run the query until all input is written."""
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start(dest or None)
+        try:
+            assert query.awaitTermination(STREAM_SECONDS)
+        finally:
+            query.stop()
+
+    def forget_last_commit(self) -> int:
+        """Delete the last entry of Spark's commit log, as if the driver had died before it."""
+        log = self.checkpoint / "commits"
+        last = max(int(path.name) for path in log.iterdir() if path.name.isdecimal())
+        (log / str(last)).unlink()
+        (log / f".{last}.crc").unlink(missing_ok=True)
+        return last
+
+
+def magic(df: DataFrame) -> DataStreamWriter:
+    """The stream's writer."""
+    return df.writeStream.format("magic")
