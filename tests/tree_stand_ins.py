@@ -1,5 +1,5 @@
 """Stand-ins for file systems that are not on this machine, written after the code of the real ones:
-what libhdfs and pyarrow, OpenSSH and paramiko, and gcsfs answer. Only what the dialects use."""
+what hdfs-native, OpenSSH and paramiko, and gcsfs answer. Only what the dialects use."""
 
 from __future__ import annotations
 
@@ -9,43 +9,62 @@ import io
 import os
 import stat
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.local import LocalFileSystem
 
 
-class Hdfs(ArrowFSWrapper):  # type: ignore[misc]  # fsspec ships no types
-    """HDFS by pyarrow, on a local directory: real ``ArrowFSWrapper``, with HDFS's answers.
+class WriteOptions:
+    """How hdfs-native makes a file."""
 
-    A stream makes its directories and overwrites; a rename tells EIO for every refusal, and goes
-    into a directory; a directory is deleted with all that is in it.
-    """
+    def __init__(self, *, overwrite: bool, create_parent: bool) -> None:
+        self.overwrite, self.create_parent = overwrite, create_parent
+
+
+class _NameNode:
+    """The calls of ``hdfs_native.Client`` that are used, as the NameNode answers them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def create(self, path: str, options: WriteOptions) -> Any:
+        if options.create_parent:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        return open(path, "wb" if options.overwrite else "xb")
+
+    def rename(self, source: str, target: str, overwrite: bool) -> None:
+        with self._lock:
+            if not overwrite and os.path.exists(target):
+                os.lstat(source)
+                raise FileExistsError(target)
+            os.rename(source, target)
+
+
+class Hdfs(LocalFileSystem):  # type: ignore[misc]  # fsspec ships no types
+    """``HdfsFileSystem`` of hdfs-native, on a local directory."""
 
     cachable = False
 
     def __init__(self) -> None:
-        from pyarrow.fs import LocalFileSystem as ArrowLocal
+        super().__init__()
+        self.client = _NameNode()
 
-        super().__init__(ArrowLocal())
-        self._name_node = threading.Lock()
-        self.before_rename: Callable[[], None] = lambda: None
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        found = super().info(path)
+        stamp = found.pop("mtime")
+        return {**found, "modification_time": int(stamp * 1000)}
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        if mode == "wb":
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        return super()._open(path, mode, **options)
+    def ls(self, path: str, detail: bool = True, **options: Any) -> list[dict[str, Any]]:
+        return [self.info(f"{path}/{name}") for name in os.listdir(path)]
 
-    def mv(self, path1: str, path2: str, **options: Any) -> None:
-        self.before_rename()
-        with self._name_node:
-            if os.path.isdir(path2):
-                path2 = f"{path2}/{os.path.basename(path1)}"
-            free = os.path.isdir(os.path.dirname(path2)) and not os.path.exists(path2)
-            if not free or not os.path.exists(path1):
-                raise OSError(errno.EIO, "HDFS: rename failed")
-            os.rename(path1, path2)
+    def rmdir(self, path: str) -> None:
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            told = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException"
+            raise RuntimeError(f'RPCError("{told}", "{path} is non empty")') from error
 
 
 class _Sftp:
@@ -67,6 +86,14 @@ class _Sftp:
             raise OSError("Failure")
         else:
             os.rename(old, new)
+
+    def hardlink(self, old: str, new: str) -> None:
+        try:
+            os.link(old, new)
+        except FileNotFoundError:
+            raise
+        except OSError:
+            raise OSError("Failure") from None
 
     def posix_rename(self, old: str, new: str) -> None:
         try:

@@ -313,6 +313,16 @@ _DECIDING = (
         "I2: a result may name any object",
     ),
     Hand(
+        "who obeys says that nothing was decided", JOB_COMMIT, "JobCommit._obey",
+        (("interrupted(unread(self.job))", "interrupted(undecided(self.job))"),),
+        "I10: Ctrl-C in a commit of a decided job: its note says that nothing is visible",
+    ),
+    Hand(
+        "a refused job that is swept is to be committed again", JOB_COMMIT, "JobCommit._abandon",
+        (("interrupted(half_aborted(self.job))", "interrupted(undecided(self.job))"),),
+        "I10: Ctrl-C while a refused job is swept: its note says to commit it again",
+    ),
+    Hand(
         "refused though decided", JOB_COMMIT, "JobCommit._refuse",
         (("if not swapped.won:\n    return swapped.now", "pass"),),
         "I10: a check that another's work made fail is raised, of a job that committed",

@@ -10,7 +10,8 @@ DRIVER = "committers/manifest/job_commit.py"
 
 CLASSIC = (
     Hand(
-        "classic: a driver that finds nothing believes it", DRIVER, "TreeJobCommit.commit",
+        "classic: a driver that finds nothing believes it", DRIVER,
+        "TreeJobCommit._commit_running",
         (("except (JobError, StoreError):",
           "except (CommitRefused, DestinationExists, NotFound):"),),
         "a driver is told that no task is committed, because another one has committed the job",
@@ -32,7 +33,7 @@ CLASSIC = (
     ),
     Hand(
         "classic: an older attempt stays", ATTEMPT, "V1Attempt._rename",
-        (("tree.rename(target, self._paths.old(self._parts.ids()))", "return"),),
+        (("tree.rename(target, self._old())", "return"),),
         "the files of an earlier attempt are published for those of the last one",
     ),
     Hand(
@@ -54,7 +55,8 @@ CLASSIC = (
     ),
     Hand(
         "classic: a lost attempt is merged", COMMIT, "V1JobCommit._publish_tasks",
-        (("lost and not _is_there(self.parts, paths.merging)", "False"),),
+        (("lost and not _is_there(self.parts, paths.merging)", "False"),
+         ("[name for name in names if not self._put_back(name)]", "[]")),
         "a job commits without the files of a task that it accepted",
     ),
     Hand(
@@ -69,7 +71,7 @@ CLASSIC = (
     ),
     Hand(
         "classic: nobody says that files stay", COMMIT, "ClassicJobCommit._abandon",
-        (("not began", "True"),),
+        (("not stays", "True"),),
         "an abort is told as if nothing were visible",
     ),
     Hand(
@@ -86,6 +88,31 @@ CLASSIC = (
         "classic: data is not looked for", COMMIT, "V1JobCommit._publish_tasks",
         (("self.job.terms.mode in FAILING", "False"),),
         "mode fail writes beside data that came while the job ran",
+    ),
+    Hand(
+        "classic: a replaced attempt stays aside", COMMIT, "V1JobCommit._put_back",
+        (("tree.rename(path, paths.merged(name))", "pass"),),
+        "a job commits without a task: another attempt was about to take its place",
+    ),
+    Hand(
+        "classic: what was listed and is gone is left out", COMMIT, "V1JobCommit._publish_tasks",
+        (("not self._put_back(name)", "False and not self._put_back(name)"),),
+        "a job commits without the files of a task that it has listed",
+    ),
+    Hand(
+        "classic: the look comes before the door is shut", COMMIT, "ClassicJobCommit._stays",
+        (("tree.rename(paths.app_attempt, paths.taken(self.parts.ids()))", "pass"),),
+        "a task publishes after the look, and nobody says that its files stay",
+    ),
+    Hand(
+        "classic: a look that fails is a refusal", COMMIT, "ClassicJobCommit._stays",
+        (("except StoreError as error:", "except MemoryError as error:"),),
+        "an abort that took effect is told as an error that says it did nothing",
+    ),
+    Hand(
+        "classic: a late attempt is told that nothing is visible", ATTEMPT, "ClassicAttempt._late",
+        (("error.outcome == 'aborted'", "False"),),
+        "somebody runs a job again beside files that stay",
     ),
     Hand(
         "classic: an empty directory is the marker", COMMIT, "merge",

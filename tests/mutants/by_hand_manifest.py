@@ -139,10 +139,63 @@ _BEFORE = (
 
 _DECIDED = (
     Hand(
-        "manifest: a loser goes by its own plan", COMMIT, "TreeJobCommit.commit",
+        "manifest: a loser goes by its own plan", COMMIT, "TreeJobCommit._commit_running",
         (("now is None or now.record.state is not State.COMMITTING", "now is None"),
          ("now.record.plan != plan.ref", "False")),
         "I2: what was not decided is published",
+    ),
+    Hand(
+        "manifest: a job that was decided meanwhile is nobody's", RECORDS, "take_unrecorded",
+        (("_version(parts, paths, 1) is None", "True"),),
+        "I2: a paused cleanup deletes the files of a decided job",
+    ),
+    Hand(
+        "manifest: a look that fails after a swap is a refusal", RECORDS, "_is_forgotten",
+        (("raise _unread(parts, job_id, error) from error", "raise"),),
+        "I10: nothing was decided, says the call that has decided",
+    ),
+    Hand(
+        "manifest: an older version that cannot be read is a refusal", RECORDS, "_reread",
+        (("raise _unread(parts, now.record.id, error) from error", "raise"),),
+        "I10: nothing was decided, says the call that has decided",
+    ),
+    Hand(
+        "manifest: what our own rename took is somebody's", PUBLISH, "take_away",
+        (("moved = False", "return False"),),
+        "I8: the marker of a later job is lost, though its rename was only told as failed",
+    ),
+    Hand(
+        "manifest: the marker cannot be read, so nothing is decided", COMMIT,
+        "TreeJobCommit._without_record",
+        (("except StoreError as error:", "except MemoryError as error:"),),
+        "I10: nothing was decided, says the call that has decided",
+    ),
+    Hand(
+        "manifest: a revert that cannot look again is a refusal", COMMIT, "TreeJobCommit._undo",
+        (("with suppress(StoreError):\n    now = self._read()", "now = self._read()"),),
+        "I10: nothing was done, says the call that has begun to revert",
+    ),
+    Hand(
+        "manifest: undecided before the first look", COMMIT, "TreeJobCommit.commit",
+        (("interrupted(unread(self.job))", "interrupted(self._undecided())"),),
+        "I10: Ctrl-C says that nothing is visible of a job that is committed",
+    ),
+    Hand(
+        "manifest: a refusal that is interrupted says undecided", COMMIT, "TreeJobCommit._refused",
+        (("interrupted(half_aborted(self.job))", "interrupted(self._undecided())"),),
+        "I10: Ctrl-C says that the job was not decided, and it is aborted",
+    ),
+    Hand(
+        "manifest: a revert of mode fail is told as a commit", COMMIT,
+        "TreeJobCommit._revert_after",
+        (("interrupted(half_aborted(self.job))", "interrupted(committed(self.job))"),),
+        "I10: Ctrl-C says never to abort a job that is being undone",
+    ),
+    Hand(
+        "manifest: a completed job is told as one that can be undone", COMMIT,
+        "TreeJobCommit._incomplete",
+        (("told.state = str(seen.record.state)", "pass"),),
+        "somebody tries to revert a job that is completed",
     ),
     Hand(
         "manifest: an abort undoes what is decided", COMMIT, "TreeJobCommit.abort",
@@ -227,6 +280,11 @@ _DECIDED = (
         "manifest: a young job is dead", OPERATOR, "_refuse_young",
         (("age < dead_after", "False"),),
         "a job that runs is aborted under its driver",
+    ),
+    Hand(
+        "manifest: the record that takes a directory goes first", OPERATOR, "TreeCleaning._take",
+        (("taken and self._parts.tree.promises.directories", "taken"),),
+        "I2: where directories are not real, a cleanup deletes a job that starts meanwhile",
     ),
     Hand(
         "manifest: a given id goes with its record", OPERATOR, "TreeCleaning._job",

@@ -133,7 +133,7 @@ RUNNING = (
     Hand(
         "put: written over, not told",
         PUT,
-        "Putting.look",
+        "Putting._look_at_objects",
         (("not self.unique", "False"),),
         "the question names fewer objects than are lost",
     ),

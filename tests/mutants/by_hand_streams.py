@@ -5,8 +5,14 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 LEDGER, LEDGERS, RULES = "protocol/ledger.py", "commit/ledgers.py", "protocol/rules.py"
+BATCHES = "commit/batches.py"
 JOB_COMMIT, FORCE = "commit/job_commit.py", "maintenance/force.py"
 OF_STREAMS = "maintenance/streams.py"
+TREE_LEDGERS, TREE_COMMIT = (
+    "committers/manifest/ledgers.py",
+    "committers/manifest/job_commit.py",
+)
+TREE_RUNS, TREE_SETUP = "committers/manifest/runs.py", "committers/manifest/setup.py"
 
 STREAMS = (
     Hand(
@@ -33,8 +39,8 @@ STREAMS = (
         "I2: a driver that is paused after its look publishes the batch a second time",
     ),
     Hand(
-        "stream: a claim is taken without a settlement", LEDGERS, "claim_batch",
-        (("settle(stored.ledger.claim)", "pass"),),
+        "stream: a claim is taken without a settlement", BATCHES, "claim_batch",
+        (("settle(stored.ledger.claim)", "False"),),
         "I2: the claimant, decided or paused, publishes the batch too",
     ),
     Hand(
@@ -44,9 +50,14 @@ STREAMS = (
         "I2: the next run publishes beside a job that is decided",
     ),
     Hand(
-        "stream: what cannot be settled is passed over", JOB_COMMIT, "JobCommit._settle",
-        (("raise unsettled(self.job, self.batch, claim, error.message) from error", "return"),),
+        "stream: what cannot be settled is passed over", BATCHES, "settle_claim",
+        (("raise unsettled(job, batch, claim, error.message) from error", "return"),),
         "I2: the claimant's files are completed later, beside the next run's",
+    ),
+    Hand(
+        "stream: Ctrl-C tells of the claimant only", "commit/outcome.py", "for_another_job",
+        (("(_TOLD, 'report')", "()"),),
+        "I10: who interrupts a commit is told of another job that it is committed",
     ),
     Hand(
         "stream: the ledger is not written before finish", JOB_COMMIT, "JobCommit._go_on",
@@ -62,12 +73,12 @@ STREAMS = (
         "I2: a recovery finishes the job without its ledger",
     ),
     Hand(
-        "stream: a job of a query needs no batch", JOB_COMMIT, "JobCommit._commit",
+        "stream: a job of a query needs no batch", JOB_COMMIT, "JobCommit._commit_running",
         (("raise batch_needed(self.job)", "pass"),),
         "I2: it is published beside the ledger, and the next run publishes again",
     ),
     Hand(
-        "stream: a job may be finished as another batch", LEDGERS, "refuse_other_batch",
+        "stream: a job may be finished as another batch", BATCHES, "refuse_other_batch",
         (("record.batch == batch", "True"),),
         "I10: the caller is told that a batch is published, and another one is",
     ),
@@ -77,18 +88,17 @@ STREAMS = (
         "I10: a batch that another run has published fails the query",
     ),
     Hand(
-        "stream: an unconditional ledger", LEDGERS, "_write",
-        (("runtime.store.put(leaves.key, body, if_match=etag)",
-          "runtime.store.put(leaves.key, body)"),),
+        "stream: an unconditional ledger", LEDGERS, "StoreLedgers.write",
+        (("store.put(leaves.key, body, if_match=etag)", "store.put(leaves.key, body)"),),
         "I2: a late claim takes the place of a published batch",
     ),
     Hand(
-        "stream: a ledger of another query is believed", LEDGERS, "read_ledger",
+        "stream: a ledger of another query is believed", LEDGERS, "decoded",
         (("ledger.query != query", "False"),),
         "I2: a copied ledger makes a query skip its batches",
     ),
     Hand(
-        "stream: a batch without conditional writes", LEDGERS, "refuse_unconditional",
+        "stream: a batch without conditional writes", BATCHES, "refuse_unconditional",
         (("job.terms.conditional_writes == 'off'", "False"),),
         "I2: two runs write the ledger over each other",
     ),
@@ -99,7 +109,7 @@ STREAMS = (
         "I2: its files stay visible, and the batch is published again",
     ),
     Hand(
-        "streams: a number that goes back is told nowhere", LEDGERS, "tell_passed_over",
+        "streams: a number that goes back is told nowhere", BATCHES, "tell_passed_over",
         (("done == batch.number", "True"),),
         "a query with a new checkpoint writes nothing, and nobody knows",
     ),
@@ -112,6 +122,140 @@ STREAMS = (
         "streams: what is not answered has ended", OF_STREAMS, "abort_jobs_of",
         (("not _has_ended(runtime, seen)", "False"),),
         "I10: an abort that nobody answered is told as done",
+    ),    Hand(
+        "tree stream: a version that was deleted is won", TREE_LEDGERS, "TreeLedgers.write",
+        (("now.nonce == ledger.nonce", "True"),),
+        "I2: a driver that was paused for many batches claims beside the newest version",
+    ),
+    Hand(
+        "tree stream: the newest version is what a listing shows", TREE_LEDGERS, "TreeLedgers.read",
+        (("while (behind := self._data(directory, newest + 1)) is not None:\n"
+          "    data, newest = (behind, newest + 1)", "pass"),),
+        "I2: a listing that lags shows a batch as not published",
+    ),
+    Hand(
+        "tree stream: a listing proves that there is no ledger", TREE_LEDGERS, "TreeLedgers.read",
+        (("data is None and newest == 1", "not list(self._listed(directory))"),),
+        "I2: a listing that lags shows no batch as published",
+    ),
+    Hand(
+        "tree stream: the first version is deleted", TREE_LEDGERS, "TreeLedgers._prune",
+        (("1 < number < newest - VERSIONS_KEPT", "number < newest - VERSIONS_KEPT"),),
+        "I2: an old driver makes a ledger from its beginning",
+    ),
+    Hand(
+        "tree stream: all old versions are deleted", TREE_LEDGERS, "TreeLedgers._prune",
+        (("1 < number < newest - VERSIONS_KEPT", "1 < number < newest"),),
+        "I2: a listing that lags shows none of those that are left",
+    ),
+    Hand(
+        "tree stream: no old version is deleted", TREE_LEDGERS, "TreeLedgers._prune",
+        (("1 < number < newest - VERSIONS_KEPT", "False"),),
+        "a query of a year has a directory of millions of files",
+    ),
+    Hand(
+        "tree stream: links are followed", TREE_LEDGERS, "TreeLedgers._check",
+        (("RealDirectories(self._parts).check(_path(directory, 1))", "pass"),),
+        "a link leads the ledger out of the destination",
+    ),
+    Hand(
+        "tree stream: a claim is taken without a settlement", TREE_COMMIT, "TreeJobCommit._claim",
+        (("return settle_claim(self.job, batch, claim, self._claimant)", "return False"),),
+        "I2: the claimant, decided or paused, publishes the batch too",
+    ),
+    Hand(
+        "tree stream: the ledger is not written before the end", TREE_COMMIT,
+        "TreeJobCommit._finish_committed",
+        (("self._say_published(record, warnings)", "pass"),),
+        "I2: a claim of a job that has ended is taken, and its batch published again",
+    ),
+    Hand(
+        "tree stream: the record does not name its batch", TREE_COMMIT, "TreeJobCommit._decide",
+        (("seen.record.step(State.COMMITTING, self.parts.ids(), decider=decider('driver'),"
+          " plan=plan.ref, batch=self.batch)",
+          "seen.record.step(State.COMMITTING, self.parts.ids(), decider=decider('driver'),"
+          " plan=plan.ref)"),),
+        "I2: a recovery finishes the job without its ledger",
+    ),
+    Hand(
+        "tree stream: who is passed over was not decided", TREE_COMMIT, "TreeJobCommit._skip",
+        (("interrupted(half_aborted(self.job))", "interrupted(undecided(self.job))"),),
+        "I10: Ctrl-C while a run is aborted: its note says to commit it again",
+    ),
+    Hand(
+        "tree stream: a job of a query needs no batch", TREE_COMMIT,
+        "TreeJobCommit._commit_running",
+        (("raise batch_needed(self.job)", "pass"),),
+        "I2: it is published beside the ledger, and the next run publishes again",
+    ),
+    Hand(
+        "tree stream: a job may be finished as another batch", TREE_COMMIT, "TreeJobCommit._obey",
+        (("refuse_other_batch(record, self.batch)", "pass"),),
+        "I10: the caller is told that a batch is published, and another one is",
+    ),
+    Hand(
+        "tree stream: an overtaken run is told an error", TREE_COMMIT, "TreeJobCommit.commit",
+        (("if told is None:\n    raise", "raise"),),
+        "I10: a batch that another run has published fails the query",
+    ),
+    Hand(
+        "tree stream: the ledger is not asked when the record is gone", TREE_COMMIT,
+        "TreeJobCommit._without_record",
+        (("(told := self._published('')) is not None", "False"),),
+        "I10: a committed batch is told as unknown",
+    ),
+    Hand(
+        "tree stream: a crashed run is in the way for ever", TREE_RUNS, "settle_runs",
+        (("TreeJobCommit(parts, job, 'recovery').settle(seen.record.state)", "pass"),),
+        "a query of complete mode does not start again after a crash",
+    ),
+    Hand(
+        "tree stream: every job is a run of the query", TREE_RUNS, "runs_of",
+        (("seen.record.checkpoint == checkpoint", "True"),),
+        "I6: a stream's start aborts jobs that are none of its own",
+    ),
+    Hand(
+        "tree stream: a job of another query is joined", TREE_SETUP, "join_job",
+        (("seen.record.checkpoint != checkpoint", "False"),),
+        "I2: a job of a query is committed without its ledger",
+    ),
+    Hand(
+        "tree stream: a job that is given up leaves the ledger alone", "maintenance/trees.py",
+        "force_abort_tree",
+        (("'' if dry_run else _say_published(parts, seen)", "''"),),
+        "I2: its files stay visible, and the batch is published again",
+    ),
+    Hand(
+        "tree stream: classic committers take batches", "committers/manifest/__init__.py",
+        "ManifestCommitter._refuse_batch", (("not cls.takes_batches", "False"),),
+        "I2: what a dead run has made visible is written again",
+    ),
+    Hand(
+        "tree stream: a version that was made anew is believed", TREE_LEDGERS, "TreeLedgers.read",
+        (("newest > listed and newest < max(self._listed(directory), default=1)", "False"),),
+        "I2: a process that stood still decides by a claim that was never won",
+    ),
+    Hand(
+        "tree stream: a job that completes meanwhile is given up unheard", "maintenance/trees.py",
+        "force_abort_tree",
+        (("now is not None and now.record.state in (State.COMPLETED, State.CLOSED)", "False"),),
+        "I2: its files are visible, no ledger says so, and the batch is published again",
+    ),
+    Hand(
+        "tree stream: a job that is publishing is given up at once", "maintenance/trees.py",
+        "force_abort_tree",
+        (("now is not None and now.record.state is State.COMMITTING", "False"),),
+        "I1: its driver lives, and half of its files are visible for ever",
+    ),
+    Hand(
+        "tree stream: a create that took effect is told as a refusal", "file_trees/local.py",
+        "LocalTree.create", (("isinstance(told, NotFound)", "True"),),
+        "I10: a committed job is told as not decided",
+    ),
+    Hand(
+        "stream: a claimant without a record is taken silently", BATCHES, "claim_batch",
+        (("_tell_lost(batch, lost)", "pass"),),
+        "rows are there twice, and nobody learns it",
     ),
 )  # fmt: skip
 """All of them."""

@@ -11,6 +11,7 @@ GATHER, RECORDS = "committers/manifest/gather.py", "committers/manifest/records.
 ATTEMPT, FILES = "committers/manifest/attempt.py", "committers/manifest/files.py"
 LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
+BY_URL, SESSIONS = "file_trees/by_url.py", "file_trees/sftp_sessions.py"
 BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
 _ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
 
@@ -64,20 +65,56 @@ TREES = (
         "I1: a lost file is reported as published where the tree has no etags",
     ),
     Hand(
-        "trees: HDFS deletes what came meanwhile", DIALECTS, "HdfsDialect.remove_empty",
-        (("came = [str(info['name']) for info in fs.ls(aside, detail=True)]", "came = []"),),
-        "I6: a file that a neighbour makes is deleted with the directory that was empty",
+        "trees: HDFS replaces what it may not", DIALECTS, "HdfsDialect.claim",
+        (("fs.client.rename(source, target, False)", "fs.client.rename(source, target, True)"),),
+        "I2: two drivers both decide one job",
     ),
     Hand(
-        "trees: HDFS replaces what it may not", DIALECTS, "HdfsDialect.claim",
-        (("_told_why(self, fs, source, target, lambda: fs.mv(source, target))",
-          "self.replace(fs, source, target)"),),
-        "I2: two drivers both decide one job",
+        "trees: HDFS brings a directory back", DIALECTS, "HdfsDialect.writer",
+        (("options(overwrite=False, create_parent=False)",
+          "options(overwrite=False, create_parent=True)"),),
+        "I3: a paused driver makes the record of a job that was deleted",
+    ),
+    Hand(
+        "trees: HDFS tells no directory that was filled", DIALECTS, "HdfsDialect.remove_empty",
+        (("'PathIsNotEmptyDirectoryException' not in str(error)", "True"),),
+        "a sweep fails at a directory that a neighbour has just filled",
+    ),
+    Hand(
+        "trees: whoever took a protocol over is believed", BY_URL, "_class_of",
+        (("getattr(import_module(module), name)",
+          "__import__('fsspec').get_filesystem_class(dialect.driver.split('.')[-1].split(':')[0])"),),
+        "another driver of the same protocol renames by rules that nobody read",
     ),
     Hand(
         "trees: SFTP's posix-rename claims", DIALECTS, "SftpDialect.claim",
         (("fs.ftp.rename(source, target)", "fs.mv(source, target)"),),
         "I2: two drivers both decide one job",
+    ),
+    Hand(
+        "trees: SFTP creates by a rename", DIALECTS, "SftpDialect.create",
+        (("_link(fs, beside, path)", "fs.ftp.rename(beside, path)"),),
+        "I2: on a disk without links two drivers both decide one job",
+    ),
+    Hand(
+        "trees: SFTP threads take each other's answers", SESSIONS, "_Session.told",
+        (("self._lock", "threading.RLock()"),),
+        "two threads of a commit wait for ever",
+    ),
+    Hand(
+        "trees: SFTP keeps a session that lost its place", SESSIONS, "_Session.told",
+        (("isinstance(error, TimeoutError)", "False"),),
+        "the answer to one request is taken for that to another",
+    ),
+    Hand(
+        "trees: SFTP does not connect again", SESSIONS, "SftpSessions._session",
+        (("not self._fs.client.get_transport().is_active()", "False"),),
+        "a job is lost with its connection",
+    ),
+    Hand(
+        "trees: GCS tells no missing right", DIALECTS, "GoogleDialect.told",
+        (("error.errno is None", "False"),),
+        "a missing right is tried again and told as unknown",
     ),
     Hand(
         "trees: GCS creates without a condition", DIALECTS, "GoogleDialect.create",

@@ -7,20 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Sequence
 
 from tests.properties import table
-from tests.properties.comparison import Column, compare, undecided
-from tests.properties.subject import Subject
+from tests.properties.comparison import undecided
 from tests.properties.subjects import FOILS, OURS
-from tests.simulation.tally import quiet
-
-
-def compared(name: str, subjects: Sequence[Subject]) -> Column:
-    """One column, without the library's log."""
-    with quiet():
-        return compare(name, subjects)
+from tests.properties.together import decide, on_all_cores
 
 
 def main() -> int:
@@ -29,17 +20,18 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORD", help="committers with it in the name")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     options = parser.parse_args()
-    chosen = {name: them for name, them in {**OURS, **FOILS}.items() if options.only in name}
+    chosen = [name for name in (*OURS, *FOILS) if options.only in name]
     if not chosen:
         parser.error(f"no committer's name holds {options.only!r}")
     if options.write and options.only:
         parser.error("the page shows all committers: leave --only out")
     columns = []
-    for name, subjects in chosen.items():
-        started = time.monotonic()
-        columns.append(column := compared(name, subjects))
-        seconds = time.monotonic() - started
-        print(f"{name}: {column.schedules:,} schedules, {seconds:.1f} s", flush=True)
+    with on_all_cores() as start:
+        for name, future in start(decide, chosen).items():
+            decided = future.result()
+            columns.append(decided.column)
+            told = f"{decided.column.schedules:,} schedules, {decided.seconds:.1f} s"
+            print(f"{name}: {told}", flush=True)
     for column in columns:
         for name, cell in column.cells.items():
             if cell.witness is not None:

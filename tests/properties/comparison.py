@@ -8,14 +8,18 @@ with fewer cuts shows the breach.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.properties.definitions import PROPERTIES, Property
 from tests.properties.play import Play, Size
 from tests.properties.schedules import SCENARIOS, Scenario, plays
-from tests.properties.stage import Moment
+from tests.properties.stage import Moment, for_people
 from tests.properties.subject import Subject
+
+COLLECT_EVERY = 50
+"""Plays, after which their garbage is collected: never inside one (`tests.simulation.tally`)."""
 
 BY_NAME = {one.name: one for one in PROPERTIES}
 
@@ -68,6 +72,8 @@ def compare(
     subjects: Sequence[Subject],
     scenarios: Sequence[Scenario] = SCENARIOS,
     only: Sequence[str] = (),
+    *,
+    every: bool = False,
 ) -> Column:
     """Try a committer.
 
@@ -75,6 +81,7 @@ def compare(
         subjects: its variants; a property holds if it holds for each of them.
         scenarios: what is done to it.
         only: names of the properties to decide; none: all of them.
+        every: try also cuts that are the same as others: see `schedules.tells`.
     """
     column = Column(name)
     wanted = set(only or BY_NAME)
@@ -84,9 +91,11 @@ def compare(
             for subject in subjects:
                 if all(column.cells[one].witness for one in tests):
                     break  # nothing is left to be found out
-                for play in plays(subject, scenario, size):
+                for play in plays(subject, scenario, size, every=every):
                     column.schedules += 1
                     _judge(column, tests, scenario, play)
+                    if column.schedules % COLLECT_EVERY == 0:
+                        gc.collect()
     return column
 
 
@@ -105,9 +114,8 @@ def _judge(column: Column, tests: Sequence[str], scenario: Scenario, play: Play)
 
 def _witness(scenario: Scenario, play: Play, words: str) -> Witness:
     told = tuple((one.after, f"{one.by} of {one.job}: {one.outcome}") for one in play.told)
-    return Witness(
-        play.subject.name, scenario.name, words, play.size, tuple(play.stage.moments), told
-    )
+    moments = tuple(replace(one, request=for_people(one.request)) for one in play.stage.moments)
+    return Witness(play.subject.name, scenario.name, for_people(words), play.size, moments, told)
 
 
 def undecided(columns: Sequence[Column]) -> list[str]:

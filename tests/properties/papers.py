@@ -2,8 +2,10 @@
 
 From Loughran and others, *A Zero-Rename Committer* (sections 8, 10 and 12, and its tables of
 attributes), and Hadoop's pages "Manifest Committer Protocol" and "S3A Committers: Architecture".
-They speak of v1 and v2 on a file system; here both run on an object store. "Magic" and the staging
-committers there are S3A's.
+They speak of v1 and v2 on a file system: the columns "on files" are that, but by the library's own
+code; those "on S3" show what becomes of it where a rename is copies and deletes. "Magic", the
+staging committers and "manifest" there are Hadoop's. That its manifest committer repeats no commit
+and recovers no job is said in its class (`isCommitJobRepeatable`, `isRecoverySupported`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,20 @@ _STAGING = {
 }  # fmt: skip
 """The paper and "S3A Committers: Architecture", "Resilience", speak of both in one."""
 
+_V1 = {
+    "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
+    "continuity of correctness": True, "task commit atomic": True,
+    "job commit atomic": False, "job commit repeatable": False,
+    "job commit recoverable": False, "concurrent jobs": False,
+    "invisible before the commit": True,
+}  # fmt: skip
+_V2 = {
+    "complete": True, "exclusive": False, "concurrent": True, "abortable": False,
+    "continuity of correctness": False, "task commit atomic": False,
+    "job commit atomic": True, "job commit repeatable": True, "concurrent jobs": False,
+    "invisible before the commit": False,
+}  # fmt: skip
+
 SAID: dict[str, dict[str, bool]] = {
     "magic": {
         "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
@@ -27,19 +43,17 @@ SAID: dict[str, dict[str, bool]] = {
     },
     "directory": _STAGING,
     "partitioned": _STAGING,
-    "v1": {
+    "manifest": {
         "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
         "continuity of correctness": True, "task commit atomic": True,
         "job commit atomic": False, "job commit repeatable": False,
         "job commit recoverable": False, "concurrent jobs": False,
         "invisible before the commit": True,
     },
-    "v2": {
-        "complete": True, "exclusive": False, "concurrent": True, "abortable": False,
-        "continuity of correctness": False, "task commit atomic": False,
-        "job commit atomic": True, "job commit repeatable": True, "concurrent jobs": False,
-        "invisible before the commit": False,
-    },
+    "v1 on files": _V1,
+    "v2 on files": _V2,
+    "v1 on S3": _V1,
+    "v2 on S3": _V2,
     "direct": {
         "exclusive": False, "abortable": True, "continuity of correctness": False,
         "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
@@ -76,6 +90,18 @@ _RENAME = (
     " is copies and deletes, and an attempt that goes on later adds its files (Hadoop's page says"
     " the same of GCS)"
 )
+_FAILED_COMMIT = (
+    "said of an abort before `commitJob`. Here an abort after a commit that failed counts, too:"
+    " it is what engines call then"
+)
+_NO_RECORD = (
+    "Hadoop's class says that it cannot be. Here the job's record names the plan, and a rename"
+    " that was done is known again: whoever reads the record finishes the same commit"
+)
+_OWN_DIRECTORY = (
+    "in Hadoop a job that ends deletes all of `_temporary`, by default. Here everything of a job"
+    " is in a directory with its UUID, and it deletes its own alone"
+)
 _MARKER = "said of the call `commitJob`, which only marks. A reader has seen parts long before"
 _READER = "said of a reader that lists. This column's reader goes by the manifest"
 _LISTING = "said of the manifest in `_SUCCESS`. A reader that lists finds whatever lies there"
@@ -94,22 +120,29 @@ WHY: dict[tuple[str, str], str] = {
             ("nothing lost on failure", _DELETED_FIRST),
         )
     },
-    ("v1", "complete"): _RENAME,
-    ("v1", "exclusive"): _RENAME,
-    ("v1", "continuity of correctness"): (
+    ("manifest", "job commit repeatable"): _NO_RECORD,
+    ("manifest", "job commit recoverable"): _NO_RECORD,
+    ("manifest", "concurrent jobs"): _OWN_DIRECTORY,
+    ("v1 on files", "abortable"): _FAILED_COMMIT,
+    ("v1 on files", "job commit repeatable"): (
+        "Hadoop's class says that it cannot be. Here a merge takes what another one has left, and"
+        " the job's record says when nothing is"
+    ),
+    ("v1 on files", "concurrent jobs"): _OWN_DIRECTORY,
+    ("v2 on files", "job commit atomic"): _MARKER,
+    ("v1 on S3", "complete"): _RENAME,
+    ("v1 on S3", "exclusive"): _RENAME,
+    ("v1 on S3", "continuity of correctness"): (
         "said of late tasks, of which v1 lets none in. Here late drivers count, too: MapReduce"
         " keeps them out by YARN's heartbeats, not by the committer"
     ),
-    ("v1", "task commit atomic"): _RENAME,
-    ("v1", "abortable"): (
-        "said of an abort before `commitJob`. Here an abort after a commit that failed counts, too:"
-        " it is what engines call then"
-    ),
-    ("v2", "complete"): (
+    ("v1 on S3", "task commit atomic"): _RENAME,
+    ("v1 on S3", "abortable"): _FAILED_COMMIT,
+    ("v2 on S3", "complete"): (
         "said without late tasks. An attempt that was taken for lost goes on renaming, over the"
         " files of the next one, and deletes first what it finds"
     ),
-    ("v2", "job commit atomic"): _MARKER,
+    ("v2 on S3", "job commit atomic"): _MARKER,
     ("direct", "task commit atomic"): "said of `commitTask`, which does nothing. A part of an"
     " attempt's files is there when it dies",
     ("direct", "job commit atomic"): _MARKER,

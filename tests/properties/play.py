@@ -21,12 +21,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from magic_committer.errors import MagicError
-from tests.properties.stage import DEST, Cut, Leg, Process, Stage
+from tests.properties.stage import Cut, Leg, Process, Stage
 from tests.properties.subject import Subject
 
 OLD = "old"
 OLD_FILES = ("old-1.csv", "old-2.csv")
-OLD_KEYS = tuple(f"{DEST.prefix}{name}" for name in OLD_FILES)
 
 
 class Size(NamedTuple):
@@ -124,8 +123,8 @@ class Play:
 
     def old_data(self) -> None:
         """The destination holds data of an earlier job."""
-        for key, name in zip(OLD_KEYS, OLD_FILES, strict=True):
-            self.stage.store.put_object(key, body_of(AttemptName(OLD, OLD, 0), name))
+        for name in OLD_FILES:
+            self.stage.another_program_writes(name, body_of(AttemptName(OLD, OLD, 0), name))
         self.stage.look("", "", "the destination holds old data")
 
     # Jobs -----------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """MapReduce's committers v1 and v2 on an object store: a rename is copies, then deletes.
 
 Foils: what a program does today that commits to S3 with `FileOutputCommitter` through a connector
-such as S3A. The steps are those of Hadoop 3's class; its application master's rule for a commit
-that died stands in `recover`. Nothing here is used by the library.
+such as S3A. On file systems, whose renames are atomic, the library has both itself: see `trees`.
+The steps are those of Hadoop 3's class; its application master's rule for a commit that died stands
+in `recover`. Nothing here is used by the library.
 """
 
 from __future__ import annotations

@@ -3,19 +3,18 @@
 A scenario is a sequence of legs. Its cuts are tried at every request of the leg that they belong
 to: one cut gives as many schedules as the leg has requests, two give the product. With few changes
 of place a schedule can be told in a few lines; and where a protocol breaks at all, few are enough
-(*context bounding*). Scenarios come in order: those with fewer cuts first, so what is found first
-is short.
+(*context bounding*). Of cuts that give the same schedule one is tried (`tells`). Scenarios come in
+order: those with fewer cuts first, so what is found first is short.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from tests.properties.play import JobPlayed, Play, Size, run
-from tests.properties.stage import DEATHS, ERRORS, STOP, Cut
+from tests.properties.stage import DEATHS, ERRORS, NOTHING, STOP, Asked, Cut
 from tests.properties.subject import Subject
 
 SMALL, LARGE = Size(tasks=1, files=2), Size(tasks=2, files=2)
@@ -52,7 +51,12 @@ class Scenario:
 
 def commits(play: Play, job: JobPlayed) -> None:
     """The driver commits; if nobody is told how it ended, somebody recovers the job."""
-    play.commit(job)
+    commits_cut(play, job, None)
+
+
+def commits_cut(play: Play, job: JobPlayed, cut: Cut | None) -> None:
+    """The same, and something happens to the driver."""
+    play.commit(job, cut)
     play.end(job)
 
 
@@ -114,6 +118,16 @@ def task_wakes_inside(play: Play) -> None:
     play.end(job)
 
 
+def task_wakes_after(play: Play) -> None:
+    """The first attempt of a task stops, something happens inside the job's commit, and the attempt
+    goes on after the end."""
+    job = play.begin("J")
+    first = play.run_task(job, "0", play.cut(0))
+    play.run_tasks(job, 1)
+    commits_cut(play, job, play.cut(1))
+    play.stage.go_on(first)
+
+
 def task_inside_task(play: Play) -> None:
     """A whole task runs at one request of another one."""
     job = play.begin("J")
@@ -134,8 +148,7 @@ def commit_fails(play: Play) -> None:
     """Something happens inside the job's commit."""
     job = play.begin("J")
     play.run_tasks(job)
-    play.commit(job, play.cut(0))
-    play.end(job)
+    commits_cut(play, job, play.cut(0))
 
 
 def commit_recovered(play: Play) -> None:
@@ -193,6 +206,9 @@ def two_jobs(where: str, other_aborts: bool, play: Play) -> None:
     if where == "begin":
         play.whole_job("K", aborts=other_aborts)
         play.stage.go_on(job.began)
+        play.need(job.began, "the other job")
+        if not job.begun:
+            return
         play.run_tasks(job)
     elif where == "task":
         leg = play.attempt(job, "0", 1, play.cut(0))
@@ -318,6 +334,10 @@ def _scenarios() -> Iterator[Scenario]:
     yield Scenario("two attempts, one inside the other", two_attempts, two, ENDS, (SMALL,))
     yield Scenario("an attempt goes on inside the commit", task_wakes_inside, two, ENDS, (SMALL,))
     yield Scenario(
+        "a request of the commit is late, and an attempt goes on after the end", task_wakes_after,
+        ((STOP,), ("lands late",)), ("continuity of correctness",), (SMALL,),
+    )  # fmt: skip
+    yield Scenario(
         "the recovery dies, too", recovery_dies, (("dies before",), ("dies before",)),
         ("job commit recoverable",), (SMALL,),
     )  # fmt: skip
@@ -326,25 +346,52 @@ def _scenarios() -> Iterator[Scenario]:
 SCENARIOS = tuple(_scenarios())
 
 
-def plays(subject: Subject, scenario: Scenario, size: Size) -> Iterator[Play]:
-    """Every play of a scenario: each cut at each request of its leg."""
-    yield from _cut(subject, scenario, size, ())
+def plays(
+    subject: Subject, scenario: Scenario, size: Size, *, every: bool = False
+) -> Iterator[Play]:
+    """Every play of a scenario: each cut at each request of its leg. ``every``: also those that
+    `tells` leaves out."""
+    if scenario.cuts:
+        yield from _cut(subject, scenario, size, (), every)
+    else:
+        yield run(subject, size, (), scenario.program)
 
 
 def _cut(
-    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...]
+    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...], every: bool
 ) -> Iterator[Play]:
-    last = len(before) + 1 >= len(scenario.cuts)
-    if not scenario.cuts:
-        yield run(subject, size, (), scenario.program)
-        return
-    for kind in scenario.cuts[len(before)]:
-        for nth in itertools.count(1):
+    place = len(before)
+    marked = run(subject, size, (*before, Cut(NOTHING, 0)), scenario.program).stage.marked
+    asked = marked[place] if place < len(marked) else []
+    for kind in scenario.cuts[place]:
+        for nth in range(1, len(asked) + 1):
+            if not (every or tells(kind, nth, asked)):
+                continue
             cuts = (*before, Cut(kind, nth))
+            if place + 1 < len(scenario.cuts):
+                yield from _cut(subject, scenario, size, cuts, every)
+                continue
             play = run(subject, size, cuts, scenario.program)
-            if not play.struck:
-                break
-            if last:
-                yield play
-            else:
-                yield from _cut(subject, scenario, size, cuts)
+            assert play.struck, f"{cuts} did not strike: {scenario.name}"
+            yield play
+
+
+def tells(kind: str, nth: int, asked: Sequence[Asked]) -> bool:
+    """Whether a cut does something that no other one of its leg does. Pure.
+
+    Who dies before a request has done what those before it did: if the last of them changed
+    nothing, he might as well have died before that one. To die after a request is to die before the
+    next. A request that changes nothing may be sent twice, and if its answer is lost, it does not
+    matter when it lands. Requests of different steps are kept apart, for properties ask in which
+    step somebody was struck.
+
+    Args:
+        kind, nth: of the cut.
+        asked: the requests of the leg without it.
+    """
+    this = asked[nth - 1]
+    if kind == "dies before":
+        return nth == 1 or asked[nth - 2] != Asked(this.step, reads=True)
+    if kind == "dies after":
+        return not this.reads and (nth == len(asked) or asked[nth].step != this.step)
+    return not this.reads or kind in (STOP, "lost reply")

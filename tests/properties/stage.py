@@ -1,4 +1,5 @@
-"""Where committers are tried: a store, processes that can be stopped at each request, a reader.
+"""Where committers are tried: a store, a file tree, processes that can be stopped at each request
+to either of them, and a reader.
 
 A `Process` is an actor of the simulator's scheduler (tests/simulation/scheduler.py), but nothing is
 drawn here: the play says who goes on, and a `Cut` says at which request of a leg something happens.
@@ -16,16 +17,18 @@ Invariants:
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe
 from magic_committer.errors import MagicError, StoreError, Unanswered
+from magic_committer.file_trees.memory import MemoryTree
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.memory_bucket import md5, quoted
@@ -41,6 +44,7 @@ from tests.simulation.scheduler import (
 )
 
 DEST = Destination.parse("s3://bucket/t")
+TREE_URL = "tree://memory/"
 STEP_SECONDS = 0.01
 """Virtual time that a step takes."""
 COPIED_BYTES_MAX = 4096
@@ -51,6 +55,11 @@ WAIT_SECONDS_MAX = 600.0
 DEATHS = ("dies before", "dies after")
 ERRORS = ("lost reply", "sent twice", "lands late")
 STOP = "stops before"
+NOTHING = "nothing"
+"""The kind of a cut that never strikes: it only marks a leg, whose requests are kept."""
+
+ID_END = f"{0xABCDEF:016x}"
+_ID = re.compile(rf"([0-9a-f]{{16}}){ID_END}")
 
 View = Mapping[str, bytes]
 """What a reader finds: names and contents."""
@@ -73,6 +82,13 @@ class Cut:
 
     kind: str
     nth: int
+
+
+class Asked(NamedTuple):
+    """A request of a leg: what the process was doing, and whether it changes nothing."""
+
+    step: str
+    reads: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +114,7 @@ class Process(Actor):
     Attributes:
         step: what it is doing, in words that properties know: ``"begin"``, ``"write"``, ``"commit
             task"``, ``"abort task"``, ``"commit job"``, ``"abort job"``, ``"recover"``.
-        cut: what is to happen to it in this leg. sent: its requests in this leg.
+        cut: what is to happen to it in this leg. asked: its requests in this leg.
     """
 
     def __init__(self, name: str, stage: Stage) -> None:
@@ -106,7 +122,7 @@ class Process(Actor):
         self.stage = stage
         self.step = ""
         self.cut: Cut | None = None
-        self.sent = 0
+        self.asked: list[Asked] = []
         self.stopped = False
         self.runtime = Runtime(
             store=stage.store,
@@ -178,7 +194,7 @@ class Director(Scheduler):
 
 @dataclass
 class Stage:
-    """A store, processes and a reader.
+    """A store, a file tree, processes and a reader.
 
     Args:
         reader: what a reader of this committer's data finds.
@@ -189,12 +205,15 @@ class Stage:
     moments: list[Moment] = field(default_factory=list)
     struck: list[Moment] = field(default_factory=list)
     """Where cuts struck."""
+    marked: list[list[Asked]] = field(default_factory=list)
+    """The requests of each leg that has a cut."""
 
     def __post_init__(self) -> None:
         self._drawn = 0
         self.store = MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id)
         self.store._pool = lambda: StrandPool(self.scheduler, self.process)  # type: ignore[method-assign]
         self.store.before, self.store.after = self._before, self._after
+        self.tree = MemoryTree(TREE_URL, now=lambda: self.scheduler.now)
         self.blocks = BlockSource()
         self.view: View = {}
         self._numbers: dict[Strand, int] = {}
@@ -215,7 +234,7 @@ class Stage:
     def new_id(self) -> str:
         """The next id: 32 hexadecimal digits."""
         self._drawn += 1
-        return f"{self._drawn:016x}{0xABCDEF:016x}"
+        return f"{self._drawn:016x}{ID_END}"
 
     def close(self) -> None:
         """End what is left of this stage in the process that plays it."""
@@ -233,7 +252,9 @@ class Stage:
 
     def start(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
         """Start a leg; it runs with `go_on` or `side_by_side`."""
-        process.cut, process.sent = cut, 0
+        process.cut, process.asked = cut, []
+        if cut is not None:
+            self.marked.append(process.asked)
         leg = Leg(process)
 
         def run() -> None:
@@ -281,21 +302,22 @@ class Stage:
 
     # Requests, of whatever store ------------------------------------------------------------------
 
-    def before(self, words: str, effect: Callable[[], object]) -> None:
+    def before(self, words: str, effect: Callable[[], object], *, reads: bool) -> None:
         """A request is to be sent: the process gives way, and what is to happen to it happens.
 
         Args:
             words: the request. effect: carries it out, and may be called more than once.
+            reads: it changes nothing that anybody could see.
         """
         strand = self.scheduler.current
         assert strand is not None, f"a request outside of the play: {words}"
         process = self.process
         if process.dead:
             raise Killed
-        process.sent += 1
-        self._numbers[strand] = process.sent
+        process.asked.append(Asked(process.step, reads))
+        number = self._numbers[strand] = len(process.asked)
         cut = process.cut
-        strikes = cut is not None and cut.nth == process.sent
+        strikes = cut is not None and cut.nth == number
         if cut is not None and strikes and cut.kind == STOP:
             process.stopped = True
             self._strike(process, words, cut.kind)
@@ -322,7 +344,10 @@ class Stage:
         note = ""
         if cut is not None and cut.nth == number and cut.kind in (*DEATHS, *ERRORS):
             note = cut.kind
-        self.look(process.name, process.step, words, note)
+        if process.asked[number - 1].reads:
+            self.moments.append(Moment(process.name, process.step, words, note, self.view))
+        else:
+            self.look(process.name, process.step, words, note)
         if note:
             self.struck.append(self.moments[-1])
         if note == "dies after":
@@ -349,6 +374,11 @@ class Stage:
         except StoreError:
             return  # a refused request has no effect, and its answer goes to nobody
 
+    def another_program_writes(self, name: str, body: bytes) -> None:
+        """A file of another program: in the store and in the tree, for a committer uses one."""
+        self.store.put_object(f"{DEST.prefix}{name}", body)
+        self.tree.create(name, body)
+
     # Beside the port ------------------------------------------------------------------------------
 
     def copy(self, source: str, target: str) -> None:
@@ -369,7 +399,7 @@ class Stage:
     # The hooks of the store in memory -------------------------------------------------------------
 
     def _before(self, request: Request) -> None:
-        self.before(words_of(request), request.effect)
+        self.before(words_of(request), request.effect, reads=request.verb in READS)
 
     def _after(self, request: Request, answer: Any) -> Any:
         refused = f" -> {type(answer).__name__}" if isinstance(answer, StoreError) else ""
@@ -394,6 +424,9 @@ VERBS = {
 }  # fmt: skip
 
 
+READS = ("get", "head", "list", "list_parts", "list_uploads")
+
+
 def _unanswered(words: str) -> Unanswered:
     return Unanswered(f"{words}: no answer", operation=words.partition(" ")[0], key="", status=0)
 
@@ -404,6 +437,17 @@ def objects_read(stage: Stage) -> View:
     found = {}
     for key, stored in stage.store._bucket.objects.items():
         name = key.removeprefix(DEST.prefix)
-        if name != key and not any(part[:1] in "_." for part in name.split("/")):
+        if name != key and is_shown(name):
             found[name] = b"".join(stored.pieces)
     return found
+
+
+def for_people(words: str) -> str:
+    """Words with each id that the stage has drawn as its number."""
+    return _ID.sub(lambda found: str(int(found[1], 16)), words)
+
+
+def is_shown(name: str) -> bool:
+    """Whether readers of tables take a file of this name: none of its path elements begins with
+    ``_`` or ``.``."""
+    return name[:1] not in "_." and "/_" not in name and "/." not in name

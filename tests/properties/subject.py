@@ -3,7 +3,7 @@
 A subject holds no state of its own between calls. What it must remember travels as a value, as it
 does between a driver and its executors: ``job`` from `begin`, ``attempt`` inside one process, and a
 task's ``result``. Every request that it sends must pass the stage's hooks; those of the stage's
-store do so by themselves.
+store do so by themselves, and those of its tree through `trees.SeenTree`.
 
 A failure is a `MagicError`. The play then does what engines do: see `play`.
 """

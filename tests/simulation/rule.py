@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,3 +38,20 @@ class Rule:
                 put: AbstractContextManager[Any] = patch.object(target, name, value)
                 stack.enter_context(put)
             yield
+
+
+def takes_other_arguments(replacements: Iterable[Replacement]) -> list[str]:
+    """Functions that take other arguments than what they stand for. A rule that got one argument
+    more would be "missed" by a TypeError, or by nothing."""
+    other = []
+    for target, name, value in replacements:
+        real = getattr(target, name)
+        if not inspect.isfunction(real) or not inspect.isfunction(value):
+            continue
+        mine = inspect.signature(value).parameters.values()
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in mine):
+            continue
+        theirs = inspect.signature(real).parameters.values()
+        if [p.kind for p in mine] != [p.kind for p in theirs]:
+            other.append(f"{name}: {value}")
+    return other

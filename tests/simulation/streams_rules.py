@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from magic_committer.commit import job_commit, ledgers, records
+from magic_committer.commit import batches, job_commit, records
 from magic_committer.commit.job_commit import JobCommit
+from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.errors import BatchUnsettled
 from magic_committer.protocol.ledger import Claim, Ledger, Move, next_move
 from magic_committer.protocol.record import StartedJob, State
@@ -26,26 +27,26 @@ def _look_then_decide() -> list[Replacement]:
         found = next_move(ledger, number, uuid)
         return Move.SKIP if found is Move.SKIP else Move.DECIDE
 
-    def publish(runtime: Any, job: StartedJob, batch: Any) -> str:
-        stored = ledgers.read_ledger(runtime, job.paths.dest, batch.query)
+    def publish(ledgers: Any, ids: Any, job: StartedJob, batch: Any) -> str:
+        stored = ledgers.read(batch.query)
         ledger = stored.ledger or Ledger(batch.query, "")
         if not ledger.covers(batch.number):
             claim = Claim(job.id, job.uuid, batch.number)
-            done = ledger.claimed(claim, "").published(batch.number, runtime.ids())
-            ledgers._write(runtime, stored, done)
+            done = ledger.claimed(claim, "").published(batch.number, ids())
+            ledgers.write(stored, done)
         return ""
 
-    return [(ledgers, "next_move", move), (job_commit, "publish_batch", publish)]
+    return [(batches, "next_move", move), (batches, "publish_batch", publish)]
 
 
 def _takes_what_it_cannot_settle() -> list[Replacement]:
-    real = JobCommit._settle
+    real = batches.settle_claim
 
-    def settle(self: Any, claim: Any) -> None:
+    def settle(*rest: Any) -> None:
         with suppress(BatchUnsettled):
-            real(self, claim)
+            real(*rest)
 
-    return [(JobCommit, "_settle", settle)]
+    return [(job_commit, "settle_claim", settle)]
 
 
 def _driver_alone_writes() -> list[Replacement]:
@@ -94,11 +95,11 @@ def _no_batch_needed() -> list[Replacement]:
 
 
 def _plain_put() -> list[Replacement]:
-    def write(runtime: Any, leaves: Any, ledger: Any) -> bool:
-        runtime.store.put(leaves.key, ledger.encode())
+    def write(self: Any, leaves: Any, ledger: Any) -> bool:
+        self._runtime.store.put(leaves.key, ledger.encode())
         return True
 
-    return [(ledgers, "_write", write)]
+    return [(StoreLedgers, "write", write)]
 
 
 STREAMS = Focus(others=("stream",))
@@ -112,7 +113,7 @@ RULES_OF_STREAMS = (
     Rule("claim in the ledger †", "a run claims its batch before it is decided",
          ("I2", "I10"), 3000, _look_then_decide, STREAMS),
     Rule("settle the claimant †", "a claim is taken only from a job that was settled",
-         ("I2", "I10"), 3000, lambda: [(JobCommit, "_settle", _nothing)], STREAMS),
+         ("I2", "I10"), 3000, lambda: [(job_commit, "settle_claim", _nothing)], STREAMS),
     Rule("unsettled stops the next †", "what cannot be settled stops the next run",
          ("I2", "I10"), 12000, _takes_what_it_cannot_settle, SETTLED),
     Rule("done before finish †", "whoever completes a job writes the ledger before it is finished",

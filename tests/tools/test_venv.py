@@ -54,7 +54,7 @@ class PlayedVenv(Venv):
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project whose profiles need a thing each."""
-    groups = "\n".join(f'{name} = ["needed-{name}"]' for name in ("dev", "bench", "docs"))
+    groups = "\n".join(f'{name} = ["needed-{name}"]' for name in ("dev", "bench", "docs", "trees"))
     (tmp_path / "pyproject.toml").write_text(f"[dependency-groups]\n{groups}\n")
     return tmp_path
 
@@ -80,7 +80,7 @@ def test_another_profile_is_added(project: Path) -> None:
     assert PlayedVenv(project).installed() == {"needed-docs"}
     assert steps(project, "test") == ["pip"]
     assert steps(project, "docs") == []
-    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs"}
+    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs", "needed-trees"}
 
 
 def test_the_peers_of_the_benchmarks_are_by_themselves(project: Path) -> None:

@@ -6,16 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 from magic_committer.committers.manifest import ManifestCommitter, records
+from magic_committer.committers.manifest.attempt import TreeAttempt
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
-    CommitRefused,
     ConflictingJob,
-    DestinationExists,
-    IncompleteJob,
     JobNotRunning,
     MagicError,
-    OptionError,
     OutcomeUnknown,
     StoreError,
 )
@@ -24,13 +21,15 @@ from magic_committer.maintenance.trees import (
     TreeCleaning,
     abort_tree,
     force_abort_tree,
-    inspect_tree,
+    inspect_tree_job,
     recover_tree,
 )
 from magic_committer.stores.base import Attributes
 from tests.simulation.scheduler import Actor
+from tests.tree_simulation.telling import Asked
 from tests.tree_simulation.tree import URL
-from tests.tree_simulation.world import OPTIONS, JobRun, World
+from tests.tree_simulation.truth import AttemptTruth
+from tests.tree_simulation.world import COMMITTERS, OPTIONS, JobRun, World
 
 TRIES_MAX = 3
 POLLS_MAX = 400
@@ -38,7 +37,9 @@ POLL_SECONDS = 0.5
 TURNS_MAX = 150
 WAIT_TURNS_MAX = 400
 LIMITS_SECONDS = (0.0, 0.0, 60.0, 86_400.0)
-EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given=True)
+LONG_AGO = -1e9
+"""A limit that every job is older than, whatever the clocks say."""
+EVERYTHING = Limits(LONG_AGO, LONG_AGO, LONG_AGO, forget_given=True)
 
 
 # Drivers and tasks --------------------------------------------------------------------------------
@@ -46,17 +47,18 @@ EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given=True)
 
 def driver(world: World, run: JobRun, delay: float, aborts: bool, actor: Actor) -> None:
     """Start a job, wait for its tasks, commit or abort it."""
+    judge = world.judge
     world.scheduler.sleep(delay)
-    if run.job_id is not None and any(job.id == run.job_id for job in world.judge.jobs.values()):
-        world.judge.met("same id")
+    if run.job_id is not None and any(job.id == run.job_id for job in judge.jobs.values()):
+        judge.met("same id")
     try:
-        committer = ManifestCommitter.start(
+        committer = COMMITTERS[run.terms.committer].start(
             world.process(actor), URL, run.terms, OPTIONS, run.job_id
         )
     except MagicError:
-        return  # what of it may be visible is judged by the record: it was never decided
+        return  # what of it may be visible is judged by the record: nobody has it
     actor.job = committer.job.uuid
-    world.judge.jobs[actor.job].handed_out = True
+    judge.jobs[actor.job].tasks = frozenset(run.tasks)
     run.started = committer.job
     world.scheduler.notify(run.ready)
     if world.chance.random() < 0.2:
@@ -85,41 +87,34 @@ def second_driver(world: World, run: JobRun, delay: float, commits: bool, actor:
 def ask(
     world: World, committer: ManifestCommitter, run: JobRun, actor: Actor, *, commits: bool
 ) -> None:
-    """Commit or abort a job, again while it is unfinished, and have judged what is told."""
-    uuid = committer.job.uuid
+    """Commit or abort a job, again while it is unfinished, and have judged what is told. A person
+    may press Ctrl-C, and then asks again."""
+    judge, uuid = world.judge, committer.job.uuid
+    job = judge.jobs[uuid]
     for _ in range(TRIES_MAX):
-        before = world.judge.jobs[uuid].decision
+        asked = judge.asks(uuid, actor.name, "commit" if commits else "abort")
+        world.faults.interruptible.add(actor.name)
         try:
             if commits:
                 results = run.accepted() if run.terms.accept == "results" else None
+                job.handed |= {result.attempt for result in results or ()}
+                job.first_commit = job.first_commit or asked.since
                 report = committer.commit_job(results, expect=len(run.tasks))
             else:
                 report = committer.abort_job(revert=world.chance.random() < 0.3)
         except MagicError as error:
-            judge_error(world, uuid, f"{actor}: {'commit' if commits else 'abort'}", error, before)
+            judge.raised(asked, error)
             again = (CommitIncomplete, StoreError, OutcomeUnknown, AbortIncomplete, ConflictingJob)
             if not isinstance(error, again):
                 return
-            world.scheduler.sleep(world.chance.choice((0.1, 20.0)))
-            continue
-        world.judge.told(uuid, f"{actor}: {'commit' if commits else 'abort'}", report.outcome)
-        return
-
-
-def judge_error(world: World, uuid: str, asked: str, error: MagicError, before: str) -> None:
-    """What an error says of a job: see the errors' own words."""
-    judge = world.judge
-    if isinstance(error, JobNotRunning):
-        judge.told(uuid, asked, error.outcome, done=False)
-    elif isinstance(error, CommitRefused | DestinationExists):
-        report: Any = error.report
-        judge.told(uuid, asked, report.outcome if report is not None else "")
-    elif isinstance(error, CommitIncomplete):
-        decision = judge.jobs[uuid].decision
-        if decision not in ("committed", "reverted") and not judge.jobs[uuid].given_up:
-            judge.broken("I10", f"{asked} of {uuid} says that it is decided: {error}")
-    elif isinstance(error, IncompleteJob | OptionError | ConflictingJob):
-        judge.met("told undecided")
+        except KeyboardInterrupt as error:
+            judge.interrupted(asked, error)
+        else:
+            judge.returned(asked, report, warnings=report.warnings)
+            return
+        finally:
+            world.faults.interruptible.discard(actor.name)
+        world.scheduler.sleep(world.chance.choice((0.1, 20.0)))
 
 
 def task(
@@ -130,14 +125,13 @@ def task(
     if run.started is None:
         return
     world.scheduler.sleep(delay)
+    judge, uuid = world.judge, run.started.uuid
     job = world.committer(actor, run.started)
-    if world.judge.jobs[run.started.uuid].forgotten:
-        world.judge.met("zombie")
+    if judge.jobs[uuid].forgotten:
+        judge.met("zombie")
     writing = job.attempt(name)
-    from tests.tree_simulation.judge import AttemptTruth
-
     known = AttemptTruth(name)
-    world.judge.attempts[run.started.uuid, writing.attempt] = known
+    judge.attempts[uuid, writing.attempt] = known
     try:
         for path in run.tasks[name]:
             body = f"{run.name} {name} {attempt} {path}".encode() * 3
@@ -146,17 +140,34 @@ def task(
             file.write(body)
             known.files[own] = body
             file.close()
-        if fails:
-            writing.abort()
+        if not fails:
+            commit_attempt(world, run, actor, writing, known)
             return
-        run.messages.append(writing.commit())
     except MagicError:
-        with suppress(MagicError):
-            if world.chance.random() < 0.5:
-                run.messages.append(writing.commit())
+        if world.chance.random() < 0.5:
+            with suppress(MagicError):
+                commit_attempt(world, run, actor, writing, known)
                 return
-        with suppress(MagicError):
-            writing.abort()
+    with suppress(MagicError):
+        writing.abort()
+        known.given_up = True
+
+
+def commit_attempt(
+    world: World, run: JobRun, actor: Actor, writing: TreeAttempt, known: AttemptTruth
+) -> None:
+    """Commit an attempt, and send its result. What an error says of the job is judged."""
+    judge = world.judge
+    assert run.started is not None
+    asked = judge.asks(run.started.uuid, actor.name, "commit of an attempt")
+    try:
+        result = writing.commit()
+    except JobNotRunning as error:
+        judge.raised(asked, error)
+        raise
+    run.messages.append(result)
+    known.told_step = world.scheduler.steps
+    judge.attempt_committed(asked, known)
 
 
 # Operators ----------------------------------------------------------------------------------------
@@ -176,34 +187,34 @@ def operator(world: World, what: str, delay: float, actor: Actor) -> None:
         limits = Limits(
             dead, leftover, forget, forget_given=chance.random() < 0.5, finish=chance.random() < 0.7
         )
-        with suppress(MagicError):
+        with suppress(StoreError):
             TreeCleaning(parts, limits, dry_run=False).run()
-        return
-    if what == "inspect":
-        with suppress(MagicError):
-            list(inspect_tree(parts, 0.0))
         return
     try:
         jobs = [paths.uuid for paths in records.every_job(parts)]
-    except MagicError:
+    except StoreError:
         return
     jobs = [uuid for uuid in jobs if uuid in judge.jobs]
     if not jobs:
         return
     uuid = chance.choice(jobs)
-    asked = f"{actor}: {what}"
-    before = judge.jobs[uuid].decision
+    asked = judge.asks(uuid, actor.name, what)
     try:
         if what == "recover":
             limit = chance.choice(LIMITS_SECONDS)
-            judge.told(uuid, asked, recover_tree(parts, uuid, dead_after=limit).outcome)
+            told = recover_tree(parts, uuid, dead_after=limit)
+            judge.returned(asked, told, warnings=told.report.warnings if told.report else ())
+        elif what == "inspect":
+            found = inspect_tree_job(parts, uuid, 0.0)
+            if found is not None:
+                judge.in_passing(asked, found)
         elif what == "force_abort":
-            force(world, uuid, parts)
+            force(world, asked, parts)
         else:
             report = abort_tree(parts, uuid, revert=what == "revert")
-            judge.told(uuid, asked, report.outcome)
+            judge.returned(asked, report, warnings=report.warnings)
     except MagicError as error:
-        judge_error(world, uuid, asked, error, before)
+        judge.raised(asked, error)
 
 
 def wait_for_state(world: World, states: tuple[str, ...]) -> None:
@@ -216,14 +227,13 @@ def wait_for_state(world: World, states: tuple[str, ...]) -> None:
         world.scheduler.turn()
 
 
-def force(world: World, uuid: str, parts: Any) -> None:
-    """Give a job up. If it was undone after all, that is judged; else it is excused."""
-    job = world.judge.jobs[uuid]
-    job.given_up = True
-    told = force_abort_tree(parts, uuid, dead_after=world.chance.choice(LIMITS_SECONDS))
-    if told.report is not None and told.outcome:
-        job.given_up = False
-        world.judge.told(uuid, "force_abort", told.outcome)
+def force(world: World, asked: Asked, parts: Any) -> None:
+    """Give a job up. Only if its record goes by this call, it is excused what stays visible."""
+    judge = world.judge
+    judge.forcing[asked.who] = asked.uuid  # also if it takes effect late
+    told = force_abort_tree(parts, asked.uuid, dead_after=world.chance.choice(LIMITS_SECONDS))
+    if told.report is not None:
+        judge.returned(asked, told, warnings=told.report.warnings)
 
 
 def recover_all(world: World, actor: Actor) -> None:
@@ -235,14 +245,14 @@ def recover_all(world: World, actor: Actor) -> None:
             continue
         if str(seen.record.state) != "closed":
             judge.met("recovered")
+        asked = judge.asks(paths.uuid, actor.name, "recover")
         try:
-            told = recover_tree(parts, paths.uuid, dead_after=0.0)
+            told = recover_tree(parts, paths.uuid, dead_after=LONG_AGO)
         except CommitIncomplete as error:
             names = [*error.unresolved, *error.outstanding]
-            judge.met("lost name")
-            judge.jobs[paths.uuid].accepted |= set(names)
-            told = recover_tree(parts, paths.uuid, dead_after=0.0, accept=names)
-        judge.told(paths.uuid, "recovery", told.outcome)
+            judge.accepts(paths.uuid, names)
+            told = recover_tree(parts, paths.uuid, dead_after=LONG_AGO, accept=names)
+        judge.returned(asked, told, warnings=told.report.warnings if told.report else ())
 
 
 def last_cleanup(world: World, actor: Actor) -> None:

@@ -9,14 +9,16 @@ from typing import Any
 
 from magic_committer.protocol.record import Terms
 from tests.simulation.scheduler import NeverEndsError
-from tests.tree_simulation import actors
-from tests.tree_simulation.judge import Violation
+from tests.tree_simulation import actors, streams
 from tests.tree_simulation.tree import FAULTS
+from tests.tree_simulation.truth import Violation
 from tests.tree_simulation.world import JobRun, World
 
 NAMES = ("old.csv", "dt=1/old.csv", "dt=2/old.csv")
 PLACES = ("", "dt=1/", "dt=2/", "a/b/")
 MODES = ("append", "append", "replace", "replace", "replace_partitions", "fail", "fail_partitions")
+CLASSIC_MODES = ("append", "append", "fail")
+COMMITTED_BY = ("manifest",) * 7 + ("v1", "v1", "v2")
 DELAYS_SECONDS = (0.0,) * 6 + (0.5, 5.0, 5000.0, 50_000.0)
 AFTERWARDS_SECONDS = 1_000_000.0
 
@@ -38,17 +40,23 @@ def simulate(seed: int, *, exclusive: bool = True) -> Result:
     """Run one schedule. The same seed gives the same one, in every process."""
     world = World(random.Random(seed), exclusive=exclusive)
     shape = populate(world)
+    query = streams.populate(world)
     _run(world)
     world.faults.calm()
     world.scheduler.now += AFTERWARDS_SECONDS
     for name in ("last recovery", "once more"):
         world.start(name, "recovery", partial(actors.recover_all, world))
         _run(world)
+    if query is not None:
+        world.start("last stream", "driver", partial(streams.last_driver, world, query))
+        _run(world)
+        streams.judge_end(world, query)
     world.judge.end()
     world.start("last cleanup", "cleanup", partial(actors.last_cleanup, world))
     _run(world)
     world.judge.end()
     world.judge.clean()
+    world.judge.judge_claims()
     return Result(
         seed,
         tuple(world.judge.violations),
@@ -93,7 +101,7 @@ def populate(world: World) -> str:
         steps = chance.randrange(1, 4)
         world.start("program", "program", partial(actors.program, world, names + NAMES, steps))
         said.append(f"a program, {steps} times")
-    faults = FAULTS if chance.random() < 0.3 else FAULTS[:-1]
+    faults = FAULTS if chance.random() < 0.3 else FAULTS[:-2]
     strikes = [
         (chance.randrange(20, 60 + 130 * count), chance.choice(faults))
         for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4)))
@@ -106,11 +114,13 @@ def populate(world: World) -> str:
 
 def _job(world: World, name: str) -> str:
     chance = world.chance
+    real = world.tree.promises.directories
+    committer = chance.choice(COMMITTED_BY) if real else "manifest"
     terms: Any = {
         "track": "memory",
-        "committer": "manifest",
+        "committer": committer,
         "accept": chance.choice(("results", "results", "listing")),
-        "mode": chance.choice(MODES),
+        "mode": chance.choice(MODES if committer == "manifest" else CLASSIC_MODES),
         "mark_success": chance.random() < 0.8,
     }
     tasks = {f"t{number}": _names(chance, number) for number in range(chance.choice((1, 2, 2, 3)))}
@@ -134,7 +144,9 @@ def _job(world: World, name: str) -> str:
         late, commits = chance.choice((0.0, 1.0, 30.0, 5000.0)), chance.random() < 0.8
         program = partial(actors.second_driver, world, run, late, commits)
         world.start(f"{name}-second", "driver", program)
-    return f"{name}: {terms['mode']} by {terms['accept']}, id {run.job_id}, {run.tasks}"
+    return (
+        f"{name}: {committer}, {terms['mode']} by {terms['accept']}, id {run.job_id}, {run.tasks}"
+    )
 
 
 def _names(chance: random.Random, number: int) -> tuple[str, ...]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from magic_committer.committers.manifest import job_commit
+from magic_committer.committers.manifest.ledgers import TreeLedgers
+from magic_committer.protocol.ledger import Claim, Ledger, StreamBatch
+from magic_committer.protocol.record import JobRecord, StartedJob
 from tests.tree_simulation.cases import CASES
 from tests.tree_simulation.tally import ENOUGH_SCHEDULES, Tally, closing, quietly, story, table
 from tests.tree_simulation.tree import FAULTS
@@ -54,3 +58,39 @@ def test_a_create_that_is_not_exclusive_is_seen() -> None:
     results = quietly(0, SEEN_WITHIN, exclusive=False)
     seen = [str(v) for result in results for v in result.violations]
     assert any("is decided twice" in violation for violation in seen)
+
+
+def test_batches_that_nobody_claims_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that looks at the ledger, and decides without a claim, publishes a batch twice."""
+
+    def look(ledgers: TreeLedgers, ids: object, job: object, batch: StreamBatch, _: object) -> bool:
+        ledger = ledgers.read(batch.query).ledger
+        return ledger is None or not ledger.covers(batch.number)
+
+    def say(
+        ledgers: TreeLedgers, ids: object, job: StartedJob, batch: StreamBatch, _: object
+    ) -> str:
+        stored = ledgers.read(batch.query)
+        ledger = stored.ledger or Ledger(batch.query, "")
+        if not ledger.covers(batch.number):
+            claimed = ledger.claimed(Claim(job.id, job.uuid, batch.number), "")
+            ledgers.write(stored, claimed.published(batch.number, job.uuid))
+        return ""
+
+    monkeypatch.setattr(job_commit, "claim_batch", look)
+    monkeypatch.setattr(job_commit, "say_published", say)
+    seen = [str(v) for result in quietly(0, SEEN_WITHIN) for v in result.violations]
+    assert any("is published by" in violation for violation in seen)
+
+
+def test_a_ledger_that_only_drivers_write_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that finishes a job and leaves the ledger alone has its batch published twice."""
+    real = job_commit.TreeJobCommit._say_published
+
+    def say(self: job_commit.TreeJobCommit, record: JobRecord, warnings: list[str]) -> None:
+        if self.role == "driver":
+            real(self, record, warnings)
+
+    monkeypatch.setattr(job_commit.TreeJobCommit, "_say_published", say)
+    seen = [str(v) for result in quietly(0, SEEN_WITHIN) for v in result.violations]
+    assert any("is published by" in violation for violation in seen)

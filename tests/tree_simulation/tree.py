@@ -7,22 +7,28 @@ Invariants:
 
 * An effect and what is told of it are one step.
 * A fault keeps to the port: an error that is not `Unanswered` means that the verb had no effect,
-  but for a `NotFound` or a `PreconditionFailed`, which may be the answer to our own success.
+  but for a `NotFound` or a `PreconditionFailed`, which may be the answer to our own success. After
+  an `Unanswered` the verb has taken effect, or takes it later, or never.
   Listings leave out what came lately, and nothing else; `stat` and `read` do not lie.
+* What an operating system says (a full disk, a stale handle, a read-only file system, a missing
+  right) is what the library makes of the real error (`os_errors`).
 """
 
 from __future__ import annotations
 
 import errno
 import io
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, Protocol
 
-from magic_committer.errors import StoreError, Unanswered
+from magic_committer.errors import NotFound, StoreError, Unanswered
 from magic_committer.file_trees.base import TreeEntry
 from magic_committer.file_trees.memory import MemoryTree
+from magic_committer.file_trees.os_errors import translated
 from tests.simulation.scheduler import Actor, Killed, Scheduler
 
 URL = "tree://memory/"
@@ -34,38 +40,72 @@ FAULTS = (
     "unanswered, took effect",
     "took effect and failed",
     "disk full",
+    "unanswered, lands late",
+    "denied",
+    "stale handle",
+    "read-only",
     "killed before",
     "killed after",
     "paused before",
     "paused after",
+    "interrupted",
+    "process's clock jumps",
+    "disk's clock jumps",
     "listing lags",
 )
 """What may strike at a verb."""
 
 WRITES = ("create", "open", "write", "rename", "make_directory", "remove", "remove_directory")
+MAKES = ("create", "open", "write", "make_directory")
+CHANGES = ("create", "rename", "make_directory", "remove", "remove_directory")
 ONLY_FOR = {
     "took effect and failed": ("create", "rename"),
-    "disk full": ("create", "open", "write", "make_directory"),
+    "disk full": MAKES,
     "listing lags": ("list",),
-    "unanswered, took effect": ("create", "rename", "make_directory", "remove"),
+    "unanswered, took effect": CHANGES,
+    "unanswered, lands late": CHANGES,
+    "read-only": WRITES,
 }
 """Faults that make sense for some verbs only."""
-FULL_VERBS = 12
-"""So many verbs of one process find the disk full."""
+LASTING = {"disk full": MAKES, "stale handle": (), "read-only": WRITES}
+"""Faults that last for some verbs of a process (``read-only``: of all), and for which verbs: () is
+all of them."""
+LASTING_VERBS = 12
+ERRNO = {
+    "disk full": errno.ENOSPC,
+    "stale handle": errno.ESTALE,
+    "read-only": errno.EROFS,
+    "denied": errno.EACCES,
+}
 PAUSES_SECONDS = (1.0, 30.0, 4000.0, 40_000.0, 400_000.0)
+LATE_SECONDS = (0.01, 0.5, 5.0, 100.0, 5000.0)
+JUMPS_SECONDS = (-100_000.0, -3600.0, 30.0, 3600.0, 100_000.0)
 
 
 class Told(Protocol):
-    """Who hears of each effect."""
+    """Who hears of each effect.
+
+    Attributes:
+        acting, sent: whose verb takes effect now, and at which step it was sent.
+    """
+
+    acting: str
+    sent: int
 
     def made(self, path: str, etag: str) -> None:
         """A file was made."""
 
     def moved(self, source: str, target: str, etag: str, over: str) -> None:
-        """A file or a directory was renamed; ``over``: the etag of the file that was there."""
+        """A file was renamed; ``over``: the etag of the file that was there."""
+
+    def moved_directory(self, source: str, target: str) -> None:
+        """A directory was renamed. Each file below it is told after it."""
 
     def removed(self, path: str, etag: str) -> None:
         """A file was deleted."""
+
+    def looked(self, who: str, path: str, step: int) -> None:
+        """A process knows that there was no such file at a step, or that it has made it then."""
 
 
 class ToldTree(MemoryTree):
@@ -81,7 +121,9 @@ class ToldTree(MemoryTree):
     told: Told
 
     def __init__(self, scheduler: Scheduler, *, directories: bool, exclusive: bool) -> None:
-        super().__init__(URL, now=lambda: scheduler.now, directories=directories)
+        self.ahead = 0.0
+        """Seconds that the clock of the disk is ahead of the true time."""
+        super().__init__(URL, now=lambda: scheduler.now + self.ahead, directories=directories)
         self.exclusive = exclusive
         self.since: dict[str, float] = {}
         """When each path came."""
@@ -104,7 +146,14 @@ class ToldTree(MemoryTree):
         there = self._nodes.get(target)
         super().rename(source, target, replace=replace)
         self._came(target)
-        self.told.moved(source, target, self._nodes[target].etag, there.etag if there else "")
+        node = self._nodes[target]
+        if not node.is_directory:
+            self.told.moved(source, target, node.etag, there.etag if there else "")
+            return
+        self.told.moved_directory(source, target)
+        for path in [path for path in self._nodes if path.startswith(f"{target}/")]:
+            if not self._nodes[path].is_directory:
+                self.told.moved(source + path[len(target) :], path, self._nodes[path].etag, "")
 
     def remove(self, path: str) -> None:
         there = self._nodes.get(path)
@@ -123,7 +172,7 @@ class ToldTree(MemoryTree):
         for node in self._nodes.values():
             if node.etag == etag:
                 node.data += data
-                node.modified = self._scheduler.now
+                node.modified = self._now()
 
     def body(self, path: str) -> bytes:
         """What is in a file now."""
@@ -147,7 +196,10 @@ class Faults:
 
     Attributes:
         verbs: how many verbs were called. calls: the last of them, for people.
-        struck: verb and fault. lagged: a listing has left something out.
+        struck: verb and fault. lagged: for whom a listing has left something out.
+        hurt: how many errors each process was given that are no answers.
+        interruptible: whom Ctrl-C may interrupt: processes that a person waits for.
+        disk_jumped: the file system's clock has jumped.
     """
 
     KEPT = 40
@@ -157,93 +209,149 @@ class Faults:
         self.verbs = 0
         self.calls: list[str] = []
         self.struck: list[tuple[str, str]] = []
-        self.lagged = False
+        self.lagged: set[str] = set()
         self.lag_seconds = 0.0
+        self.hurt: Counter[str] = Counter()
+        self.interruptible: set[str] = set()
+        self.disk_jumped = False
         self._chance = chance
         self._planned: list[tuple[int, str]] = []
-        self._full: Counter[str] = Counter()
+        self._lasting: Counter[tuple[str, str]] = Counter()
 
     def plan(self, strikes: list[tuple[int, str]]) -> None:
         """Let faults strike at the verbs of those numbers, or the next to which they may happen."""
         self._planned = sorted(strikes, reverse=True)
 
     def calm(self) -> None:
-        """From now on nothing fails."""
-        self._planned, self._full, self.lag_seconds = [], Counter(), 0.0
+        """From now on nothing fails. Clocks that are wrong stay so."""
+        self._planned, self._lasting, self.lag_seconds = [], Counter(), 0.0
 
-    def call(self, actor: Actor, verb: str, path: str, effect: Effect) -> Any:
+    def call(self, tree: ToldTree, actor: Actor, verb: str, path: str, effect: Effect) -> Any:
         """One verb of a process."""
         self.scheduler.turn()
         self.verbs += 1
-        fault = self._due(verb)
-        if not fault and self._full[actor.name] and verb in ONLY_FOR["disk full"]:
-            self._full[actor.name] -= 1
-            raise full(verb, path)
+        fault = self._due(actor, verb)
         if fault:
             self.struck.append((verb, fault))
         note = f" !! {fault}" if fault else ""
+        fault = fault or self._lasts(actor, verb)
+        sent = self.scheduler.steps
+        effect = self._as_his(tree, actor, sent, effect)
         try:
-            answer = self._strike(fault, actor, verb, path, effect) if fault else effect()
+            answer = self._strike(fault, tree, actor, verb, path, effect) if fault else effect()
         except BaseException as error:
             self._note(f"{actor} {verb} {path}{note} -> {type(error).__name__}")
             raise
         self._note(f"{actor} {verb} {path}{note}")
         return answer
 
+    def _as_his(self, tree: ToldTree, actor: Actor, sent: int, effect: Effect) -> Effect:
+        def told() -> Any:
+            tree.told.acting, tree.told.sent = actor.name, sent
+            return effect()
+
+        return told
+
     def _note(self, words: str) -> None:
         self.calls.append(f"{self.scheduler.steps:>5} {words}")
         if len(self.calls) > self.KEPT:
             del self.calls[0]
 
-    def _due(self, verb: str) -> str:
+    def _due(self, actor: Actor, verb: str) -> str:
         for index in range(len(self._planned) - 1, -1, -1):
             number, fault = self._planned[index]
             if number > self.verbs:
                 break
-            if verb in ONLY_FOR.get(fault, (verb,)):
+            if verb in ONLY_FOR.get(fault, (verb,)) and self._may(fault, actor):
                 del self._planned[index]
                 return fault
         return ""
 
-    def _strike(self, fault: str, actor: Actor, verb: str, path: str, effect: Effect) -> Any:
-        if fault == "unanswered, no effect":
-            raise Unanswered(f"{verb} of {path}: no answer", operation=verb, key=path)
-        if fault == "unanswered, took effect":
-            effect()
-            raise Unanswered(f"{verb} of {path}: the answer is lost", operation=verb, key=path)
+    def _may(self, fault: str, actor: Actor) -> bool:
+        """Ctrl-C interrupts the main strand of a process only."""
+        if fault != "interrupted":
+            return True
+        strand = self.scheduler.current
+        return actor.name in self.interruptible and strand is actor.strands[0]
+
+    def _lasts(self, actor: Actor, verb: str) -> str:
+        """A fault that has struck before, and lasts."""
+        for fault, verbs in LASTING.items():
+            whose = fault, "" if fault == "read-only" else actor.name
+            if self._lasting[whose] and verb in (verbs or (verb,)):
+                self._lasting[whose] -= 1
+                return fault
+        return ""
+
+    def _strike(
+        self, fault: str, tree: ToldTree, actor: Actor, verb: str, path: str, effect: Effect
+    ) -> Any:
+        if fault in ERRNO:
+            whose = fault, "" if fault == "read-only" else actor.name
+            if fault in LASTING and not self._lasting[whose]:
+                self._lasting[whose] = self._chance.randrange(LASTING_VERBS)
+            raise self._hurts(actor, told_by_the_system(ERRNO[fault], verb, path))
+        if fault.startswith("unanswered"):
+            if fault == "unanswered, took effect":
+                effect()
+            elif fault == "unanswered, lands late":
+                self._later(effect)
+            error = Unanswered(f"{verb} of {path}: no answer", operation=verb, key=path)
+            raise self._hurts(actor, error)
         if fault == "took effect and failed":
             effect()
             return effect()
-        if fault == "disk full":
-            self._full[actor.name] = self._chance.randrange(FULL_VERBS)
-            raise full(verb, path)
-        if fault == "killed before":
-            self.scheduler.kill(actor)
-            raise Killed
-        if fault == "killed after":
+        if fault == "interrupted" and self._chance.random() < 0.5:
             effect()
-            self.scheduler.kill(actor)
-            raise Killed
-        if fault == "paused before":
-            self._pause(actor)
+        if fault in ("killed before", "paused before", "interrupted"):
+            self._happens(fault, tree, actor)
             return effect()
-        if fault == "paused after":
+        if fault in ("killed after", "paused after"):
             try:
                 return effect()
             finally:
-                self._pause(actor)
+                self._happens(fault, tree, actor)
+        if fault.endswith("clock jumps"):
+            self._happens(fault, tree, actor)
+            return effect()
         assert fault == "listing lags", fault
         self.lag_seconds = self._chance.choice((0.5, 5.0, 60.0))
         return effect()
 
-    def _pause(self, actor: Actor) -> None:
-        actor.paused_until = self.scheduler.now + self._chance.choice(PAUSES_SECONDS)
-        self.scheduler.turn()
+    def _happens(self, fault: str, tree: ToldTree, actor: Actor) -> None:
+        if fault.startswith("killed"):
+            self.scheduler.kill(actor)
+            raise Killed
+        if fault.startswith("paused"):
+            actor.paused_until = self.scheduler.now + self._chance.choice(PAUSES_SECONDS)
+            self.scheduler.turn()
+        elif fault == "interrupted":
+            raise KeyboardInterrupt
+        elif fault == "process's clock jumps":
+            actor.skew += self._chance.choice(JUMPS_SECONDS)
+        else:
+            tree.ahead += self._chance.choice(JUMPS_SECONDS)
+            self.disk_jumped = True
+
+    def _hurts(self, actor: Actor, error: StoreError) -> StoreError:
+        self.hurt[actor.name] += 1
+        return error
+
+    def _later(self, effect: Effect) -> None:
+        """Let a verb take effect some time later, whatever becomes of who has sent it."""
+        seconds = self._chance.choice(LATE_SECONDS)
+
+        def lands() -> None:
+            self.scheduler.sleep(seconds)
+            with suppress(StoreError):
+                effect()
+
+        self.scheduler.spawn(Actor("network", "network"), lands)
 
 
-def full(verb: str, path: str) -> StoreError:
-    """The error of a full disk: nothing was done."""
-    return StoreError(f"{verb} of {path}: no space left", operation=verb, key=path, code="ENOSPC")
+def told_by_the_system(number: int, verb: str, path: str) -> StoreError:
+    """What the library makes of an OSError: nothing was done."""
+    return translated(OSError(number, os.strerror(number)), verb, URL, path)
 
 
 class SeenTree:
@@ -254,7 +362,20 @@ class SeenTree:
         self.url, self.promises = tree.url, tree.promises
 
     def _call(self, verb: str, path: str, effect: Effect) -> Any:
-        return self._faults.call(self._actor, verb, path, effect)
+        return self._faults.call(self._tree, self._actor, verb, path, effect)
+
+    @contextmanager
+    def _learning(self, path: str, *, that_none: bool) -> Iterator[list[int]]:
+        """If a verb is answered, its process knows that there is no file, or that it has made it:
+        as it was at the step that the block notes."""
+        at: list[int] = []
+        try:
+            yield at
+        except NotFound:
+            self._tree.told.looked(self._actor.name, path, at[0])
+            raise
+        if not that_none:
+            self._tree.told.looked(self._actor.name, path, at[-1])
 
     def make_root(self) -> None:
         self._tree.make_root()
@@ -268,19 +389,31 @@ class SeenTree:
             newest = self._faults.scheduler.now - self._faults.lag_seconds
             seen = [e for e in entries if self._tree.since.get(e.path, 0.0) <= newest]
             if len(seen) < len(entries):
-                self._faults.lagged = True
+                self._faults.lagged.add(self._actor.name)
             return seen
 
         return iter(self._call("list", directory, effect))
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        return self._call("read", path, lambda: self._tree.read(path, bytes_max))  # type: ignore[no-any-return]
+        with self._learning(path, that_none=True) as at:
+
+            def effect() -> bytes:
+                at.append(self._faults.scheduler.steps)
+                return self._tree.read(path, bytes_max)
+
+            return self._call("read", path, effect)  # type: ignore[no-any-return]
 
     def reader(self, path: str) -> BinaryIO:
         return self._call("reader", path, lambda: self._tree.reader(path))  # type: ignore[no-any-return]
 
     def create(self, path: str, data: bytes) -> None:
-        self._call("create", path, lambda: self._tree.create(path, data))
+        with self._learning(path, that_none=False) as at:
+
+            def effect() -> None:
+                at.append(self._faults.scheduler.steps)
+                self._tree.create(path, data)
+
+            self._call("create", path, effect)
 
     def open(self, path: str) -> BinaryIO:
         self._call("open", path, lambda: self._tree.open(path))
@@ -302,16 +435,15 @@ class SeenTree:
         return self._call("remove_directory", path, effect)  # type: ignore[no-any-return]
 
     def sync(self, files: object, directories: object) -> None:
-        self._tree.sync([], [])
+        self._call("sync", "", lambda: None)
 
     def write(self, path: str, etag: str, data: bytes) -> None:
         """Write on in an open file."""
         try:
             self._call("write", path, lambda: self._tree.append(path, etag, data))
-        except Unanswered as error:
-            raise OSError(errno.EIO, "no answer") from error
         except StoreError as error:
-            raise OSError(errno.ENOSPC, "no space left") from error
+            number = getattr(errno, error.code, errno.EIO)
+            raise OSError(number, os.strerror(number)) from error
 
 
 class _Written(io.RawIOBase):

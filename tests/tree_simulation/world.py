@@ -9,6 +9,7 @@ from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.committers.base import Process
+from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.manifest import ManifestCommitter, parts_of
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.file_trees.base import make_directories, parent_of
@@ -21,6 +22,9 @@ from tests.tree_simulation.judge import Judge
 from tests.tree_simulation.tree import URL, Faults, SeenTree, ToldTree
 
 OPTIONS = Options(commit_threads=3)
+COMMITTERS: dict[str, type[ManifestCommitter]] = {
+    one.name: one for one in (ManifestCommitter, V1Committer, V2Committer)
+}
 
 
 @dataclass
@@ -107,7 +111,7 @@ class World:
     def committer(self, actor: Actor, job: StartedJob) -> ManifestCommitter:
         """A started job in a process."""
         actor.job = job.uuid
-        return ManifestCommitter.of(self.process(actor), job, OPTIONS)
+        return COMMITTERS[job.terms.committer].of(self.process(actor), job, OPTIONS)
 
     # Other programs -------------------------------------------------------------------------------
 

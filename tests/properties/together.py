@@ -1,0 +1,59 @@
+"""All columns, and the flaws of the library, decided on all cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tests.properties.comparison import Column, compare
+from tests.properties.subjects import FLAWED, FOILS, OURS
+from tests.simulation.tally import quiet
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERYBODY = {**OURS, **FOILS, **FLAWED}
+FLAW_SECONDS_MAX = 120.0
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A column, and the seconds of one core that it took."""
+
+    column: Column
+    seconds: float
+
+
+def decide(name: str) -> Decided:
+    """One committer by all properties, without the library's log."""
+    started = time.monotonic()
+    with quiet():
+        column = compare(name, EVERYBODY[name])
+    return Decided(column, time.monotonic() - started)
+
+
+def bite(name: str) -> subprocess.CompletedProcess[str]:
+    """Play one flaw of the library in a process of its own: see `mutated`."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.properties.mutated", name],
+        cwd=ROOT, capture_output=True, text=True, timeout=FLAW_SECONDS_MAX, check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def on_all_cores() -> Iterator[Callable[[Callable[[str], R], Iterable[str]], dict[str, Future[R]]]]:
+    """Gives a function that starts a call for each of some names, in this order, on all cores. At
+    the end of the block what has not begun never will."""
+    pool = ProcessPoolExecutor(os.cpu_count())
+    try:
+        yield lambda call, names: {name: pool.submit(call, name) for name in names}
+    finally:
+        pool.shutdown(cancel_futures=True)
