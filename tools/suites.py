@@ -12,6 +12,7 @@ for which no time is left have failed.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -131,13 +132,15 @@ class Outcome:
     suite: Suite
     seconds: float
     failed: bool
+    cpu_seconds: float = 0.0
+    """What its processes used, as far as each was waited for by the one that started it."""
 
     def __str__(self) -> str:
         verdict = "FAILED" if self.failed else "ok"
         note = "  over its cap" if self.seconds > self.suite.seconds_max else ""
         return (
             f"{self.suite.name:<12}{verdict:<8}{self.seconds:>6.0f} s"
-            f"  (cap {self.suite.seconds_max} s){note}"
+            f"  (cap {self.suite.seconds_max} s) {self.cpu_seconds:>5.0f} CPU s{note}"
         )
 
 
@@ -151,7 +154,7 @@ def run(suite: Suite, seconds_max: float = float("inf")) -> Outcome:
     if seconds_max <= 0:
         print(f"{suite.name}: not run: no time is left of what all may take")
         return Outcome(suite, 0.0, True)
-    started = time.monotonic()
+    started, used = time.monotonic(), _cpu_seconds()
     failed = False
     limit = suite.seconds_max * OVERRUN
     why = f"{OVERRUN} times its cap"
@@ -163,7 +166,13 @@ def run(suite: Suite, seconds_max: float = float("inf")) -> Outcome:
         if code == lifeline.TIMED_OUT:
             print(f"{suite.name}: ended after {limit:.0f} s, {why}")
         failed = failed or code != 0
-    return Outcome(suite, time.monotonic() - started, failed)
+    return Outcome(suite, time.monotonic() - started, failed, _cpu_seconds() - used)
+
+
+def _cpu_seconds() -> float:
+    """What all ended processes used that this one started."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def choose(names: Sequence[str]) -> list[Suite]:

@@ -315,8 +315,11 @@ class GoogleDialect(Dialect):
 def _told_why(
     dialect: Dialect, fs: Any, source: str, target: str, rename: Callable[[], object]
 ) -> None:
-    """Rename by a call that says only that it failed, and find out why by looking: the source first
-    (`renaming` says why)."""
+    """Rename by a call that says only that it failed, and find out why by looking.
+
+    The source first: if another driver has done this rename, the source is gone and the target is
+    there, and the file at the target is ours, not a stranger's.
+    """
     try:
         rename()
     except (FileExistsError, PermissionError):

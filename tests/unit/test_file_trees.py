@@ -323,6 +323,26 @@ def test_a_rename_that_says_only_that_it_failed_is_looked_into(
         tree.rename("a", "b", replace=False)
 
 
+def test_a_rename_that_another_driver_did_first_finds_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers rename one file. OpenSSH links the target and then removes the source, so the
+    later one is told only that it failed. That is a source that is gone, and no stranger's file at
+    the target."""
+    tree = tree_of("sftp", tmp_path)
+    tree.create("a", b"1")
+    rename = stand_ins._Sftp.rename
+
+    def later(self: stand_ins._Sftp, old: str, new: str) -> None:
+        rename(self, old, new)
+        raise OSError("Failure")
+
+    monkeypatch.setattr(stand_ins._Sftp, "rename", later)
+    with pytest.raises(NotFound):
+        tree.rename("a", "b", replace=False)
+    assert tree.read("b", 9) == b"1"
+
+
 class _Answer(Exception):
     def __init__(self, code: object) -> None:
         super().__init__("said so")
