@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from tools import lifeline
 
@@ -28,6 +29,8 @@ OVERRUN = 1.5
 RUFF = (sys.executable, "-m", "ruff")
 MYPY = (sys.executable, "-m", "mypy")
 PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--durations=3", "--durations-min=5")
+PROCESSES = "--numprocesses=2"
+"""For suites that are spread. What they share, as a server, each of the two starts for itself."""
 SLOW = ("-o", "faulthandler_timeout=0")
 """A slow test is no hanging one; and looking at the stacks of greenlets ends the interpreter."""
 CHECK = (
@@ -76,6 +79,9 @@ class Suite:
             (tests/tidy says so).
         commands: other commands, run first.
         slow: not part of `make test`.
+        spread: whether its tests run in two processes, and how they are dealt out: "worksteal", one
+            by one; "loadfile", a file's tests to one process; "loadgroup", those of one server to
+            one process. Not Spark's: one of them fills the machine.
     """
 
     name: str
@@ -83,38 +89,48 @@ class Suite:
     folders: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     slow: bool = False
+    spread: Literal["", "worksteal", "loadfile", "loadgroup"] = ""
 
     def all_commands(self) -> list[tuple[str, ...]]:
         """Its commands, the tests last."""
         tests = tuple(f"tests/{folder}" for folder in self.folders)
         run = (*PYTEST, *SLOW) if self.slow else PYTEST
+        if self.spread:
+            run = (*run, PROCESSES, f"--dist={self.spread}")
         return [*self.commands, *([(*run, *tests)] if tests else [])]
 
 
 SUITES = (
     Suite("check", 75, ("tidy", "typing"), CHECK),
-    Suite("unit", 140, ("unit", "tools", "recipes")),
-    Suite("contract", 45, ("contract",)),
-    Suite("fuzz", 100, ("fuzz",)),
-    Suite("promises", 140, ("promises",)),
-    Suite("properties", 110, ("properties",)),
-    Suite("cli", 70, ("cli",)),
+    Suite("unit", 140, ("unit", "tools", "recipes"), spread="worksteal"),
+    Suite("contract", 45, ("contract",), spread="worksteal"),
+    Suite("fuzz", 100, ("fuzz",), spread="worksteal"),
+    Suite("promises", 140, ("promises",), spread="worksteal"),
+    Suite("properties", 110, ("properties",), spread="worksteal"),
+    Suite("cli", 70, ("cli",), spread="worksteal"),
     Suite("spark", 215, ("spark",)),
     Suite("faces", 380, ("spark_faces",), slow=True),
     Suite("cluster", 270, ("cluster",), slow=True),
     Suite("scale", 130, ("scale",), slow=True),
-    Suite("simulation", 300, ("simulation", "tree_simulation"), (SCHEDULES,), slow=True),
-    Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True),
-    Suite("search", 85, ("model",), slow=True),
-    Suite("crashwalk", 60, ("crashwalk",), slow=True),
+    Suite(
+        "simulation",
+        300,
+        ("simulation", "tree_simulation"),
+        (SCHEDULES,),
+        slow=True,
+        spread="worksteal",
+    ),
+    Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True, spread="worksteal"),
+    Suite("search", 85, ("model",), slow=True, spread="worksteal"),
+    Suite("crashwalk", 60, ("crashwalk",), slow=True, spread="worksteal"),
     Suite("running", 80, ("running", "engines"), slow=True),
-    Suite("kills", 300, ("kills", "stream_kills"), slow=True),
-    Suite("benchmarks", 60, ("benchmarks",), slow=True),
-    Suite("transport", 215, ("transport",), slow=True),
-    Suite("network", 280, ("network",), slow=True),
-    Suite("real", 450, ("real_servers",), (SERVERS,), slow=True),
+    Suite("kills", 300, ("stream_kills", "kills"), slow=True, spread="loadfile"),
+    Suite("benchmarks", 60, ("benchmarks",), slow=True, spread="worksteal"),
+    Suite("transport", 215, ("transport",), slow=True, spread="worksteal"),
+    Suite("network", 280, ("network",), slow=True, spread="loadfile"),
+    Suite("real", 450, ("real_servers",), (SERVERS,), slow=True, spread="loadgroup"),
     Suite("trees", 90, ("real_trees",), (TREES,), slow=True),
-    Suite("soak", 180, ("soak",), (SOAK,), slow=True),
+    Suite("soak", 180, ("soak",), (SOAK,), slow=True, spread="worksteal"),
     Suite("interop", 155, ("interop",), (HADOOP,), slow=True),
     Suite("site", 30, ("site",), (SITE,), slow=True),
     Suite("demo", 315, ("demo",), slow=True),
@@ -195,7 +211,10 @@ def main() -> int:
     names = sys.argv[1:]
     whole = WHOLE_SECONDS_MAX.get(names[0], float("inf")) if len(names) == 1 else float("inf")
     end = time.monotonic() + whole
-    outcomes = [run(suite, end - time.monotonic()) for suite in choose(names)]
+    outcomes = []
+    for suite in choose(names):
+        outcomes.append(run(suite, end - time.monotonic()))
+        print(f"--- {outcomes[-1]}", flush=True)
     print(f"\n--- all (Python {sys.version.split()[0]}, {os.cpu_count()} cores)")
     for outcome in outcomes:
         print(outcome)

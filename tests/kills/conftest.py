@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
+
+from tests.spread import hand_over, handed_over
 
 KILLS = pytest.StashKey[Counter[str]]()
 
@@ -18,6 +21,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def kills(request: pytest.FixtureRequest) -> Counter[str]:
     """How many processes were killed, by the state of their job then."""
     return request.config.stash[KILLS]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over what this process counted."""
+    kills = session.config.stash[KILLS]
+    hand_over(session, "kills", kills)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add what another process counted."""
+    config: pytest.Config = node.config
+    config.stash[KILLS].update(handed_over(node, "kills"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -311,7 +311,9 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("wrong", "says"), WRONG, ids=[str(one) for one, _ in WRONG])
+@pytest.mark.parametrize(
+    ("wrong", "says"), WRONG, ids=[f"{next(iter(one))}: {says}" for one, says in WRONG]
+)
 def test_a_wrong_argument_starts_nothing(
     s3: MemoryStore, threads: ThreadPoolExecutor, wrong: dict[str, Any], says: str
 ) -> None:

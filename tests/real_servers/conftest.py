@@ -1,12 +1,14 @@
 """One server of each kind for all tests of this folder, and an empty bucket for each test.
 
 A server that cannot be had is skipped, and the last lines of the run say so; but for versitygw.
+Where the tests run in two processes, all of a server run in the same: it is started once.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.real_servers import kinds, server
 from tests.real_servers.server import NoServer, Server
+from tests.spread import hand_over, handed_over
 
 _numbers = itertools.count(1)
 _missing: dict[str, str] = {}
@@ -22,6 +25,7 @@ _missing: dict[str, str] = {}
 def pytest_configure(config: pytest.Config) -> None:
     """The marks of this folder."""
     config.addinivalue_line("markers", "only(name): on this server alone")
+    config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's: in one process")
     config.addinivalue_line("markers", "long: on every server only where the run asks for it")
 
 
@@ -36,7 +40,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for name in kinds.wanted()
         if (only is None or name in only.args) and (not long or kinds.is_long(name))
     ]
-    metafunc.parametrize("kept_server", names, indirect=True, scope="session")
+    servers = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
+    metafunc.parametrize("kept_server", servers, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +92,17 @@ def bucket(url: str) -> str:
 def store(url: str, bucket: str) -> S3Store:
     """A look at that bucket."""
     return S3Store(bucket, server.options(url))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand over which servers this process missed."""
+    hand_over(session, "missing", _missing)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Add which servers another process missed."""
+    _missing.update(handed_over(node, "missing"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

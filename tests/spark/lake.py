@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Lake:
     @property
     def client(self) -> Any:
         """A client of the server, which is not the library's."""
-        return boto3.client("s3", endpoint_url=self.endpoint)
+        return _client(self.endpoint)
 
     def keys(self) -> list[str]:
         """All keys under the destination, control objects too, relative to it."""
@@ -47,7 +48,11 @@ class Lake:
 
     def data(self) -> dict[str, bytes]:
         """Name and bytes of what a reader finds."""
-        return {key: self.read(key) for key in self.keys() if not key.startswith(("_", "."))}
+        return {key: self.read(key) for key in self.keys() if not _is_hidden(key)}
+
+    def hidden(self) -> list[str]:
+        """The keys that a reader passes over: the marker, and control objects."""
+        return [key for key in self.keys() if _is_hidden(key)]
 
     def read(self, key: str) -> bytes:
         """One object's bytes."""
@@ -83,6 +88,16 @@ class Lake:
 
         until(settled)
         return True
+
+
+def _is_hidden(key: str) -> bool:
+    return key.startswith(("_", "."))
+
+
+@cache
+def _client(endpoint: str) -> Any:
+    """One client for all looks: to make one costs more than a look."""
+    return boto3.client("s3", endpoint_url=endpoint)
 
 
 @dataclass(frozen=True)

@@ -99,16 +99,17 @@ def test_every_checksum_is_accepted_at_complete(checksum: Any) -> None:
 @pytest.mark.parametrize(
     "buffer",
     [
-        b"bytes",
-        bytearray(b"bytearray"),
-        memoryview(b"every second byte")[::2],
-        array.array("d", [1.5, 2.5]),
-        memoryview(array.array("i", range(6))).cast("B").cast("i", (2, 3)),
-        memoryview(b""),
-        (b"reversed" * 3)[::-1],
-        memoryview(b"backwards")[::-1],
+        pytest.param(b"bytes", id="bytes"),
+        pytest.param(bytearray(b"bytearray"), id="bytearray"),
+        pytest.param(memoryview(b"every second byte")[::2], id="every second byte"),
+        pytest.param(array.array("d", [1.5, 2.5]), id="array"),
+        pytest.param(
+            memoryview(array.array("i", range(6))).cast("B").cast("i", (2, 3)), id="two dimensions"
+        ),
+        pytest.param(memoryview(b""), id="empty"),
+        pytest.param((b"reversed" * 3)[::-1], id="reversed bytes"),
+        pytest.param(memoryview(b"backwards")[::-1], id="backwards"),
     ],
-    ids=repr,
 )
 def test_any_buffer_is_taken_in_its_own_order(buffer: Any) -> None:
     """Buffers of every format and layout are written as ``bytes()`` of them, in C order."""
