@@ -31,6 +31,8 @@ MYPY = (sys.executable, "-m", "mypy")
 PYTEST = (sys.executable, "-m", "pytest", "--quiet", "--durations=3", "--durations-min=5")
 PROCESSES = "--numprocesses=2"
 """For suites that are spread. What they share, as a server, each of the two starts for itself."""
+DEALT = {"tests": "--dist=worksteal", "files": "--dist=loadfile", "groups": "--dist=loadgroup"}
+"""How pytest-xdist deals out the tests, by a suite's ``spread``."""
 SLOW = ("-o", "faulthandler_timeout=0")
 """A slow test is no hanging one; and looking at the stacks of greenlets ends the interpreter."""
 CHECK = (
@@ -60,9 +62,9 @@ SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
 
 SCHEDULES = (
     *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
-    *("--seconds", "90"),
+    *("--seconds", "60"),
 )
-"""What two cores do in a minute and a half; a slow machine stops earlier."""
+"""What two cores do in a minute; a slow machine stops earlier."""
 
 MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "90")
 """Those of the sample whose killers are known: they must kill still. `make mutants` tries all."""
@@ -79,9 +81,9 @@ class Suite:
             (tests/tidy says so).
         commands: other commands, run first.
         slow: not part of `make test`.
-        spread: whether its tests run in two processes, and how they are dealt out: "worksteal", one
-            by one; "loadfile", a file's tests to one process; "loadgroup", those of one server to
-            one process. Not Spark's: one of them fills the machine.
+        spread: whether its tests run in two processes, and how they are dealt out: one by one, or a
+            file's, or a group's (as those of one server) to the same process. Not Spark's: one of
+            them fills the machine.
     """
 
     name: str
@@ -89,51 +91,51 @@ class Suite:
     folders: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     slow: bool = False
-    spread: Literal["", "worksteal", "loadfile", "loadgroup"] = ""
+    spread: Literal["", "tests", "files", "groups"] = ""
 
     def all_commands(self) -> list[tuple[str, ...]]:
         """Its commands, the tests last."""
         tests = tuple(f"tests/{folder}" for folder in self.folders)
         run = (*PYTEST, *SLOW) if self.slow else PYTEST
         if self.spread:
-            run = (*run, PROCESSES, f"--dist={self.spread}")
+            run = (*run, PROCESSES, DEALT[self.spread])
         return [*self.commands, *([(*run, *tests)] if tests else [])]
 
 
 SUITES = (
     Suite("check", 75, ("tidy", "typing"), CHECK),
-    Suite("unit", 140, ("unit", "tools", "recipes"), spread="worksteal"),
-    Suite("contract", 45, ("contract",), spread="worksteal"),
-    Suite("fuzz", 100, ("fuzz",), spread="worksteal"),
-    Suite("promises", 140, ("promises",), spread="worksteal"),
-    Suite("properties", 110, ("properties",), spread="worksteal"),
-    Suite("cli", 70, ("cli",), spread="worksteal"),
+    Suite("unit", 140, ("unit", "tools", "recipes"), spread="tests"),
+    Suite("contract", 45, ("contract",), spread="tests"),
+    Suite("fuzz", 100, ("fuzz",), spread="tests"),
+    Suite("promises", 140, ("promises",), spread="tests"),
+    Suite("properties", 110, ("properties",), spread="tests"),
+    Suite("cli", 70, ("cli",), spread="tests"),
     Suite("spark", 215, ("spark",)),
-    Suite("faces", 380, ("spark_faces",), slow=True),
-    Suite("cluster", 270, ("cluster",), slow=True),
-    Suite("scale", 130, ("scale",), slow=True),
+    Suite("faces", 420, ("spark_faces",), slow=True),
+    Suite("cluster", 260, ("cluster",), slow=True),
+    Suite("scale", 140, ("scale",), slow=True),
     Suite(
         "simulation",
-        300,
+        260,
         ("simulation", "tree_simulation"),
         (SCHEDULES,),
         slow=True,
-        spread="worksteal",
+        spread="tests",
     ),
-    Suite("mutants", 220, ("mutants",), (MUTANTS,), slow=True, spread="worksteal"),
-    Suite("search", 85, ("model",), slow=True, spread="worksteal"),
-    Suite("crashwalk", 60, ("crashwalk",), slow=True, spread="worksteal"),
-    Suite("running", 80, ("running", "engines"), slow=True),
-    Suite("kills", 300, ("stream_kills", "kills"), slow=True, spread="loadfile"),
-    Suite("benchmarks", 60, ("benchmarks",), slow=True, spread="worksteal"),
-    Suite("transport", 215, ("transport",), slow=True, spread="worksteal"),
-    Suite("network", 280, ("network",), slow=True, spread="loadfile"),
-    Suite("real", 450, ("real_servers",), (SERVERS,), slow=True, spread="loadgroup"),
-    Suite("trees", 90, ("real_trees",), (TREES,), slow=True),
-    Suite("soak", 180, ("soak",), (SOAK,), slow=True, spread="worksteal"),
-    Suite("interop", 155, ("interop",), (HADOOP,), slow=True),
-    Suite("site", 30, ("site",), (SITE,), slow=True),
-    Suite("demo", 315, ("demo",), slow=True),
+    Suite("mutants", 200, ("mutants",), (MUTANTS,), slow=True, spread="tests"),
+    Suite("search", 70, ("model",), slow=True, spread="tests"),
+    Suite("crashwalk", 50, ("crashwalk",), slow=True, spread="tests"),
+    Suite("running", 60, ("running", "engines"), slow=True),
+    Suite("kills", 280, ("stream_kills", "kills"), slow=True, spread="files"),
+    Suite("benchmarks", 50, ("benchmarks",), slow=True, spread="tests"),
+    Suite("transport", 190, ("transport",), slow=True, spread="tests"),
+    Suite("network", 260, ("network",), slow=True, spread="files"),
+    Suite("real", 450, ("real_servers",), (SERVERS,), slow=True, spread="groups"),
+    Suite("trees", 100, ("real_trees",), (TREES,), slow=True),
+    Suite("soak", 190, ("soak",), (SOAK,), slow=True, spread="tests"),
+    Suite("interop", 130, ("interop",), (HADOOP,), slow=True),
+    Suite("site", 20, ("site",), (SITE,), slow=True),
+    Suite("demo", 330, ("demo",), slow=True),
 )
 
 

@@ -47,6 +47,13 @@ def test_the_whole_fails_with_one_suite(
     assert "two         ok" in told
 
 
+def test_tests_are_dealt_out_as_their_suite_says() -> None:
+    """A suite that is spread runs in two processes; the tests of one server stay in one of them."""
+    alone = Suite("one", 9, ("tools",)).all_commands()[-1]
+    spread = Suite("one", 9, ("tools",), spread="groups").all_commands()[-1]
+    assert set(spread) - set(alone) == {"--numprocesses=2", "--dist=loadgroup"}
+
+
 def test_an_unknown_suite_is_refused() -> None:
     """A name that is no suite ends the program with those that are."""
     with pytest.raises(SystemExit, match="no suite unti; suites: test, ci, or some of check, unit"):
