@@ -112,7 +112,7 @@ SUITES = (
     Suite("cli", 70, ("cli",), spread="tests"),
     Suite("spark", 215, ("spark",)),
     Suite("faces", 420, ("spark_faces",), slow=True),
-    Suite("cluster", 260, ("cluster",), slow=True),
+    Suite("cluster", 330, ("cluster",), slow=True),
     Suite("scale", 140, ("scale",), slow=True),
     Suite(
         "simulation",
