@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
@@ -57,6 +57,7 @@ from magic_committer.commit.conflict import (
 from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
 from magic_committer.commit.outcome import (
+    as_last_read,
     committed,
     committed_by_marker,
     deciding,
@@ -664,10 +665,8 @@ class JobCommit:
                         failure = publication.complete_all()
                         if failure is None:
                             now = self._swap_to_completed(seen).now
-                        elif self._still_committing(seen):
-                            raise failure
                         else:
-                            now = records.read(self.runtime, seen.key)
+                            now = self._moved_on(seen, failure)
                     state, swept = self._go_on(now, publication, may_remove)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
@@ -683,12 +682,20 @@ class JobCommit:
                 publication.filenames,
             )
 
-    def _still_committing(self, seen: records.Seen) -> bool:
-        """Whether the record is still ``committing``, after files could not be completed."""
-        with suppress(StoreError):  # the failure tells more
+    def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
+        """The record, if another process has moved it on: then files that could not be completed
+        say nothing.
+
+        Raises:
+            CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.
+        """
+        try:
             now = records.read(self.runtime, seen.key)
-            return now is not None and now.record.state is State.COMMITTING
-        return True
+        except (StoreError, FormatError) as error:
+            raise as_last_read(failure, error) from failure.__cause__
+        if now is not None and now.record.state is State.COMMITTING:
+            raise failure
+        return now
 
     def _go_on(
         self, now: records.Seen | None, publication: Publication, may_remove: bool

@@ -31,6 +31,8 @@ HINTS = {
 """For each outcome: what to do with the job."""
 UNDOING = "Some of it may be visible until it is undone: start a new job after that"
 """The same for a job that is being reverted."""
+UNREAD_AGAIN = "Its record could not be read again"
+"""In an error about a decided job: what it says may be out of date."""
 ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
 """The same for an adopted Hadoop job that was aborted."""
 
@@ -267,6 +269,16 @@ def incomplete(
         hint=hint,
         remedies=remedies,
     )
+
+
+def as_last_read(told: CommitIncomplete, why: MagicError) -> CommitIncomplete:
+    """The same error, if the record could not be read again after the failure: then the job is
+    committed only as far as this process knows."""
+    told.message += (
+        f". {UNREAD_AGAIN} ({why.message}): another process may have undone it meanwhile"
+    )
+    told.args = (told.message,)
+    return told
 
 
 def not_undone(job: StartedJob, cause: MagicError) -> AbortIncomplete:

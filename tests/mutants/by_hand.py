@@ -323,6 +323,11 @@ _DECIDING = (
         "I10: Ctrl-C while a refused job is swept: its note says to commit it again",
     ),
     Hand(
+        "what was last read is told as what is", JOB_COMMIT, "JobCommit._moved_on",
+        (("as_last_read(failure, error)", "failure"),),
+        "I10: a job is told as committed that another process has undone",
+    ),
+    Hand(
         "refused though decided", JOB_COMMIT, "JobCommit._refuse",
         (("if not swapped.won:\n    return swapped.now", "pass"),),
         "I10: a check that another's work made fail is raised, of a job that committed",

@@ -176,6 +176,12 @@ _DECIDED = (
         "I10: nothing was done, says the call that has begun to revert",
     ),
     Hand(
+        "manifest: what was last read is told as what is", COMMIT, "TreeJobCommit._moved_on",
+        (("as_last_read(self._incomplete(seen, what, error), unread_again)",
+          "self._incomplete(seen, what, error)"),),
+        "I10: a job is told as committed that another process has undone",
+    ),
+    Hand(
         "manifest: undecided before the first look", COMMIT, "TreeJobCommit.commit",
         (("interrupted(unread(self.job))", "interrupted(self._undecided())"),),
         "I10: Ctrl-C says that nothing is visible of a job that is committed",

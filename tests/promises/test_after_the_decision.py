@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.outcome import UNREAD_AGAIN
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
@@ -174,3 +175,31 @@ def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
     s3.before = s3.after = None
     assert aborted == []
     assert visible(s3) == {listed.key: b"1"}
+
+
+def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -> None:
+    """I10: another process undoes the job while this one completes its files. This one fails at a
+    file, and its last look at the record fails too: it says that the job was committed when it
+    last knew. The next call tells what became of it."""
+    job = decided(s3)
+    undone: list[Request] = []
+
+    def before(request: Request) -> None:
+        if undone:
+            if request.verb == "get" and request.key == f"t/__magic_job-{job.id}/job.json":
+                raise PermissionDenied("its token has expired", operation="get_object")
+        elif completing("t/a.csv", request):
+            undone.append(request)
+            s3.before = None
+            assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+            s3.before = before
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete, match=UNREAD_AGAIN) as raised:
+        mc.recover(DEST, job.id)
+    assert "its token has expired" in str(raised.value)
+    s3.before = None
+    with pytest.raises(mc.JobNotRunning) as told:
+        mc.attach(DEST, job.id).commit()
+    assert told.value.outcome == "reverted"
+    assert visible(s3) == {}

@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
+from magic_committer.commit.outcome import UNREAD_AGAIN
 from magic_committer.committers.manifest import ManifestCommitter, records
 from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.plan import PlannedFile, load_plan
@@ -320,6 +321,32 @@ def test_a_job_is_completed_when_all_its_files_are_visible() -> None:
     assert states(world) == ["committing"]
     assert job.commit_job([result]).outcome == "committed"
     assert world.data() == {"a": b"1", "b": b"2"}
+
+
+def test_a_failure_says_if_the_record_could_not_be_read_again() -> None:
+    """Another process undoes the job while this one renames its files, and then the disk answers
+    no more: this one says that the job was committed when it last knew."""
+    world = World()
+    job = half_published(world)
+    undone: list[str] = []
+
+    def undo_it() -> None:
+        undone.append(abort_tree(world.parts(), job.job.id, revert=True).outcome)
+
+    renaming = Watched(world.tree, before=undo_it, on=is_publishing)
+
+    def read(path: str, bytes_max: int) -> bytes:
+        return refuse() if undone and "/job-" in path else world.tree.read(path, bytes_max)
+
+    renaming.__dict__["read"] = read
+    with pytest.raises(CommitIncomplete, match=UNREAD_AGAIN) as told:
+        world.again(job, renaming).commit_job()
+    assert undone == ["reverted"]
+    assert "the disk is broken" in str(told.value)
+    with pytest.raises(JobNotRunning) as after:
+        job.commit_job()
+    assert after.value.outcome == "reverted"
+    assert world.data() == {}
 
 
 def test_a_source_that_somebody_deleted_is_unresolved() -> None:

@@ -23,6 +23,7 @@ CASES: Mapping[str, Case] = {
     "told refused": Case("I10", "a commit was refused, and ended the job", 1),
     "told incomplete": Case("I10", "a commit was told that not all is visible", 1),
     "told unresolved": Case("I10", "a commit named unresolved files", 0),
+    "told what was": Case("I10", "a commit could not read the record again, and said so", 0),
     "told half reverted": Case("I10", "an abort was told that not all is gone", 0),
     "told unknown": Case("I10", "a call was told that nobody can tell", 1),
     "told nothing visible": Case("I10", "a message says that nothing is visible", 1),

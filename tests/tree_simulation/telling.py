@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from magic_committer.commit.outcome import UNREAD_AGAIN
+from magic_committer.committers.manifest.names import version_of
 from magic_committer.errors import (
     AbortIncomplete,
     BatchUnsettled,
@@ -96,13 +98,19 @@ class Telling(Truth):
         self.asking[who] = asked
         return asked
 
-    def looked(self, who: str, path: str, step: int) -> None:
+    def looked(self, who: str, path: str, step: int, *, made: bool) -> None:
         """A process has written a version of a record, or has seen that there is none: so it knows
-        the newest one. That an older version is there tells nothing."""
+        the newest one. That an older version is there tells nothing; nor that one is gone which was
+        there, as the record may be deleted at this moment, version by version."""
         parts = path.split("/")
-        if len(parts) == 3 and parts[2].startswith("job-"):
-            looks = self.looks.setdefault((who, parts[1].rpartition("_")[2]), [])
-            looks.append((step, self.faults.hurt[who]))
+        if len(parts) != 3 or not parts[2].startswith("job-"):
+            return
+        uuid, version = parts[1].rpartition("_")[2], version_of(parts[2]) or 0
+        if not made and version > 1 and uuid in self.jobs:
+            written = [moved for moved in self.jobs[uuid].history if moved.state != "absent"]
+            if version <= len(written):
+                return
+        self.looks.setdefault((who, uuid), []).append((step, self.faults.hurt[who]))
 
     def _as_of(self, asked: Asked, *, cut: bool = False) -> int:
         """When a call last learned what the record says; now, if it has learned nothing. ``cut``:
@@ -289,8 +297,11 @@ class Telling(Truth):
 
     def _incomplete(self, asked: Asked, job: JobTruth, error: CommitIncomplete) -> None:
         self.met("told incomplete")
-        self._says(asked, error.state, "", doubtful=self._lost_sight(asked))
-        self._says(asked, "", "committed")
+        doubtful = UNREAD_AGAIN in str(error)
+        if doubtful:
+            self.met("told what was")
+        self._says(asked, error.state, "", doubtful=doubtful or self._lost_sight(asked))
+        self._says(asked, "", "committed", doubtful=doubtful)
         if error.unresolved:
             self.met("told unresolved")
         waiting = [name for name in error.unresolved if self._waits(job, name)]

@@ -104,7 +104,7 @@ class Told(Protocol):
     def removed(self, path: str, etag: str) -> None:
         """A file was deleted."""
 
-    def looked(self, who: str, path: str, step: int) -> None:
+    def looked(self, who: str, path: str, step: int, *, made: bool) -> None:
         """A process knows that there was no such file at a step, or that it has made it then."""
 
 
@@ -372,10 +372,10 @@ class SeenTree:
         try:
             yield at
         except NotFound:
-            self._tree.told.looked(self._actor.name, path, at[0])
+            self._tree.told.looked(self._actor.name, path, at[0], made=False)
             raise
         if not that_none:
-            self._tree.told.looked(self._actor.name, path, at[-1])
+            self._tree.told.looked(self._actor.name, path, at[-1], made=True)
 
     def make_root(self) -> None:
         self._tree.make_root()
