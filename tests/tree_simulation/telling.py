@@ -107,8 +107,7 @@ class Telling(Truth):
             return
         uuid, version = parts[1].rpartition("_")[2], version_of(parts[2]) or 0
         if not made and version > 1 and uuid in self.jobs:
-            written = [moved for moved in self.jobs[uuid].history if moved.state != "absent"]
-            if version <= len(written):
+            if version <= self.jobs[uuid].versions_at(step):
                 return
         self.looks.setdefault((who, uuid), []).append((step, self.faults.hurt[who]))
 

@@ -128,6 +128,19 @@ class JobTruth:
             moved.state for moved in self.history if moved.step > step
         }
 
+    def versions_at(self, step: int) -> int:
+        """How many versions its record had at a step; or before it went, if it was gone then. A
+        job may get a first version twice: see "taken, and made again"."""
+        versions, gone = 0, False
+        for moved in self.history:
+            if moved.step > step:
+                break
+            if moved.state == "absent":
+                gone = True
+            else:
+                versions, gone = (1 if gone else versions + 1), False
+        return versions
+
 
 class Truth:
     """What the checkers share.
