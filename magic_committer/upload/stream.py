@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -652,7 +651,7 @@ def _flat(data: Buffer, name: str) -> memoryview:
         return memoryview(b"")
     if not view.c_contiguous:
         return memoryview(view.tobytes())
-    return pickle.PickleBuffer(view).raw()
+    return view.cast("B")  # of the same buffer; a view of a view would have an export (ARCHITECTURE)
 
 
 def _kind(data: object) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from traceback import walk_tb
+from traceback import clear_frames, walk_tb
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -232,15 +232,32 @@ def _while_connecting(error: sdk.BotoCoreError) -> bool:
     )
 
 
-def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
+def let_go(error: BaseException, *, before: BaseException | None) -> None:
+    """Empty the frames that a failed request has left, its own part of each traceback. The SDK, its
+    HTTP library and the retries keep an error in a variable of a frame that the error keeps: such a
+    circle, with all callers and the bodies that they send, would wait for the collector. What a
+    traceback shows stays.
+
+    Args:
+        error: the SDK's error.
+        before: what was being handled when the request began: it is the caller's.
+    """
+    for one in _origins(error, around=True, before=before):
+        clear_frames(one.__traceback__)
+
+
+def _origins(
+    error: object, *, around: bool = False, before: BaseException | None = None
+) -> Iterator[BaseException]:
     """The HTTP library's error and the errors that it was made from.
 
     Args:
         error: the SDK's error.
         around: also errors that were just being handled. They give good words but prove nothing:
             one of them may belong to another request.
+        before: not this one, nor what lies behind it.
     """
-    waiting, seen = [error], set[int]()
+    waiting, seen = [error], {id(before)}
     while waiting:
         one = waiting.pop(0)
         if not isinstance(one, BaseException) or id(one) in seen:

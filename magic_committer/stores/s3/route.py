@@ -18,6 +18,7 @@ import io
 import ipaddress
 import re
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -319,6 +320,7 @@ class Sdk:
             with self._turn(Turn(stops=True)):
                 self.call(verb, parameters)
         except Prepared as prepared:
+            traceback.clear_frames(prepared.__traceback__)  # as `errors.let_go`
             return prepared.request
         raise NotUnderstood("it was answered without being sent")
 
