@@ -171,8 +171,9 @@ def write(program: Program, number: int, cell: Cell) -> str:
 
 # The collector ------------------------------------------------------------------------------------
 
-HELD = (memoryview, mmap.mmap, socket.socket, io.IOBase)
-"""What no garbage may hold; and bodies of parts."""
+HELD = (memoryview, mmap.mmap, socket.socket, socket.SocketIO, io.FileIO)
+"""What no garbage may hold; and bodies of parts. A file of the library has none of them once it has
+ended."""
 
 
 def left_behind() -> list[str]:

@@ -89,9 +89,10 @@ def ask(
     try:
         return attempts.call(send), attempts.count
     except SDK_ERRORS as error:
-        told = translate(error, verb, bucket, key, attempts=attempts.count, sent=attempts.sent)
         let_go(error, before=before)
-        raise told from error
+        raise translate(
+            error, verb, bucket, key, attempts=attempts.count, sent=attempts.sent
+        ) from error
     except StoreError as error:  # from ``send``, which knows about one try only
         error.attempts = attempts.count
         raise

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain, repeat
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import tenacity
 
@@ -110,9 +108,7 @@ class Attempts:
         try:
             return self._once(send)
         except SDK_ERRORS as error:  # only now: what tries again costs more than a small request
-            tries: Iterator[Callable[[], R]] = chain(
-                (partial(_fail, error),), repeat(partial(self._once, send))
-            )
+            first = [error]
         retrying = tenacity.Retrying(
             retry=self._again,
             wait=self._wait,
@@ -121,7 +117,13 @@ class Attempts:
             before_sleep=self._tell,
             reraise=True,
         )
-        return retrying(lambda: next(tries)())
+
+        def again() -> R:
+            if first:
+                raise first.pop()
+            return self._once(send)
+
+        return retrying(again)
 
     def _once(self, send: Callable[[], R]) -> R:
         self.count += 1
@@ -193,10 +195,6 @@ class Attempts:
             f"{found.status} {found.code}" if found and found.status else type(error).__name__,
             state.upcoming_sleep,
         )
-
-
-def _fail(error: Exception) -> NoReturn:
-    raise error
 
 
 def _error(state: tenacity.RetryCallState) -> BaseException | None:

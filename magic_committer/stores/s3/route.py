@@ -18,7 +18,6 @@ import io
 import ipaddress
 import re
 import threading
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from botocore import xform_name
 from botocore.awsrequest import AWSResponse
 
 from magic_committer.stores.base import FileSlice, PartBody, Pieces
+from magic_committer.stores.s3.errors import let_go
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest
 from magic_committer.stores.s3.signing import (
     ALGORITHM,
@@ -320,7 +320,7 @@ class Sdk:
             with self._turn(Turn(stops=True)):
                 self.call(verb, parameters)
         except Prepared as prepared:
-            traceback.clear_frames(prepared.__traceback__)  # as `errors.let_go`
+            let_go(prepared, before=prepared.__context__)
             return prepared.request
         raise NotUnderstood("it was answered without being sent")
 
