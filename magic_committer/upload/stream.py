@@ -662,7 +662,9 @@ def _flat(data: Buffer, name: str) -> memoryview:
         return memoryview(b"")
     if not view.c_contiguous:
         return memoryview(view.tobytes())
-    return view.cast("B")  # of the same buffer; a view of a view would have an export (ARCHITECTURE)
+    return view.cast(
+        "B"
+    )  # of the same buffer; a view of a view would have an export (ARCHITECTURE)
 
 
 def _kind(data: object) -> str:

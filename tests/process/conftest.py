@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,13 +90,16 @@ def fresh(url: str, module: str, *words: str, **environment: str) -> Ended:
         environment: more of it.
     """
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-    ran = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-m", module, *words],
-        cwd=ROOT,
-        env={**inherited, **CREDENTIALS, "AWS_ENDPOINT_URL": url, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=HANG_SECONDS,
-    )
-    return Ended(ran.returncode, ran.stdout, ran.stderr)
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        ran = subprocess.run(  # files, not pipes: what it starts may hold them for longer
+            [sys.executable, "-X", "faulthandler", "-m", module, *words],
+            cwd=ROOT,
+            env={**inherited, **CREDENTIALS, "AWS_ENDPOINT_URL": url, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=errors,
+            timeout=HANG_SECONDS,
+        )
+        for file in (said, errors):
+            file.seek(0)
+        return Ended(ran.returncode, said.read(), errors.read())

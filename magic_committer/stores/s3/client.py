@@ -297,8 +297,11 @@ class S3Store:
             except EOFError as error:
                 self._refuse("put_part", key, "IncompleteBody", str(error))
 
-        reply, _ = self._ask("put_part", key, send)
         size = body.length if isinstance(body, FileSlice) else body.nbytes
+        try:
+            reply, _ = self._ask("put_part", key, send)
+        finally:
+            del body  # `send` too lets go of it: an error's frames keep that function
         return Part(number, reply.get("ETag", ""), size, checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
