@@ -58,13 +58,13 @@ def failing(upstream: str, trouble: Trouble) -> Iterator[str]:
                 self.rfile.read(1)  # until the client hangs up
             elif trouble == "dies" and struck:
                 self.close_connection = True
-                server.shutdown()
-                server.socket.close()
+                served.shutdown()
+                served.socket.close()
             else:
                 self.tell(*asked_of(host, self.command, self.path, self.headers.items(), body))
 
-    with serving(Handler) as server:
-        yield server.url
+    with serving(Handler) as served:
+        yield served.url
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from typing import cast
 
 import pytest
 
@@ -52,18 +53,17 @@ class Jobs:
     ) -> Program:
         """A program, with a job for it."""
         dest = f"s3://bucket/{uuid.uuid4().hex}"
-        if way in ("start", "run", "spark"):
-            return Program(way, dest, "", "", [*cells], transport, trouble, collector)
-        job = mc.start(dest, s3=self._s3)
-        self._started.append(job)
-        handle = ""
-        if way == "from_dict":
-            handle = json.dumps(job.to_dict())
-        elif way == "pickle":
-            # As a process hands it over: with the way to the store that the environment says.
-            bare = mc.Job.from_dict(job.to_dict(), s3=mc.S3Options(transport=transport))  # type: ignore[arg-type]
-            handle = base64.b64encode(pickle.dumps(bare)).decode()
-        return Program(way, dest, job.id, handle, [*cells], transport, trouble, collector)
+        made = Program(way, dest, "", "", [*cells], transport, trouble, collector)
+        if way not in ("start", "run", "spark"):
+            job = mc.start(dest, s3=self._s3)
+            self._started.append(job)
+            made.job = job.id
+            if way == "from_dict":
+                made.handle = json.dumps(job.to_dict())
+            elif way == "pickle":  # it holds the way to the store
+                theirs = mc.Job.from_dict(job.to_dict(), s3=made.s3)
+                made.handle = base64.b64encode(pickle.dumps(theirs)).decode()
+        return made
 
     def give_up(self) -> None:
         """Abort them, so that the server keeps nothing."""
@@ -83,7 +83,7 @@ def run(jobs: Jobs, program: Program) -> None:
     """Run a program in a fresh process: it lives, its files fail where the store does and only
     there, and it leaves nothing behind."""
     if program.trouble:
-        with failing(jobs.url, program.trouble) as url:
+        with failing(jobs.url, cast(Trouble, program.trouble)) as url:
             ended = fresh(url, "tests.process.writing", program.json())
     else:
         ended = fresh(jobs.url, "tests.process.writing", program.json())
@@ -138,8 +138,10 @@ def test_it_outlives_its_store(jobs: Jobs, trouble: Trouble, kind: str, transpor
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("trouble", ["", "refused", "dies", "silent"])
-@pytest.mark.parametrize("kind", ["bytes", "memoryview", "text"])
-@pytest.mark.parametrize("way", ["attach", "start"])
+@pytest.mark.parametrize(
+    ("way", "kind"),
+    [("attach", "bytes"), ("attach", "memoryview"), ("attach", "text"), ("start", "bytes")],
+)
 def test_nothing_large_waits_for_the_collector(
     jobs: Jobs, way: str, kind: str, trouble: Trouble, transport: str
 ) -> None:

@@ -20,7 +20,7 @@ import pickle
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -130,7 +130,7 @@ def in_task(task: mc.Task, cell: Cell) -> int:
     return os.getpid()
 
 
-def in_partition(task: Any, cells: Iterator[Cell]) -> None:
+def in_partition(task: mc.Task, cells: Iterable[Cell]) -> None:
     """For Spark: a file for each row."""
     for cell in cells:
         in_task(task, cell)

@@ -42,6 +42,7 @@ from magic_committer.stores.base import (
     ObjectPage,
     Part,
     PartBody,
+    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -301,7 +302,7 @@ class S3Store:
         try:
             reply, _ = self._ask("put_part", key, send)
         finally:
-            del body  # `send` too lets go of it: an error's frames keep that function
+            body = Pieces(())  # of `send`, too: the frames of an error keep that function
         return Part(number, reply.get("ETag", ""), size, checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
