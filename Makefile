@@ -59,7 +59,7 @@ soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server kil
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(WEATHER),--weather)
 
-pythons: venv  ## Run unit, contract and promise tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
+pythons: venv  ## Run unit, contract, promise and process tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)
 
 venv:  ## Make .venv with all that tests and checks need
