@@ -94,7 +94,9 @@ class Job:
         outcome: str = "",
         progress: ProgressFunction = no_progress,
         starter: bool = False,
+        held: _wiring.Held | None = None,
     ) -> None:
+        self._held = {} if held is None else held
         self._started = started
         self._options = options
         self._s3 = s3
@@ -578,7 +580,7 @@ class Job:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return _wiring.committer_of(started, self._options, self._s3, self._progress)
+        return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
@@ -831,10 +833,10 @@ class Task(FileCalls):
             parts: Process | Runtime
             if waiting is None:
                 dest = Destination.parse(job.dest)
-                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress)
+                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
                 home = BucketHome(dest, parts.store)
             else:
-                parts = _wiring.process_for(job._s3, job._progress)
+                parts = _wiring.process_for(job._s3, job._progress, job._held)
                 home = TreeHome(waiting.tree)
             self._sink = Sink(
                 title=f"task {self.task_id!r} of job {job.id!r}",

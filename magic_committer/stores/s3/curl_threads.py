@@ -285,7 +285,11 @@ class Curl:
     def _put(self, call: _Call, driver_for: Callable[[], _Driver]) -> _Driver:
         """Hand a request to a thread that has not ended."""
         while True:
-            call.driver = driver_for()
+            try:
+                call.driver = driver_for()
+            except OSError as error:  # the system is out of descriptors
+                why = error.strerror or str(error)
+                raise NoAnswer(Cause.CONNECT, Sent.NEVER, why[0].lower() + why[1:]) from error
             if call.driver.put(call):
                 return call.driver
             if call.driver.failure is not None:
