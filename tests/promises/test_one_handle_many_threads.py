@@ -36,7 +36,7 @@ def elsewhere(step: Callable[[], Any]) -> BaseException | None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(20)
+    thread.join(300)
     assert not thread.is_alive()
     return raised[0] if raised else None
 
@@ -199,18 +199,18 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     def before(request: Request) -> None:
         if request.verb == "put_part" and request.key.endswith("b.csv"):
             parked.set()
-            assert go_on.wait(20)
+            assert go_on.wait(300)
 
     s3.before = before
     closer = threading.Thread(target=lambda: closed.append(_raised(late.close)))
     closer.start()
-    assert parked.wait(20)
+    assert parked.wait(300)
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:
         go_on.set()
-        closer.join(20)
+        closer.join(300)
         look(self)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
@@ -237,18 +237,18 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     def slow(finished: Any) -> None:
         on_close(finished)
         recorded.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
 
     monkeypatch.setattr(late, "_on_close", slow)
     closer = threading.Thread(target=late.close)
     closer.start()
-    assert recorded.wait(20)
+    assert recorded.wait(300)
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:
         go_on.set()
-        closer.join(20)
+        closer.join(300)
         look(self)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)

@@ -77,7 +77,7 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
 
     def at_second(request: Request) -> None:
         if request.verb == "get" and request.key == sets[1]:
-            assert read.wait(timeout=30)
+            assert read.wait(timeout=300)
             s3.before = s3.after = None
             assert mc.recover(DEST, append.id).outcome == "committed"
 
