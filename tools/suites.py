@@ -115,7 +115,7 @@ SUITES = (
     Suite("cli", 70, ("cli",), spread="tests"),
     Suite("spark", 215, ("spark",)),
     Suite("faces", 420, ("spark_faces",), slow=True),
-    Suite("sparks", 120, commands=(SPARKS,), slow=True),
+    Suite("sparks", 70, commands=(SPARKS,), slow=True),
     Suite("cluster", 330, ("cluster",), slow=True),
     Suite("scale", 140, ("scale",), slow=True),
     Suite(
