@@ -54,6 +54,9 @@ HADOOP = (sys.executable, "-m", "tests.interop.jars")
 TREES = (sys.executable, "-m", "tests.real_trees", "--get")
 """Fetches a real HDFS and OpenSSH's server, where they are not there yet and may be."""
 
+SPARKS = (sys.executable, "-m", "tools.sparks", "3.5")
+"""The lowest release of Spark, in an environment of its own; `make sparks` runs the others, too."""
+
 SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "1")
 """Jobs under kills; `make soak MINUTES=60` is the same for longer."""
 
@@ -114,6 +117,7 @@ SUITES = (
     Suite("cli", 70, ("cli",), spread="tests"),
     Suite("spark", 215, ("spark",)),
     Suite("faces", 420, ("spark_faces",), slow=True),
+    Suite("sparks", 70, commands=(SPARKS,), slow=True),
     Suite("cluster", 330, ("cluster",), slow=True),
     Suite("scale", 140, ("scale",), slow=True),
     Suite(
