@@ -305,7 +305,8 @@ class Job:
             IncompleteJob, OptionError: nothing was decided, and the job still runs. A job without
                 tasks is incomplete, unless you pass ``expect=0``.
             BatchUnsettled: with ``batch``: an earlier run of the query has begun to publish, and
-                can neither be finished nor aborted now. Nothing was decided. Call it again.
+                can neither be finished nor aborted now: call it again. Or the batch was published
+                from another checkpoint. Nothing was decided.
             ConditionsNotSupported: with ``batch``: the job has ``conditional_writes="off"``.
                 Nothing was decided.
             CommitRefused, DestinationExists, ConflictingJob: a check failed; the job is aborted.

@@ -170,6 +170,8 @@ class JobCommit:
         self.accept = accept
         self.batch: StreamBatch | None = None
         """What the job publishes of a streaming query, as far as this process knows."""
+        self.checkpoint: str | None = None
+        """The checkpoint in the job's record; None: this process has seen no record."""
         self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
@@ -352,7 +354,7 @@ class JobCommit:
         def settle(claim: Claim) -> bool:
             return settle_claim(self.job, batch, claim, self._claimant)
 
-        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle)
+        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> Claimant | None:
         seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
@@ -376,7 +378,9 @@ class JobCommit:
     def _published(self, outcome: str) -> JobReport | None:
         """What the ledger says about the batch of a job that will not publish it any more: a
         report, or None if the batch is not published, or nobody can tell."""
-        who = published_by(self.ledgers, self.job, self.batch) if self.batch is not None else ""
+        who: str = ""
+        if self.batch is not None:
+            who = published_by(self.ledgers, self.job, self.batch, self.checkpoint)
         if who == "it":
             return self._report("committed", State.ABSENT)
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
@@ -394,7 +398,10 @@ class JobCommit:
     def _own_record(self) -> records.Seen | None:
         """The stored record, if it is this job's: an id may have been used again."""
         seen = records.read(self.runtime, self.paths.record)
-        return seen if seen is not None and seen.record.uuid == self.job.uuid else None
+        if seen is None or seen.record.uuid != self.job.uuid:
+            return None
+        self.checkpoint = seen.record.checkpoint
+        return seen
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""

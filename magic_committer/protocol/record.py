@@ -44,7 +44,7 @@ from magic_committer.options import (
     Mode,
     Track,
 )
-from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.ledger import StreamBatch, take_checkpoint
 from magic_committer.protocol.strict import Reader, given_dict, plain, read_document
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
@@ -72,7 +72,6 @@ def token(uuid: str, attempt: str, file_id: str) -> str:
     return f"{uuid}.{attempt}.{file_id}"
 
 
-_HASH = re.compile(r"[0-9a-f]{64}")
 _COMMITTER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAGIC = "magic"
 """The committer of a job whose record names none."""
@@ -289,14 +288,12 @@ class JobRecord:
             marker=read.optional("marker", _object_ref),
             outcome=read.take("outcome", str),
             adopted=read.take("adopted", str) if "adopted" in read else "",
-            checkpoint=read.take("checkpoint", str) if "checkpoint" in read else "",
+            checkpoint=take_checkpoint(read),
             batch=_batch(Reader(read.take("batch", dict), source, "batch."), source)
             if "batch" in read
             else None,
         )
         read.nothing_left()
-        if record.checkpoint and not _HASH.fullmatch(record.checkpoint):
-            raise FormatError(source, "checkpoint", f"is {record.checkpoint!r}: no hash of one")
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:
