@@ -79,6 +79,7 @@ from magic_committer.commit.prepare import (
     load_sets,
     make_plan,
     refusal,
+    refuse_other_terms,
     wanted_results,
     whose_they_are_is_lost,
 )
@@ -396,10 +397,12 @@ class JobCommit:
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
-        """The stored record, if it is this job's: an id may have been used again."""
+        """The stored record, if it is this job's: an id may have been used again. Raises as
+        `refuse_other_terms`."""
         seen = records.read(self.runtime, self.paths.record)
         if seen is None or seen.record.uuid != self.job.uuid:
             return None
+        refuse_other_terms(self.job, seen.record)
         self.checkpoint = seen.record.checkpoint
         return seen
 
