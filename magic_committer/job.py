@@ -515,7 +515,8 @@ class Job:
 
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
-            FormatError: a field is missing, unknown, of the wrong type or impossible, or another
+            FormatError: a field is unknown, of the wrong type or impossible, or is missing and no option
+                (an option that is missing has its default), or another
                 version of the library wrote it. The message names the field.
         """
         job = from_values(values)
