@@ -374,6 +374,7 @@ class Job:
 
         Raises:
             JobNotRunning: the job is committed.
+            OptionError: this handle's terms are not those of the job's record. Nothing was done.
             AbortIncomplete: a revert of the job has not removed everything yet. Call it again.
             StoreError: the store refused a request, or cannot be reached. Call it again.
             OutcomeUnknown: the store does not say whether the job is committed.
@@ -515,9 +516,9 @@ class Job:
 
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
-            FormatError: a field is unknown, of the wrong type or impossible, or is missing and no option
-                (an option that is missing has its default), or another
-                version of the library wrote it. The message names the field.
+            FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
+                option has its default), or another version of the library wrote it. The message
+                names the field.
         """
         job = from_values(values)
         return cls(
