@@ -316,11 +316,12 @@ class JobCommit:
                         raise
                     seen = now  # not the JVM's doing: another process has decided the job
                 else:
-                    swapped = self._swap_to_aborting(seen)
+                    swapped = self._swap_to_aborting(seen, stays)
                     lost = swapped.now if not swapped.won else None
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        return replace(report, warnings=(*report.warnings, *stays))
+                        told = (stays,) if stays else ()
+                        return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
                 seen = self._swap_to_reverting(seen)
@@ -533,14 +534,13 @@ class JobCommit:
         why.report = aborted
         raise why
 
-    def _refuse_if_published(self, leave_visible: bool) -> list[str]:
+    def _refuse_if_published(self, leave_visible: bool) -> str:
         """For a Hadoop job: what its JVM made visible, which an abort would leave."""
         if not self.job.adopted:
-            return []
-        stays = refuse_if_published(
+            return ""
+        return refuse_if_published(
             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
         )
-        return [stays] if stays else []
 
     # Swaps ----------------------------------------------------------------------------------------
 
@@ -564,9 +564,11 @@ class JobCommit:
         drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
-    def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
-        """Decide *abort*."""
-        aborting = seen.record.step(State.ABORTING, self.runtime.ids(), decider=decider(self.role))
+    def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
+        """Decide *abort*. ``stays``: as in `JobRecord`."""
+        aborting = seen.record.step(
+            State.ABORTING, self.runtime.ids(), decider=decider(self.role), stays=stays
+        )
         return records.swap(self.runtime, seen, aborting)
 
     def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:

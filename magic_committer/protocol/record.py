@@ -208,6 +208,8 @@ class JobRecord:
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
         batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
             completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
+        stays: for an adopted job that is aborted: how many of its files are visible and stay, in a
+            sentence; "": none. It is for people.
     """
 
     id: str
@@ -224,6 +226,7 @@ class JobRecord:
     adopted: str = ""
     checkpoint: str = ""
     batch: StreamBatch | None = None
+    stays: str = ""
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
@@ -247,7 +250,7 @@ class JobRecord:
     def encode(self) -> bytes:
         """Give the bytes of ``job.json``: compact JSON."""
         fields = plain(self)
-        for name in ("adopted", "checkpoint", "batch"):
+        for name in ("adopted", "checkpoint", "batch", "stays"):
             if not fields[name]:  # so that versions before them can read all other records
                 del fields[name]
         if self.terms.committer == MAGIC:  # for the same reason
@@ -292,6 +295,7 @@ class JobRecord:
             batch=_batch(Reader(read.take("batch", dict), source, "batch."), source)
             if "batch" in read
             else None,
+            stays=read.take("stays", str) if "stays" in read else "",
         )
         read.nothing_left()
         if record.batch is not None and record.state is State.RUNNING:
