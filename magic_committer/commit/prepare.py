@@ -55,8 +55,11 @@ def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
         return
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
-        hint="Nothing was done. Take a handle that says what the record says:"
-        f" magic_committer.attach({job.dest!r}, {job.id!r})",
+        hint="Nothing was done. Use a handle that says what the record says",
+        remedies=(
+            Remedy("commit", job.dest, job.id, "commit it by its record"),
+            end(job.dest, job.id, "abort it"),
+        ),
     )
 
 

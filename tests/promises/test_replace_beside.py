@@ -199,7 +199,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
         outer.commit([committed_task(outer, "1", {"o.csv": b"o"})])
     (remedy,) = caught.value.remedies
     assert (remedy.dest, remedy.job_id) == ("s3://bucket/t/a/", "inner")
-    mc.recover(remedy.dest, remedy.job_id, **remedy.options)
+    mc.recover(remedy.dest, remedy.job_id, dead_after=0)
     assert set(visible(s3)) == {"t/a/1.csv", "t/a/2.csv", "t/r.csv"}
     last = mc.start(DEST, mode="replace")
     last.commit([committed_task(last, "1", {"o.csv": b"o"})])

@@ -107,7 +107,7 @@ def test_a_handle_with_other_terms_than_the_record_decides_nothing(
     edited = mc.Job.from_dict(values)
     with pytest.raises(mc.OptionError, match=f"{term} {value!r}, and the record") as caught:
         edited.commit([result]) if call == "commit" else edited.abort()
-    assert f"attach('s3://bucket/t/', '{job.id}')" in str(caught.value)
+    assert f"attach('s3://bucket/t/', '{job.id}').commit(" in str(caught.value)
     assert job.state == "running"
     assert mc.attach("s3://bucket/t/", job.id).commit([result]).files == 1
     assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"old"}
