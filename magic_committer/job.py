@@ -307,7 +307,8 @@ class Job:
             IncompleteJob, OptionError: nothing was decided, and the job still runs. A job without
                 tasks is incomplete, unless you pass ``expect=0``.
             BatchUnsettled: with ``batch``: an earlier run of the query has begun to publish, and
-                can neither be finished nor aborted now. Nothing was decided. Call it again.
+                can neither be finished nor aborted now: call it again. Or the batch was published
+                from another checkpoint. Nothing was decided.
             ConditionsNotSupported: with ``batch``: the job has ``conditional_writes="off"``.
                 Nothing was decided.
             CommitRefused, DestinationExists, ConflictingJob: a check failed; the job is aborted.
@@ -375,6 +376,7 @@ class Job:
 
         Raises:
             JobNotRunning: the job is committed.
+            OptionError: this handle's terms are not those of the job's record. Nothing was done.
             AbortIncomplete: a revert of the job has not removed everything yet. Call it again.
             StoreError: the store refused a request, or cannot be reached. Call it again.
             OutcomeUnknown: the store does not say whether the job is committed.
@@ -516,8 +518,9 @@ class Job:
 
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
-            FormatError: a field is missing, unknown, of the wrong type or impossible, or another
-                version of the library wrote it. The message names the field.
+            FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
+                option has its default), or another version of the library wrote it. The message
+                names the field.
         """
         job = from_values(values)
         return cls(

@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from tools import lifeline
-from tools.pythons import CACHE, ROOT, SECONDS_MAX
+from tools.pythons import CACHE, ROOT
 
 RELEASES = {"3.5": "3.5.0", "4.0": "4.0.0", "4.1": "4.1.0", "4.3": "4.3.0"}
 """The first of each: what runs there needs nothing of a later one. The first of all is what
@@ -34,9 +34,9 @@ def run(release: str) -> int:
         shutil.rmtree(home, ignore_errors=True)
         for command in (
             (sys.executable, "-m", "venv", str(home)),
-            (python, "-m", "pip", "install", "--quiet", "--editable", *wanted),
+            (python, "-m", "pip", "install", "--editable", *wanted),
         ):
-            if code := lifeline.run(command, cwd=ROOT, seconds_max=SECONDS_MAX):
+            if code := lifeline.run(command, cwd=ROOT, silent_seconds_max=lifeline.HANGS_SECONDS):
                 print(f"There is no environment with Spark {release}: code {code}", flush=True)
                 return code
         stamp.write_text(text)
@@ -46,7 +46,7 @@ def run(release: str) -> int:
         (python, "-m", "pytest", *flags, TESTS),
         cwd=ROOT,
         env={**os.environ, "MAGIC_COMMITTER_TEST_SPARK": RELEASES[release]},
-        seconds_max=SECONDS_MAX,
+        silent_seconds_max=lifeline.HANGS_SECONDS,
     )
 
 

@@ -109,6 +109,11 @@ STREAMS = (
         "I2: its files stay visible, and the batch is published again",
     ),
     Hand(
+        "streams: a copied checkpoint is passed over", LEDGER, "Ledger.is_of_another",
+        (("self.checkpoint not in ('', checkpoint)", "False"),),
+        "the rows of a second query are nowhere, and it is told that they are published",
+    ),
+    Hand(
         "streams: a number that goes back is told nowhere", BATCHES, "tell_passed_over",
         (("done == batch.number", "True"),),
         "a query with a new checkpoint writes nothing, and nobody knows",
