@@ -618,6 +618,36 @@ _EXECUTING = (
         "I6: a store that ignores the condition deletes a neighbour's object",
     ),
     Hand(
+        "one odd refusal lifts the condition", DELETES, "delete_if_same",
+        (("len(wrong) == DELETE_TRIES_MAX - 1", "wrong"),),
+        "I6: after one odd 400 an old object is deleted whatever is there by now",
+    ),
+    Hand(
+        "a file that is there again is reverted", UNDO, "_each",
+        (("_became(runtime, upload) is not None", "False"),),
+        "I3: the DELETE left the job's own file: the job is told to be reverted, and it is visible",
+    ),
+    Hand(
+        "surplus tasks are expected", CHECK, "expected",
+        (("not missing and not surplus", "not missing"),),
+        "a commit with expect=[...] publishes tasks that nobody named",
+    ),
+    Hand(
+        "litter has the age of its listing", TIDY, "Cleaning._take",
+        (("not self._old(now)", "False"),),
+        "I6: what a process stores while a cleanup looks is taken at once",
+    ),
+    Hand(
+        "the tree of a given id goes whole", TREE, "AttemptTree.remove",
+        (("self._own if self._job.given_id else self._listed", "self._listed"),),
+        "I6: a task's commit deletes what another run has under the same id",
+    ),
+    Hand(
+        "an abort lets files in", "committers/magic/turns.py", "Turns.check_open",
+        (("self._aborting", "False"),),
+        "a file is opened while its attempt is being aborted, and its writer is not told",
+    ),
+    Hand(
         "a conflict means deleted", DELETES, "delete_if_same",
         (("answers.append(error)",
           "if isinstance(error, WriteConflict):\n    return True\nanswers.append(error)"),),

@@ -295,6 +295,27 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     assert s3.open_uploads() == ()
 
 
+def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:
+    """A zombie stores its pendingset once more between the listing and the look: it is left for
+    another hour, as is all that a process may still be writing."""
+    s3 = machine.s3
+    job = machine.job("closed")
+    key = f"t/__magic_job-{job.id}/late"
+    metadata = {JOB_METADATA: job.uuid}
+    s3.put_object(key, b"1", metadata=metadata)
+    machine.later(HOUR)
+    anew = At(
+        s3,
+        lambda r: (r.verb, r.key) == ("head", key),
+        lambda: s3.put_object(key, b"2", metadata=metadata),
+    )
+    assert mc.cleanup(DEST).objects_deleted == 0
+    assert anew.done
+    assert s3.body(key) == b"2"
+    machine.later(HOUR)
+    assert mc.cleanup(DEST).objects_deleted == 1
+
+
 def _open_again(s3: MemoryStore, key: str, upload_id: str) -> bool:
     """Give an aborted upload its life back, as a Create that landed after the sweep would."""
     fresh = s3.start_upload(key)
