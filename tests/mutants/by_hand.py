@@ -638,6 +638,22 @@ _EXECUTING = (
         "I6: what a process stores while a cleanup looks is taken at once",
     ),
     Hand(
+        "a closed record speaks for other runs", TIDY, "Cleaning._take",
+        (("known_over and token != known_over", "False"),),
+        "I6: objects of a run that is not known to be over are deleted",
+    ),
+    Hand(
+        "litter goes before its uploads", TIDY, "Cleaning._take",
+        (("if left:\n    self._counts['uploads_aborted'] += aborted\n    return None",
+          "pass"),),
+        "I4: an upload that could not be aborted is named by nothing any more",
+    ),
+    Hand(
+        "a record is not looked for again", TIDY, "Cleaning._is_over_here",
+        (("seen is not None and seen.record.uuid == token", "False"),),
+        "I2: what a live job has stored is taken as litter",
+    ),
+    Hand(
         "the tree of a given id goes whole", TREE, "AttemptTree.remove",
         (("self._own if self._job.given_id else self._listed", "self._listed"),),
         "I6: a task's commit deletes what another run has under the same id",
