@@ -78,6 +78,11 @@ STREAMS = (
         "I2: it is published beside the ledger, and the next run publishes again",
     ),
     Hand(
+        "stream: another job's claim is published", BATCHES, "publish_batch",
+        (("ledger.claim.uuid != job.uuid", "False"),),
+        "I2: a batch that its claimant has not published is said to be",
+    ),
+    Hand(
         "stream: a job may be finished as another batch", BATCHES, "refuse_other_batch",
         (("record.batch == batch", "True"),),
         "I10: the caller is told that a batch is published, and another one is",

@@ -221,6 +221,20 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     assert s3.open_uploads() == ()
 
 
+def test_a_file_opened_beside_an_abort_is_refused(s3: MemoryStore) -> None:
+    """An abort that has begun to ask the store takes no file more: the caller is told at once."""
+    task = one_file(mc.start(DEST))
+    raised: list[BaseException | None] = []
+    At(
+        s3,
+        lambda r: r.verb == "put" and r.key.endswith(".pendingset"),
+        lambda: raised.append(_raised(lambda: task.open("b.csv"))),
+    )
+    task.abort()
+    assert [str(error).partition(",")[0][-13:] for error in raised] == ["being aborted"]
+    assert s3.open_uploads() == ()
+
+
 def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

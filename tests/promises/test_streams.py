@@ -403,6 +403,24 @@ def test_a_ledger_that_has_forgotten_the_claim_is_told(still: MemoryStore) -> No
     assert [told for told in report.warnings if "somebody has changed it" in told]
 
 
+def test_a_ledger_that_names_another_claim_is_told_and_left(still: MemoryStore) -> None:
+    """Somebody has put another job's claim there while the batch was published: what that job has
+    not published is not said to be."""
+    job, results = run_of(7)
+    other, _ = run_of(8)
+    claim = {"job": other.id, "uuid": other.uuid, "batch": 8}
+
+    def tamper() -> None:
+        told = ledger(still)
+        still.put_object(LEDGER, orjson.dumps({**told, "claim": claim}))
+
+    At(still, lambda r: r.verb == "complete_upload", tamper)
+    report = commit(job, results, 7)
+    assert report.outcome == "committed"
+    assert [told for told in report.warnings if "names another claim" in told]
+    assert (ledger(still)["done"], ledger(still)["claim"]) == (None, claim)
+
+
 def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(still: MemoryStore) -> None:
     """The driver died before it wrote the ledger; its visible files stay, so the batch is done."""
     job, results = run_of(7)
