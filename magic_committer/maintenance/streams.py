@@ -25,6 +25,7 @@ from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.recover import abort_job
 from magic_committer.options import Options
+from magic_committer.protocol.ledger import hash_of
 from magic_committer.protocol.record import JobReport, StartedJob, State
 
 logger = logging.getLogger("magic_committer")
@@ -41,6 +42,7 @@ class StreamState:
         done_by: the UUID of the job that has published it; "" if none is.
         claim: the id of the job that has claimed the next batch; "": no job has.
         claimed: the number of the claimed batch; None: none is claimed.
+        checkpoint: the hash of the checkpoint from which ``done`` was published; "": not known.
     """
 
     query: str
@@ -49,6 +51,13 @@ class StreamState:
     done_by: str = ""
     claim: str = ""
     claimed: int | None = None
+    checkpoint: str = ""
+
+    def passes_over(self, number: int, checkpoint: str) -> bool:
+        """Whether a batch of a checkpoint is published. False also if another checkpoint has
+        published a batch of that number: then the commit says so."""
+        done = self.done is not None and self.done >= number
+        return done and self.checkpoint in ("", hash_of(checkpoint))
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values."""
@@ -69,6 +78,7 @@ def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
         done_by=ledger.done_by,
         claim=claim.job_id if claim is not None else "",
         claimed=claim.number if claim is not None else None,
+        checkpoint=ledger.checkpoint,
     )
 
 
