@@ -59,7 +59,7 @@ def _list_first() -> list[Replacement]:
         early[id(self.runtime)] = list(found)
         return announce(self, partitions)
 
-    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
+    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int, *_: Any) -> Any:
         there = early.get(id(runtime))
         yield from existing(runtime, dest, partitions, in_flight) if there is None else there
 
