@@ -679,8 +679,6 @@ class JobCommit:
                     state, swept = self._go_on(now, publication, may_remove)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
-            except StoreError as error:  # the job is decided: never "this call decided nothing"
-                raise incomplete(self.job, "what became of it cannot be read", error) from error
             return self._report(
                 "committed",
                 state,

@@ -168,9 +168,14 @@ _THE_DECISION = (
         "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
     ),
     Hand(
-        "a store's error after the decision", JOB_COMMIT, "JobCommit._publish",
+        "a store's error after the decision", JOB_COMMIT, "JobCommit._without_record",
         (("except StoreError:", "except ZeroDivisionError:"),),
         "I10: a decided job ends in an error that says that nothing was decided",
+    ),
+    Hand(
+        "a failed swap is told as what is", JOB_COMMIT, "JobCommit._swap_to_completed",
+        (("return records.Swapped(False, self._moved_on(seen, failure))", "raise failure"),),
+        "I10: a job is told as committed that another process has undone",
     ),
     Hand(
         "no task is a job too", CHECK, "expected", (("if tasks:\n    return", "return"),),

@@ -125,7 +125,8 @@ def test_a_store_that_wants_etags_without_quotes_is_understood(
 def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
     s3: MemoryStore, runtime: Runtime, told: StoreError
 ) -> None:
-    """I10: a swap, or its first try, was not answered, and the record may not be read: it may have won."""
+    """I10: a swap, or its first try, was not answered, and the record may not be read: it may have
+    won."""
     seen = running(runtime)
 
     def fail(request: Request) -> None:

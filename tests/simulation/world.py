@@ -97,7 +97,6 @@ class World:
             forgetful_complete=chance.random() < 0.5,
             clock=lambda: self.scheduler.now,
             ids=self.new_id,
-            missing_is_refused=chance.random() < 0.2,
         )
         # The requests of a batch are turns of the process that sends them.
         self.store._pool = lambda: StrandPool(self.scheduler, self.actor)  # type: ignore[method-assign]
