@@ -48,6 +48,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    looked,
 )
 from magic_committer.stores.s3.asking import ask
 from magic_committer.stores.s3.batch import S3Batch
@@ -144,13 +145,16 @@ class S3Store:
                     )
                 return reply, held
 
-        (reply, data), _ = self._ask("get", key, send)
+        (reply, data), _ = looked(self, key, lambda: self._ask("get", key, send))
         return StoredObject(object_of(key, reply, self._clock, size=len(data)), data)
 
     def head(self, key: str) -> ObjectInfo:
-        reply, _ = self._ask(
-            "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
-        )
+        def look() -> tuple[Reply, int]:
+            return self._ask(
+                "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
+            )
+
+        reply, _ = looked(self, key, look)
         return object_of(key, reply, self._clock)
 
     def put(
