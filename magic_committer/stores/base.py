@@ -594,8 +594,8 @@ def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
 
     Raises:
         NotFound: there is no object. Its ``status`` is 403 if only the listing told.
-        StoreError: as ``look`` raises it. A refusal stands if the key is listed, or if the listing
-            is refused as well.
+        StoreError: as ``look`` raises it. A refusal stands if the key is listed, and a second look
+            is refused; or if the listing is refused as well.
     """
     try:
         return look()
@@ -607,7 +607,7 @@ def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
         except StoreError as error:
             raise refused from error
         if there:
-            raise
+            return look()  # it may have come meanwhile
         raise NotFound(
             f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing"
             " shows no object there",
