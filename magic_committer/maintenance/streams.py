@@ -25,7 +25,6 @@ from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.recover import abort_job
 from magic_committer.options import Options
-from magic_committer.protocol.ledger import hash_of
 from magic_committer.protocol.record import JobReport, StartedJob, State
 
 logger = logging.getLogger("magic_committer")
@@ -52,12 +51,6 @@ class StreamState:
     claim: str = ""
     claimed: int | None = None
     checkpoint: str = ""
-
-    def passes_over(self, number: int, checkpoint: str) -> bool:
-        """Whether a batch of a checkpoint is published. False also if another checkpoint has
-        published a batch of that number: then the commit says so."""
-        done = self.done is not None and self.done >= number
-        return done and self.checkpoint in ("", hash_of(checkpoint))
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values."""

@@ -27,7 +27,7 @@ from magic_committer.commit.batches import tell_passed_over
 from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options
-from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
 from magic_committer.spark.formats import format_name
 from magic_committer.spark.frame import write_dataframe
@@ -108,8 +108,11 @@ def foreach_batch(
         batch = StreamBatch(query if query is not None else _query_of(df), number)
         seen = read_stream(dest, batch.query, s3=s3)
         checkpoint = checkpoint_of(df, batch)
-        if seen is not None and seen.passes_over(number, checkpoint):
-            tell_passed_over(batch, seen.done or 0)
+        done = seen.done if seen is not None else None
+        # Of another checkpoint: the commit refuses it, and says what to do.
+        is_ours = seen is not None and seen.checkpoint in ("", hash_of(checkpoint))
+        if done is not None and done >= number and is_ours:
+            tell_passed_over(batch, done)
             return
         run = _property(df, RUN_PROPERTY)
         end_earlier_runs(dest, checkpoint, s3, options, run=run)
