@@ -21,6 +21,7 @@ time is used. A try ends with the time, answered or not.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
@@ -28,7 +29,7 @@ from typing import NoReturn, TypeVar
 
 import tenacity
 
-from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
+from magic_committer._patience import SLICE_SECONDS, Kind, errand, of_handler, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
 from magic_committer.stores.s3.errors import (
@@ -147,10 +148,13 @@ class Attempts:
         deadline = Deadline(
             self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
         )
+        before = sys.exception()
         try:
             with deadline.during():
                 result = send()
         except SDK_ERRORS as error:
+            if (interrupt := of_handler(error, before)) is not None:
+                raise interrupt from None
             self.sent = self.sent or not never_sent(error)
             if answer(error).status:
                 _met.add(self._endpoint)
