@@ -21,7 +21,7 @@ time is used. A try ends with the time, answered or not.
 from __future__ import annotations
 
 import logging
-import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
@@ -29,7 +29,8 @@ from typing import NoReturn, TypeVar
 
 import tenacity
 
-from magic_committer._patience import SLICE_SECONDS, Kind, errand, of_handler, patience
+from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
+from magic_committer._pool import ThreadPool, result_of
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
 from magic_committer.stores.s3.errors import (
@@ -56,6 +57,9 @@ There are at least two tries."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 
+_BESIDE = ThreadPool(8, name="magic-committer-request")
+"""Sends what the main thread asks. A signal handler may raise in that one at any instant, and the
+SDK takes a TimeoutError for its socket's, or loses it: so the main thread only waits."""
 _met: set[str] = set()
 """The endpoints that have answered in this process. It only grows, which needs no lock."""
 _log = logging.getLogger("magic_committer")
@@ -148,13 +152,15 @@ class Attempts:
         deadline = Deadline(
             self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
         )
-        before = sys.exception()
-        try:
+
+        def once() -> R:
             with deadline.during():
-                result = send()
+                return send()
+
+        try:
+            main = threading.current_thread() is threading.main_thread()
+            result = result_of(_BESIDE.submit(once)) if main else once()
         except SDK_ERRORS as error:
-            if (interrupt := of_handler(error, before)) is not None:
-                raise interrupt from None
             self.sent = self.sent or not never_sent(error)
             if answer(error).status:
                 _met.add(self._endpoint)

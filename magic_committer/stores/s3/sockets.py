@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 import botocore
 from botocore import awsrequest
 
-from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
+from magic_committer._patience import SLICE_SECONDS, Errand
 
 R = TypeVar("R")
 
@@ -132,14 +131,11 @@ def _in_slices(sock: socket.socket, step: Callable[[], R], *, receiving: bool) -
         return step()
     if receiving:
         kept.receives()
-    before = sys.exception()
     while True:
         sock.settimeout(kept.slice())
         try:
             done = step()
-        except TimeoutError as error:
-            if of_handler(error, before) is not None:
-                raise
+        except TimeoutError:
             continue
         kept.moved(done if isinstance(done, int) else len(done))  # type: ignore[arg-type]
         return done
