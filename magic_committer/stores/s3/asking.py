@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from magic_committer._patience import Kind, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.s3.errors import SDK_ERRORS, translate
+from magic_committer.stores.s3.errors import SDK_ERRORS, let_go, translate
 from magic_committer.stores.s3.retry import Attempts
 
 R = TypeVar("R")
@@ -87,9 +88,11 @@ def ask(
             sent=False,
             hint="Nothing took effect: try again when the store answers",
         )
+    before = sys.exception()
     try:
         return attempts.call(send), attempts.count
     except SDK_ERRORS as error:
+        let_go(error, before=before)
         raise translate(
             error, verb, bucket, key, attempts=attempts.count, sent=attempts.sent
         ) from error

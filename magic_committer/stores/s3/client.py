@@ -44,6 +44,7 @@ from magic_committer.stores.base import (
     ObjectPage,
     Part,
     PartBody,
+    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -304,8 +305,11 @@ class S3Store:
             except EOFError as error:
                 self._refuse("put_part", key, "IncompleteBody", str(error))
 
-        reply, _ = self._ask("put_part", key, send)
         size = body.length if isinstance(body, FileSlice) else body.nbytes
+        try:
+            reply, _ = self._ask("put_part", key, send)
+        finally:
+            body = Pieces(())  # of `send`, too: the frames of an error keep that function
         return Part(number, reply.get("ETag", ""), size, checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:

@@ -14,6 +14,7 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
+from types import FrameType
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -260,15 +261,38 @@ def _while_connecting(error: sdk.BotoCoreError) -> bool:
     )
 
 
-def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
-    """The HTTP library's error and the errors that it was made from.
+def let_go(error: BaseException, *, before: BaseException | None) -> None:
+    """Empty the frames that a failed request has left. The SDK, its HTTP library and the retries
+    keep an error in a variable of a frame that the error keeps: such a circle, with all callers and
+    the bodies that they send, would wait for the collector. What a traceback shows stays.
 
     Args:
         error: the SDK's error.
+        before: what was being handled when the request began: it is the caller's.
+    """
+    for one in _origins(error, around=True, before=before):
+        for frame, _ in walk_tb(one.__traceback__):
+            found: FrameType | None = frame
+            try:
+                while found is not None:  # those that returned it, too: no traceback has them
+                    found.clear()
+                    found = found.f_back
+            except RuntimeError:  # it runs still, and so do its callers
+                continue
+
+
+def _origins(
+    error: object, *, around: bool = False, before: BaseException | None = None
+) -> Iterator[BaseException]:
+    """An error of the SDK or of its HTTP library, and the errors that it was made from.
+
+    Args:
+        error: the error.
         around: also errors that were just being handled. They give good words but prove nothing:
             one of them may belong to another request.
+        before: not this one, nor what lies behind it.
     """
-    waiting, seen = [error], set[int]()
+    waiting, seen = [error], {id(before)}
     while waiting:
         one = waiting.pop(0)
         if not isinstance(one, BaseException) or id(one) in seen:
@@ -276,6 +300,7 @@ def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
         seen.add(id(one))
         yield one
         waiting += [getattr(one, "original_error", None), *one.args, one.__cause__]
+        waiting += [getattr(one, "kwargs", {}).get("error")]
         waiting += [one.__context__] if around else []
 
 

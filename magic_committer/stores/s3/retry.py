@@ -21,11 +21,10 @@ time is used. A try ends with the time, answered or not.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain, repeat
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import tenacity
 
@@ -37,6 +36,7 @@ from magic_committer.stores.s3.errors import (
     SDK_ERRORS,
     answer,
     kind,
+    let_go,
     never_sent,
     nobody_there,
     not_tls,
@@ -134,9 +134,7 @@ class Attempts:
         try:
             return self._once(send)
         except SDK_ERRORS as error:  # only now: what tries again costs more than a small request
-            tries: Iterator[Callable[[], R]] = chain(
-                (partial(_fail, error),), repeat(partial(self._once, send))
-            )
+            first = [error]
         retrying = tenacity.Retrying(
             retry=self._again,
             wait=self._wait,
@@ -145,13 +143,20 @@ class Attempts:
             before_sleep=self._tell,
             reraise=True,
         )
-        return retrying(lambda: next(tries)())
+
+        def again() -> R:
+            if first:
+                raise first.pop()
+            return self._once(send)
+
+        return retrying(again)
 
     def _once(self, send: Callable[[], R]) -> R:
         self.count += 1
         deadline = Deadline(
             self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
         )
+        before = sys.exception()
 
         def once() -> R:
             with deadline.during():
@@ -164,6 +169,7 @@ class Attempts:
             self.sent = self.sent or not never_sent(error)
             if answer(error).status:
                 _met.add(self._endpoint)
+            let_go(error, before=before)
             if kind(error) not in ("throttled", "transient"):
                 self._answered()
             raise
@@ -243,10 +249,6 @@ class Attempts:
             if warns
             else "",
         )
-
-
-def _fail(error: Exception) -> NoReturn:
-    raise error
 
 
 def _error(state: tenacity.RetryCallState) -> BaseException | None:

@@ -29,6 +29,7 @@ from botocore import xform_name
 from botocore.awsrequest import AWSResponse
 
 from magic_committer.stores.base import FileSlice, PartBody, Pieces
+from magic_committer.stores.s3.errors import let_go
 from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest
 from magic_committer.stores.s3.signing import (
     ALGORITHM,
@@ -319,6 +320,7 @@ class Sdk:
             with self._turn(Turn(stops=True)):
                 self.call(verb, parameters)
         except Prepared as prepared:
+            let_go(prepared, before=prepared.__context__)
             return prepared.request
         raise NotUnderstood("it was answered without being sent")
 
