@@ -415,6 +415,9 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(join(sys.argv[1]) if sys.argv[1:] else main())
+        if sys.argv[1:]:
+            join(sys.argv[1])
+        else:
+            sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("\nInterrupted; the server and Spark are gone.")

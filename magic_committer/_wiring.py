@@ -7,11 +7,13 @@ registers that store for its bucket. Every other bucket is S3, reached as the en
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
 from magic_committer.committers.base import JobCommitter, Process
@@ -114,13 +116,21 @@ def in_memory(bucket: str) -> Iterator[ObjectStore]:
         unregister_store(store)
 
 
-def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runtime:
+Held = dict[str, Any]
+"""The stores of a job, by bucket. While it is open, it keeps the credentials and the endpoint with
+which it began, whatever the environment is meanwhile."""
+
+
+def runtime_for(
+    bucket: str, s3: S3Options, progress: ProgressFunction, held: Held | None = None
+) -> Runtime:
     """The components for one bucket in this process.
 
     Args:
         bucket: the bucket's name.
         s3: the connection to the store.
         progress: the caller's function; its errors are logged, not raised.
+        held: the job's stores; None: there is no job yet.
 
     Raises:
         OptionError: no store is registered for the bucket, and a registered store allows no others.
@@ -132,19 +142,19 @@ def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runti
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
-    return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)
+    return Runtime(store=connect(bucket, s3, held), pool=pool, progress=progress)
 
 
-def process_for(s3: S3Options, progress: ProgressFunction) -> Process:
+def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = None) -> Process:
     """What committers are built from in this process.
 
     Args:
         s3: the connection to the store of a destination on S3.
-        progress: as for `runtime_for`.
+        progress, held: as for `runtime_for`.
     """
 
     def runtime(bucket: str) -> Runtime:
-        return runtime_for(bucket, s3, progress)
+        return runtime_for(bucket, s3, progress, held)
 
     return Process(runtime, pool, blocks, progress=harmless(progress), tree_for=_tree_for)
 
@@ -169,14 +179,14 @@ def _tree_for(url: str) -> FileTree:
 
 
 def committer_of(
-    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction
+    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
 ) -> JobCommitter:
     """The committer of a started job in this process, as the job's record names it.
 
     Raises:
         OptionError: this process does not have the committer; or as for `runtime_for`.
     """
-    return named(job.terms.committer).of(process_for(s3, progress), job, options)
+    return named(job.terms.committer).of(process_for(s3, progress, held), job, options)
 
 
 def buckets(s3: S3Options) -> list[str]:
@@ -244,9 +254,12 @@ def harmless(progress: ProgressFunction) -> ProgressFunction:
         nonlocal raised
         if raised:
             return
+        before = sys.exception()
         try:
             progress(step)
-        except Exception:
+        except Exception as error:
+            if of_handler(error, before) is not None:
+                raise
             raised = True
             logger.warning("the progress function raised, it is not called again", exc_info=True)
 

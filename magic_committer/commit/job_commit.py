@@ -79,6 +79,7 @@ from magic_committer.commit.prepare import (
     load_sets,
     make_plan,
     refusal,
+    refuse_other_terms,
     wanted_results,
     whose_they_are_is_lost,
 )
@@ -170,6 +171,8 @@ class JobCommit:
         self.accept = accept
         self.batch: StreamBatch | None = None
         """What the job publishes of a streaming query, as far as this process knows."""
+        self.checkpoint: str | None = None
+        """The checkpoint in the job's record; None: this process has seen no record."""
         self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
@@ -313,11 +316,12 @@ class JobCommit:
                         raise
                     seen = now  # not the JVM's doing: another process has decided the job
                 else:
-                    swapped = self._swap_to_aborting(seen)
+                    swapped = self._swap_to_aborting(seen, stays)
                     lost = swapped.now if not swapped.won else None
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        return replace(report, warnings=(*report.warnings, *stays))
+                        told = (stays,) if stays else ()
+                        return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
                 seen = self._swap_to_reverting(seen)
@@ -352,7 +356,7 @@ class JobCommit:
         def settle(claim: Claim) -> bool:
             return settle_claim(self.job, batch, claim, self._claimant)
 
-        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle)
+        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> Claimant | None:
         seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
@@ -376,7 +380,9 @@ class JobCommit:
     def _published(self, outcome: str) -> JobReport | None:
         """What the ledger says about the batch of a job that will not publish it any more: a
         report, or None if the batch is not published, or nobody can tell."""
-        who = published_by(self.ledgers, self.job, self.batch) if self.batch is not None else ""
+        who: str = ""
+        if self.batch is not None:
+            who = published_by(self.ledgers, self.job, self.batch, self.checkpoint)
         if who == "it":
             return self._report("committed", State.ABSENT)
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
@@ -392,9 +398,14 @@ class JobCommit:
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
-        """The stored record, if it is this job's: an id may have been used again."""
+        """The stored record, if it is this job's: an id may have been used again. Raises as
+        `refuse_other_terms`."""
         seen = records.read(self.runtime, self.paths.record)
-        return seen if seen is not None and seen.record.uuid == self.job.uuid else None
+        if seen is None or seen.record.uuid != self.job.uuid:
+            return None
+        refuse_other_terms(self.job, seen.record)
+        self.checkpoint = seen.record.checkpoint
+        return seen
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
@@ -411,7 +422,11 @@ class JobCommit:
 
     def _without_record(self) -> JobReport:
         """The record is gone: only the marker may tell the outcome, and the ledger (I10)."""
-        if committed_by_marker(self.runtime, self.job):
+        try:
+            marked = committed_by_marker(self.runtime, self.job)
+        except StoreError as error:  # no refusal: this call may have decided
+            raise unknown(self.job) from error
+        if marked:
             return self._report("committed", State.ABSENT)
         if (told := self._published("")) is not None:
             return told
@@ -523,14 +538,13 @@ class JobCommit:
         why.report = aborted
         raise why
 
-    def _refuse_if_published(self, leave_visible: bool) -> list[str]:
+    def _refuse_if_published(self, leave_visible: bool) -> str:
         """For a Hadoop job: what its JVM made visible, which an abort would leave."""
         if not self.job.adopted:
-            return []
-        stays = refuse_if_published(
+            return ""
+        return refuse_if_published(
             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
         )
-        return [stays] if stays else []
 
     # Swaps ----------------------------------------------------------------------------------------
 
@@ -554,9 +568,11 @@ class JobCommit:
         drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
-    def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
-        """Decide *abort*."""
-        aborting = seen.record.step(State.ABORTING, self.runtime.ids(), decider=decider(self.role))
+    def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
+        """Decide *abort*. ``stays``: as in `JobRecord`."""
+        aborting = seen.record.step(
+            State.ABORTING, self.runtime.ids(), decider=decider(self.role), stays=stays
+        )
         return records.swap(self.runtime, seen, aborting)
 
     def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:
@@ -577,9 +593,10 @@ class JobCommit:
             )
             return records.swap(self.runtime, seen, done)
         except (StoreError, OutcomeUnknown) as error:
-            raise incomplete(
-                self.job, "though all its files are visible its record does not say so yet", error
-            ) from error
+            what = "though all its files are visible its record does not say so yet"
+            failure = incomplete(self.job, what, error)
+            failure.__cause__ = error
+            return records.Swapped(False, self._moved_on(seen, failure))
 
     # Forward: steps 5 to 8 ------------------------------------------------------------------------
 
@@ -617,12 +634,16 @@ class JobCommit:
         try:
             return load_plan(self.runtime, self.job, seen.record.plan)
         except (StoreError, FormatError) as error:
+            failure = incomplete(self.job, "its plan cannot be read", error)
             if isinstance(error, NotFound):
-                now = records.read(self.runtime, seen.key)
+                try:
+                    now = records.read(self.runtime, seen.key)
+                except (StoreError, FormatError) as unread_again:
+                    raise as_last_read(failure, unread_again) from error
                 moved = now is None or now.record.nonce != seen.record.nonce
                 if moved or seen.record.state is State.COMPLETED:
                     raise
-            raise incomplete(self.job, "its plan cannot be read", error) from error
+            raise failure from error
 
     def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
         return Publication(
@@ -670,8 +691,6 @@ class JobCommit:
                     state, swept = self._go_on(now, publication, may_remove)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
-            except StoreError as error:  # the job is decided: never "this call decided nothing"
-                raise incomplete(self.job, "what became of it cannot be read", error) from error
             return self._report(
                 "committed",
                 state,
@@ -683,8 +702,8 @@ class JobCommit:
             )
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
-        """The record, if another process has moved it on: then files that could not be completed
-        say nothing.
+        """The record, if another process has moved it on: then what this one could not do says
+        nothing.
 
         Raises:
             CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.

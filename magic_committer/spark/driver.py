@@ -15,9 +15,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from pyspark import SparkContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
@@ -38,6 +41,7 @@ from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.spark.action import described
 from magic_committer.spark.action import run_action as run_action
 from magic_committer.spark.distribute import on_executors
+from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
 
@@ -59,6 +63,8 @@ class Order:
     options: Options | None
     progress: ProgressFunction
     batch: StreamBatch | None = None
+    checkpoint: str | None = None
+    """What names the batch's checkpoint (`checkpoint_of`)."""
 
     def __post_init__(self) -> None:
         mode_of(self.mode, ignore=True)
@@ -87,7 +93,7 @@ class Order:
             mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
             accept="results",
             track="memory",
-            checkpoint=None if self.batch is None else checkpoint_of(self.batch),
+            checkpoint=self.checkpoint,
             exclusive=self.exclusive,
             mark_success=self.mark_success,
             s3=self.s3,
@@ -107,10 +113,27 @@ class Order:
             return any(True for _ in found)
 
 
-def checkpoint_of(batch: StreamBatch) -> str:
-    """What all runs of a batch's query have in common: who starts the query again finds by it what
-    a killed driver has left."""
-    return f"query:{batch.query}"
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""The local property in which Spark tells the driver's thread and the tasks of a stream the id of
+its query."""
+
+
+def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
+    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
+    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
+    where the checkpoint is; there the name is all."""
+    name = f"query:{batch.query}"
+    if is_remote():
+        return name
+    spark = df.sparkSession
+    told = spark.sparkContext.getLocalProperty(QUERY_PROPERTY)
+    if not told:
+        return name  # the rows of a batch, and no function of foreachBatch: the caller counts
+    # The session of a batch is a copy; only what all sessions share knows the query.
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    java = cast(Any, spark._jvm).java
+    query = queries.get(java.util.UUID.fromString(told))
+    return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
 
 
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]
@@ -167,6 +190,32 @@ def tell_tasks(progress: ProgressFunction) -> Callable[[int, int], None]:
     first error is logged; it is then not called again."""
     harmless = _wiring.harmless(progress)
     return lambda done, total: harmless(Progress("write", done, total, "tasks"))
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("magic")`` known to a Spark session::
+
+        register(spark)
+        df.write.format("magic").mode("append").save("s3://bucket/table")
+
+    Where the package is installed on the driver's machine (with Spark Connect: the server's), Spark
+    finds the format by itself. Call this where the package is shipped by ``--py-files`` or
+    ``addArtifacts``. Repeatable.
+
+    Args:
+        spark: a session of classic Spark or of Spark Connect.
+
+    Raises:
+        OptionError: Spark 3.5 has no data sources in Python.
+    """
+    needs((4, 0), 'format("magic")', "Call write_dataframe")
+    from magic_committer.spark.source import MagicSource
+
+    try:
+        spark.dataSource.register(MagicSource)
+    except AnalysisException as error:  # Spark 4.0, where it has found the format by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def warn_of_idle_kill(setting: str | None) -> None:

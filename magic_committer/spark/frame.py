@@ -28,6 +28,7 @@ from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
     SaveMode,
+    checkpoint_of,
     run_action,
     tell_tasks,
     warn_of_idle_kill,
@@ -35,6 +36,7 @@ from magic_committer.spark.driver import (
 )
 from magic_committer.spark.formats import FrameFiles, format_name
 from magic_committer.spark.staged import layout_of, write_staged
+from magic_committer.spark.types import needs
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
 
 SCHEMA_TASK = "schema"
@@ -126,8 +128,11 @@ def write_dataframe(
     _refuse_other_than_frame(df)
     if via is None:
         format_name(format)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch)
     _refuse_stream(df)
+    checkpoint = None if batch is None else checkpoint_of(df, batch)
+    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch, checkpoint)
+    if is_remote():
+        needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
         layout = layout_of(df, format, writer_options, partition_by, sort_by, max_records_per_file)
         return write_staged(df, order, via, layout)

@@ -11,7 +11,7 @@ CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/c
 CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
-STATE, LONG = "commit/upload_state.py", "commit/long_names.py"
+STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
 FORCE, GIVING = "maintenance/force.py", "maintenance/giving_up.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
@@ -48,7 +48,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "one listing of the old data", CONFLICT, "replaced",
-        (("_anything_new(runtime, dest, partitions, in_flight, there, (rewritten, *theirs))",
+        (("_anything_new(runtime, dest, partitions, in_flight, there, below, passed_over)",
           "False"),),
         "I2: of an append that ends while a replace lists, a part is deleted",
     ),
@@ -65,7 +65,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "a set that is gone is its job's end", CONFLICT, "_until_swept",
-        (("runtime.store.head(plan_key)", "return"),),
+        (("runtime.store.head(other.record.plan.key)", "return"),),
         "I2: a late attempt takes its pendingset, the job is not over: its files are deleted",
     ),
     Hand(
@@ -77,6 +77,46 @@ _BESIDE_EACH_OTHER = (
         "a key is enough to be spared", CONFLICT, "_is_visible",
         (("became(upload, runtime.store.head(upload.key))", "True"),),
         "I7: old data stays that an append is about to rewrite",
+    ),
+    Hand(
+        "jobs below are not looked at", CONFLICT, "_of_decided_jobs",
+        (("chain(here, _live_below(runtime, dest, jobs_below, in_flight))", "here"),),
+        "I2: half of an append below is deleted while it is published",
+    ),
+    Hand(
+        "a job below that the second listing shows is not new", CONFLICT, "_anything_new",
+        (("not jobs <= jobs_below", "False"),),
+        "I2: half of an append below is deleted that began while the data was listed",
+    ),
+    Hand(
+        "a replace below is passed over", CONFLICT, "_of_decided_jobs",
+        (("home != dest", "False"),),
+        "I2: the files of a decided replace below are deleted while it is published",
+    ),
+    Hand(
+        "a handle's terms are believed", PREPARE, "refuse_other_terms",
+        (("not differ or mine == replace(theirs, exclusive=False)", "True"),),
+        "I5: an edited handle decides a plan that nobody can finish or take back",
+    ),
+    Hand(
+        "a result without an ETag is any version", PREPARE, "wanted_results",
+        (("result.key and (not result.etag) and is_s3_url(job.dest)", "False"),),
+        "I9: another version of a set than the task wrote is published",
+    ),
+    Hand(
+        "a listing may hold more tasks than expected", CHECK, "expected",
+        (("sorted(set(tasks) - wanted)", "[]"),),
+        "I9: a stray task's files are published beside the expected ones",
+    ),
+    Hand(
+        "results left out are told nowhere", "commit/sweep.py", "_Sweep.unpublished",
+        (("_left_out(left_out)", "[]"),),
+        "half a table is committed, and nobody is told",
+    ),
+    Hand(
+        "a claim before the right to take it away", GIVING, "GivingUp.claim",
+        (("self.runtime.store.delete_one(f'{self.key}-{self.runtime.ids()}')", "pass"),),
+        "I5: a record is overwritten that stays unreadable for everybody",
     ),
     Hand(
         "two listings at most", CONFLICT, "", (("LISTINGS_MAX = 5", "LISTINGS_MAX = 2"),),
@@ -143,6 +183,16 @@ _THE_DECISION = (
         "I10: a first sending that was not answered lands after 'nothing was decided'",
     ),
     Hand(
+        "a refusal is believed", RECORDS, "swap", (("final and not error.sent", "final"),),
+        "I10: a gateway refuses what the store has done: 'nothing was decided' is told",
+    ),
+    Hand(
+        "a refused swap may be unknown", RECORDS, "_read_back",
+        (("final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)",
+          "isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)"),),
+        "I10: the first try lands, the second is forbidden, as is the read: 'refused' is told",
+    ),
+    Hand(
         "a doubt of one try: swap", RECORDS, "swap",
         (("doubtful = doubtful or may_still_land(error)", "doubtful = may_still_land(error)"),),
         "I10: the first try lands, the second is forbidden: 'nothing was decided' is told",
@@ -158,9 +208,14 @@ _THE_DECISION = (
         "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
     ),
     Hand(
-        "a store's error after the decision", JOB_COMMIT, "JobCommit._publish",
+        "a store's error after the decision", JOB_COMMIT, "JobCommit._without_record",
         (("except StoreError:", "except ZeroDivisionError:"),),
         "I10: a decided job ends in an error that says that nothing was decided",
+    ),
+    Hand(
+        "a failed swap is told as what is", JOB_COMMIT, "JobCommit._swap_to_completed",
+        (("return records.Swapped(False, self._moved_on(seen, failure))", "raise failure"),),
+        "I10: a job is told as committed that another process has undone",
     ),
     Hand(
         "no task is a job too", CHECK, "expected", (("if tasks:\n    return", "return"),),
@@ -346,13 +401,32 @@ _A_WAY_OUT = (
     ),
     Hand(
         "a wrong HEAD means nothing there", STATE, "_at",
-        (("is_listed(runtime, key)", "False"),),
+        (("listed(runtime.store, key) is not None", "False"),),
         "I2: a visible object of a customer's key is called absent, and its file lost",
     ),
     Hand(
-        "a longer key is the key", STATE, "is_listed",
-        (("any(info.key == key for info in page.objects)", "bool(page.objects)"),),
+        "a longer key is the key", BASE, "listed",
+        (("info.key == key", "True"),),
         "a key that the store cannot hold is taken for an object: its job is never undone",
+    ),
+    Hand(
+        "every 403 means nothing there", BASE, "looked",
+        (("listed(store, key) is not None", "False"),),
+        "I2, I10: a record that may not be read is called gone",
+    ),
+    Hand(
+        "a 403 is believed", BASE, "looked", (("refused.status != 403", "True"),),
+        "under the least policy on AWS no first job at a destination is ever finished",
+    ),
+    Hand(
+        "a listing that is refused shows nothing", BASE, "looked",
+        (("raise refused from error", "there = False"),),
+        "I2, I10: a record of which nothing may be seen is called gone",
+    ),
+    Hand(
+        "what is not shown is deleted", DELETES, "delete_if_same",
+        (("info = found", "return runtime.store.delete_one(key) or True"),),
+        "I6: a neighbour's object that answers HEAD with 400 is deleted by its name",
     ),
     Hand(
         "characters for bytes", LONG, "is_long",

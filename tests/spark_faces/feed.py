@@ -13,7 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 ROWS = 4
 """Rows of a batch."""
 FIRST_SECONDS = 1_795_000_000
-STREAM_SECONDS = 120
+STREAM_SECONDS = 600
+"""A query that takes longer hangs."""
 
 
 @dataclass
@@ -27,6 +28,10 @@ class Feed:
     def checkpoint(self) -> Path:
         """The checkpoint location."""
         return self.directory / "checkpoint"
+
+    def named(self, query: str) -> str:
+        """What `foreach_batch` calls the checkpoint of a query."""
+        return f"query:{query} at file:{self.checkpoint}"
 
     def give(self, batches: int) -> None:
         """Add input for so many batches: the next numbers."""

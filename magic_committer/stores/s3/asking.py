@@ -38,6 +38,7 @@ def seconds_max(options: S3Options) -> float:
 def ask(
     options: S3Options,
     clock: Clock,
+    endpoint: str,
     bucket: str,
     verb: str,
     key: str,
@@ -49,6 +50,7 @@ def ask(
 
     Args:
         options, clock, verb: the options, the clock and the port's verb.
+        endpoint: the store's; one that has not answered yet in this process is given up sooner.
         bucket: the bucket; "" if the request is about the account.
         key: the key, or the prefix of a listing.
         send: sends the request once, by the SDK.
@@ -69,6 +71,7 @@ def ask(
         verb,
         request,
         clock,
+        endpoint,
         attempts_max=options.retry_attempts_max,
         seconds_max=seconds,
         try_seconds_max=options.complete_seconds_max if complete else options.read_seconds_max,

@@ -17,10 +17,12 @@ import itertools
 import os
 import threading
 import urllib.parse
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
+from weakref import WeakValueDictionary, finalize
 
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.errors import InvalidRequest, NotFound, NotSupported, StoreError
@@ -47,6 +49,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    looked,
 )
 from magic_committer.stores.s3.asking import ask
 from magic_committer.stores.s3.batch import S3Batch
@@ -55,6 +58,7 @@ from magic_committer.stores.s3.sdk import (
     customer_key_headers,
     encryption_headers,
     make_clients,
+    surroundings,
 )
 from magic_committer.stores.s3.values import (
     CHECKSUM_FIELDS,
@@ -142,13 +146,16 @@ class S3Store:
                     )
                 return reply, held
 
-        (reply, data), _ = self._ask("get", key, send)
+        (reply, data), _ = looked(self, key, lambda: self._ask("get", key, send))
         return StoredObject(object_of(key, reply, self._clock, size=len(data)), data)
 
     def head(self, key: str) -> ObjectInfo:
-        reply, _ = self._ask(
-            "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
-        )
+        def look() -> tuple[Reply, int]:
+            return self._ask(
+                "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
+            )
+
+        reply, _ = looked(self, key, look)
         return object_of(key, reply, self._clock)
 
     def put(
@@ -459,6 +466,7 @@ class S3Store:
         return ask(
             self._options,
             self._clock,
+            ways.clients.endpoint,
             self._bucket,
             verb,
             key,
@@ -467,7 +475,10 @@ class S3Store:
         )
 
     def _make(self) -> Ways:
-        return make_ways(self._bucket, self._options, self._payer, self._clock)
+        _close_unused()
+        made = make_ways(self._bucket, self._options, self._payer, self._clock)
+        finalize(made, _unused.append, replace(made)).atexit = False
+        return made
 
     def _ways(self) -> Ways:
         made = self._made
@@ -515,15 +526,16 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
         NotSupported: the store has no such listing; or it says that there is more, and not where.
         StoreError: they could not be listed.
     """
-    client = make_clients(options).quick
+    clients = make_clients(options)
     place: dict[str, str] = {}
 
     def send() -> Reply:
-        reply: Reply = client.list_buckets(**place)
+        reply: Reply = clients.quick.list_buckets(**place)
         return reply
 
+    clock = clock or SystemClock()
     while True:
-        reply, attempts = ask(options, clock or SystemClock(), "", "list_buckets", "", send)
+        reply, attempts = ask(options, clock, clients.endpoint, "", "list_buckets", "", send)
         yield from (one["Name"] for one in reply.get("Buckets", ()))
         token = reply.get("ContinuationToken")
         if not token:
@@ -540,21 +552,65 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
 
 # One store for each way to it --------------------------------------------------------------------
 
+STORES_MAX = 16
+"""How many stores that no job uses are kept, with their connections, for the next job."""
+
+_Wanted = tuple[str, S3Options, frozenset[tuple[str, str]]]
 _lock = threading.Lock()
-_connected: dict[tuple[str, S3Options], S3Store] = {}
+_connected: OrderedDict[_Wanted, S3Store] = OrderedDict()
+"""Those that were wanted last, the newest at the end."""
+_in_use: WeakValueDictionary[_Wanted, S3Store] = WeakValueDictionary()
+"""These, and those that jobs still have."""
+_unused: deque[Ways] = deque()
+"""Copies of ways that nothing has any more. The collector of garbage may find one in any thread and
+at any place, so that they are closed later, where nothing is held."""
 
 
-def connect(bucket: str, options: S3Options | None = None) -> S3Store:
-    """The process's store for that bucket and those options. Connections are shared.
+def connect(
+    bucket: str, options: S3Options | None = None, held: dict[str, Any] | None = None
+) -> S3Store:
+    """The process's store for that bucket and those options, as the environment is now. Connections
+    are shared. A store for which no credentials were found is not kept: the next call looks again.
+
+    Args:
+        bucket, options: of the store.
+        held: the stores that the caller had before, by bucket: they stay what they were, whatever
+            the environment is now. None: the caller had none.
 
     Raises:
         OptionError: as for `S3Store`.
     """
-    wanted = (bucket, options or S3Options())
+    held = {} if held is None else held
+    if bucket in held:
+        mine: S3Store = held[bucket]
+        return mine
+    options = options or S3Options()
+    wanted = (bucket, options, surroundings())
     with _lock:
-        if wanted not in _connected:
-            _connected[wanted] = S3Store(*wanted)
-        return _connected[wanted]
+        store = _in_use.get(wanted)
+        if store is None:
+            store = S3Store(bucket, options)
+            if store._made.clients.credentials is None and not options.anonymous:
+                return store
+            _in_use[wanted] = store
+        _connected[wanted] = store
+        _connected.move_to_end(wanted)
+        if len(_connected) > STORES_MAX:
+            _connected.popitem(last=False)
+        held[bucket] = store
+        return store
+
+
+def _close_unused() -> None:
+    with suppress(IndexError):
+        while True:
+            ways = _unused.popleft()
+            if ways.clients.pid != os.getpid():
+                continue  # its connections are the parent's
+            ways.clients.quick.close()
+            ways.clients.patient.close()
+            if ways.fast is not None:
+                ways.fast.engine.close()
 
 
 def _after_fork() -> None:

@@ -29,6 +29,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -561,7 +562,10 @@ class CurlLoop:
     def __init__(self, settings: CurlSettings, inbox: Sized = ()) -> None:
         self._settings = settings
         self._inbox = inbox
-        self._multi = pycurl.CurlMulti()
+        try:
+            self._multi = pycurl.CurlMulti()
+        except pycurl.error as error:  # it has a pair of sockets
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._multi.setopt(pycurl.M_PIPELINING, pycurl.PIPE_NOTHING)

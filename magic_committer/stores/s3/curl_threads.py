@@ -21,7 +21,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -31,8 +30,8 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, TypeVar
-from weakref import WeakSet
 
+from magic_committer._pool import renewed_in_children
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3.curl import LARGE_BODY_BYTES, CurlLoop, CurlSettings
 from magic_committer.stores.s3.http import Cause, HTTPAnswer, HTTPRequest, NoAnswer, Sent
@@ -181,7 +180,7 @@ class Curl:
     def __init__(self, settings: CurlSettings) -> None:
         self._settings = settings
         self._begin_again()
-        _all.add(self)
+        renewed_in_children(self, Curl._begin_again)
 
     def _begin_again(self) -> None:
         """Forget all threads: at first, and in a forked child."""
@@ -285,7 +284,11 @@ class Curl:
     def _put(self, call: _Call, driver_for: Callable[[], _Driver]) -> _Driver:
         """Hand a request to a thread that has not ended."""
         while True:
-            call.driver = driver_for()
+            try:
+                call.driver = driver_for()
+            except OSError as error:  # the system is out of descriptors
+                why = error.strerror or str(error)
+                raise NoAnswer(Cause.CONNECT, Sent.NEVER, why[0].lower() + why[1:]) from error
             if call.driver.put(call):
                 return call.driver
             if call.driver.failure is not None:
@@ -363,15 +366,3 @@ def _end_all(calls: Iterable[_Call]) -> None:
             return
         except KeyboardInterrupt:
             continue
-
-
-_all: WeakSet[Curl] = WeakSet()
-
-
-def _in_child() -> None:
-    for curl in _all:
-        curl._begin_again()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)

@@ -10,6 +10,7 @@ sent" for "took no effect".
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -154,6 +155,8 @@ _NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
 _NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
 _CONNECTING = ("urllib3.connection", "connect")
 """The module and function of the HTTP library that opens a connection, with TLS."""
+_NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
+"""What OpenSSL's releases say about an answer that is not TLS."""
 _CREDENTIALS_HINT = (
     "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
     "or S3Options(anonymous=True)"
@@ -223,6 +226,31 @@ def never_sent(error: Exception) -> bool:
     # These two may come before or after the request was sent: the place where they were raised
     # tells.
     return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
+
+
+def nobody_there(error: Exception) -> bool:
+    """Whether it looks as if no store listens: no connection, or one that was closed without a
+    byte. Not so for a store that is silent."""
+    if isinstance(error, NoAnswer) and error.cause is Cause.BROKEN:
+        return error.sent is not Sent.ANSWERED
+    return isinstance(error, sdk.ConnectionClosedError) or (
+        _no_connection(error) and not _no_descriptors(error)
+    )
+
+
+def not_tls(error: Exception) -> bool:
+    """Whether what listens does not speak TLS, where TLS was wanted."""
+    said = str(error).lower().replace("_", " ")
+    return _of_tls(error) and any(words in said for words in _NOT_TLS)
+
+
+def _no_descriptors(error: Exception) -> bool:
+    """Whether this process, or this machine, has no file descriptor left."""
+    inner = getattr(error, "kwargs", {}).get("error")
+    return any(
+        isinstance(one, OSError) and one.errno in (errno.EMFILE, errno.ENFILE)
+        for one in (*_origins(error), *_origins(inner))
+    )
 
 
 def _while_connecting(error: sdk.BotoCoreError) -> bool:
@@ -352,6 +380,12 @@ def translate(
     return built
 
 
+def reason(error: Exception) -> str:
+    """Why a try failed, in a phrase without secrets."""
+    found = answer(error)
+    return f"{found.status} {found.code}" if found.status else ": ".join(_said(error, found, ""))
+
+
 def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
     """What the message says about the answer, or why there was none."""
     if _no_connection(error):
@@ -446,6 +480,8 @@ def _hint(
 
 
 def _connection_hint(error: Exception) -> str:
+    if _no_descriptors(error):
+        return _DESCRIPTORS_HINT
     if isinstance(error, sdk.ProxyConnectionError) or _cause(error) is Cause.PROXY:
         return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
     if _of_tls(error):
@@ -481,6 +517,10 @@ def _after_silence(operation: str) -> str:
     return "It may have taken effect; look before you repeat it"
 
 
+_DESCRIPTORS_HINT = (
+    "This process has as many files and connections open as it may: raise `ulimit -n`, close files,"
+    " or lower S3Options(connections_max=…)"
+)
 _UNREADABLE_HINT = (
     "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
 )

@@ -36,7 +36,8 @@ class S3Lifecycle:
         self._bucket = bucket
         self._options = options or S3Options()
         self._clock = clock or SystemClock()
-        self._client = make_clients(self._options).quick
+        clients = make_clients(self._options)
+        self._endpoint, self._client = clients.endpoint, clients.quick
         self._document = b""
         # The body of the last reply. Only this object uses this client.
         self._client.meta.events.register(f"before-parse.s3.{_READ}", self._keep)
@@ -93,7 +94,7 @@ class S3Lifecycle:
         )
 
     def _ask(self, verb: str, send: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        return ask(self._options, self._clock, self._bucket, verb, "", send)[0]
+        return ask(self._options, self._clock, self._endpoint, self._bucket, verb, "", send)[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -9,6 +9,10 @@ that many clients do not come back at the same time:
 * skewed (signed too long ago, because the machine slept): once more, with a new signature;
 * everything else is final.
 
+**A store that has not answered yet in this process, and where nobody listens, is given up soon**:
+its address is more likely wrong than the store away. Not so once the job is decided. From its first
+answer on, it has all the time there is.
+
 **Retries end by time**: when the request has been tried for ``seconds_max``, or when its phase has
 met only silence for so long (`magic_committer._patience`). The last wait is shortened, so that the
 time is used. A try ends with the time, answered or not.
@@ -18,15 +22,26 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import tenacity
 
-from magic_committer._patience import SLICE_SECONDS, errand, patience
+from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
+from magic_committer._pool import ThreadPool, result_of
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
-from magic_committer.stores.s3.errors import SDK_ERRORS, answer, kind, let_go, never_sent
+from magic_committer.stores.s3.errors import (
+    SDK_ERRORS,
+    answer,
+    kind,
+    let_go,
+    never_sent,
+    nobody_there,
+    not_tls,
+    reason,
+)
 from magic_committer.stores.s3.sockets import Deadline
 
 R = TypeVar("R")
@@ -36,9 +51,17 @@ TRANSIENT_SECONDS = 0.1
 WAIT_SECONDS_MAX = 10.0
 """The longest wait, in seconds. A store that is back is found after this time at the latest."""
 SKEWED_ATTEMPTS_MAX = 2
+FIRST_SECONDS = 5.0
+"""How long a store is tried that has not answered yet in this process, and where nobody listens.
+There are at least two tries."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 
+_BESIDE = ThreadPool(8, name="magic-committer-request")
+"""Sends what the main thread asks. A signal handler may raise in that one at any instant, and the
+SDK takes a TimeoutError for its socket's, or loses it: so the main thread only waits."""
+_met: set[str] = set()
+"""The endpoints that have answered in this process. It only grows, which needs no lock."""
 _log = logging.getLogger("magic_committer")
 
 
@@ -52,6 +75,7 @@ class Attempts:
     Args:
         verb: the port's verb.
         name: the request's name, for the log.
+        endpoint: the store's.
         attempts_max, seconds_max: how often it is sent at most, and for how many seconds it is
             tried.
         try_seconds_max: how long a try may take, see `Deadline`.
@@ -63,6 +87,7 @@ class Attempts:
         verb: str,
         name: str,
         clock: Clock,
+        endpoint: str,
         *,
         attempts_max: int,
         seconds_max: float,
@@ -72,6 +97,7 @@ class Attempts:
         self._verb = verb
         self._name = name
         self._clock = clock
+        self._endpoint = endpoint
         self._attempts_max = attempts_max
         self._seconds_max = seconds_max
         self._try_seconds_max = try_seconds_max
@@ -131,11 +157,18 @@ class Attempts:
             self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
         )
         before = sys.exception()
-        try:
+
+        def once() -> R:
             with deadline.during():
-                result = send()
+                return send()
+
+        try:
+            main = threading.current_thread() is threading.main_thread()
+            result = result_of(_BESIDE.submit(once)) if main else once()
         except SDK_ERRORS as error:
             self.sent = self.sent or not never_sent(error)
+            if answer(error).status:
+                _met.add(self._endpoint)
             let_go(error, before=before)
             if kind(error) not in ("throttled", "transient"):
                 self._answered()
@@ -143,6 +176,7 @@ class Attempts:
         except StoreError:  # from ``send``: an answer came, and is not accepted
             self._answered()
             raise
+        _met.add(self._endpoint)
         self._answered()
         return result
 
@@ -150,9 +184,23 @@ class Attempts:
         if self._patience is not None:
             self._patience.answered(self._verb)
 
+    def _stranger(self, error: BaseException | None) -> bool:
+        """Whether the store may well be none: it never answered, and now nobody is there."""
+        decided = self._patience is not None and self._patience.kind is Kind.DECIDED
+        if decided or self._endpoint in _met:
+            return False
+        return isinstance(error, SDK_ERRORS) and nobody_there(error)
+
+    def _left_after(self, state: tenacity.RetryCallState) -> float:
+        """As `left`, for another try."""
+        if state.attempt_number < 2 or not self._stranger(_error(state)):
+            return self.left
+        first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
+        return min(self.left, first - (self._clock.monotonic() - self._started))
+
     def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
         return (
-            self.left < self._last_try_seconds + state.upcoming_sleep
+            self._left_after(state) < self._last_try_seconds + state.upcoming_sleep
             or state.attempt_number >= self._attempts_max
             or self._broken_off
         )
@@ -164,6 +212,8 @@ class Attempts:
         found = kind(error)
         if found == "skewed":
             return state.attempt_number < SKEWED_ATTEMPTS_MAX
+        if not_tls(error) and self._stranger(error):
+            return False  # another scheme or port never heals
         return found != "final" and not (found == "conflict" and self._conflict_final)
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
@@ -173,7 +223,7 @@ class Attempts:
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(state.attempt_number - 1, 20))
         drawn = tenacity.wait_random(longest / 2, longest)(state)
         # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
-        room = self.left - 2 * self._last_try_seconds
+        room = self._left_after(state) - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
     def _sleep(self, seconds: float) -> None:
@@ -187,13 +237,17 @@ class Attempts:
 
     def _tell(self, state: tenacity.RetryCallState) -> None:
         error = _error(state)
-        found = answer(error) if isinstance(error, SDK_ERRORS) else None
-        _log.info(
-            "%s: attempt %d failed (%s), again in %.2f s",
+        warns = state.attempt_number == 1 and self._stranger(error)
+        _log.log(
+            logging.WARNING if warns else logging.INFO,
+            "%s: attempt %d failed (%s), again in %.2f s%s",
             self._name,
             state.attempt_number,
-            f"{found.status} {found.code}" if found and found.status else type(error).__name__,
+            reason(error) if isinstance(error, SDK_ERRORS) else type(error).__name__,
             state.upcoming_sleep,
+            f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
+            if warns
+            else "",
         )
 
 

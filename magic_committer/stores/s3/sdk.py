@@ -2,7 +2,7 @@
 
 Invariants: the SDK sends each request once (`retry` tries again). It adds no checksum of its own.
 No secret of a client reaches a log (`redact`). A client belongs to the process that made it,
-because a forked child must not share connections.
+because a forked child must not share connections. What does not depend on options is read once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
 CREDENTIALS_ATTEMPTS_MAX = 2
 """How often a service that gives credentials for a role is asked."""
+SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG")
+"""Variables that clients depend on, beside those that begin with ``AWS_`` and name proxies."""
 REGION_DEFAULT = "us-east-1"
 """The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
 it."""
+
+
+_loaders: dict[Any, Any] = {}
+"""What has read the SDK's descriptions of services, 12 MiB in memory, for each path to them. There
+is no lock, which a fork could leave locked: setting a default is atomic."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,6 +52,17 @@ class Clients:
     quick: Any
     patient: Any
     credentials: Any
+
+
+def surroundings() -> frozenset[tuple[str, str]]:
+    """What clients are made from in the environment, beside the options."""
+    return frozenset(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith("AWS_")
+        or name in (*SURROUNDINGS, CUSTOMER_KEY_VARIABLE)
+        or name.upper().endswith("_PROXY")
+    )
 
 
 def make_clients(options: S3Options) -> Clients:
@@ -73,6 +91,9 @@ def make_clients(options: S3Options) -> Clients:
             aws_session_token=options.session_token,
             profile_name=options.profile,
         )
+        own = core.get_component("data_loader")
+        loader = _loaders.setdefault(core.get_config_variable("data_path"), own)
+        core.register_component("data_loader", loader)
         credentials = None if options.anonymous else session.get_credentials()
         know(credentials)
         patient = quick = _client(session, options, options.read_seconds_max, credentials)

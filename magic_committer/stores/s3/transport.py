@@ -72,6 +72,10 @@ class Engine(Protocol):
         """Send many requests, each at most once, and give their outcomes."""
         ...
 
+    def close(self) -> None:
+        """End all requests, threads and connections. Repeatable."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:

@@ -27,7 +27,7 @@ class _Stays(Exception):
     """The requests stay with the SDK. The text says why."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Ways:
     """The ways of one process to one bucket.
 
