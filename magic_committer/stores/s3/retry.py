@@ -28,7 +28,14 @@ from typing import TypeVar
 
 import tenacity
 
-from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
+from magic_committer._patience import (
+    GRACE_SECONDS,
+    SLICE_SECONDS,
+    Errand,
+    Kind,
+    errand,
+    patience,
+)
 from magic_committer._pool import ThreadPool, result_of
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
@@ -57,7 +64,7 @@ There are at least two tries."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 
-_BESIDE = ThreadPool(8, name="magic-committer-request")
+_BESIDE = ThreadPool(name="magic-committer-request")
 """Sends what the main thread asks. A signal handler may raise in that one at any instant, and the
 SDK takes a TimeoutError for its socket's, or loses it: so the main thread only waits."""
 _met: set[str] = set()
@@ -153,9 +160,8 @@ class Attempts:
 
     def _once(self, send: Callable[[], R]) -> R:
         self.count += 1
-        deadline = Deadline(
-            self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
-        )
+        mine = Errand()  # within the caller's
+        deadline = Deadline(self._try_seconds_max, self.left, errand=mine, alive=self._answered)
         before = sys.exception()
 
         def once() -> R:
@@ -164,7 +170,7 @@ class Attempts:
 
         try:
             main = threading.current_thread() is threading.main_thread()
-            result = result_of(_BESIDE.submit(once)) if main else once()
+            result = _beside(once, mine) if main else once()
         except SDK_ERRORS as error:
             self.sent = self.sent or not never_sent(error)
             if answer(error).status:
@@ -249,6 +255,24 @@ class Attempts:
             if warns
             else "",
         )
+
+
+def _beside(once: Callable[[], R], errand: Errand) -> R:
+    """Do it in another thread. Whatever ends the wait also ends the request: it takes no effect
+    after what its caller does next."""
+
+    def unless_over() -> R:
+        if errand.over:
+            raise InterruptedError("its caller has given it up")
+        return once()
+
+    future = _BESIDE.submit(unless_over)
+    try:
+        return result_of(future)
+    finally:
+        if not future.done():
+            errand.end(0.0)
+            future.wait(GRACE_SECONDS)
 
 
 def _error(state: tenacity.RetryCallState) -> BaseException | None:
