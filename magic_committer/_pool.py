@@ -484,12 +484,6 @@ def _log_lost(function: Callable[[], object]) -> None:
     _log.warning("what ran in the background failed: %r", function, exc_info=True)
 
 
-def _run_now(function: Callable[[], R]) -> _Handed[R]:
-    future: _Handed[R] = _Handed()
-    _run(future, function)
-    return future
-
-
 def _run(future: _Handed[R], function: Callable[[], R]) -> None:
     try:
         result = function()
