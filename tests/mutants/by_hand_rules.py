@@ -188,8 +188,8 @@ _THE_DECISION = (
     ),
     Hand(
         "a refused swap may be unknown", RECORDS, "_read_back",
-        (("final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)",
-          "isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)"),),
+        (("OutcomeUnknown",
+          "(lambda *_, **__: why) if why.status == error.status == 403 else OutcomeUnknown"),),
         "I10: the first try lands, the second is forbidden, as is the read: 'refused' is told",
     ),
     Hand(
