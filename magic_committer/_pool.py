@@ -1,5 +1,5 @@
 """The starter of threads: bounded submission, results in the order of their end, aborts from
-finalizers. (libcurl's own threads, which run none of our functions, are `stores.s3.curl_threads`'.)
+finalizers.
 
 Invariants:
 

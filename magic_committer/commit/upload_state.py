@@ -35,7 +35,7 @@ from enum import Enum
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.commit.steps import Start, Steps, by_verbs
+from magic_committer.commit.steps import Pause, Start, Steps, by_verbs
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
@@ -125,7 +125,7 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
 
 def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
     """Look what an upload is, by verbs; see `looking`."""
-    return by_verbs(runtime.store, looking(runtime, upload))
+    return by_verbs(runtime, looking(runtime, upload))
 
 
 def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
@@ -189,7 +189,7 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
     Raises:
         StoreError: nobody can tell.
     """
-    return by_verbs(runtime.store, _at(runtime, key))
+    return by_verbs(runtime, _at(runtime, key))
 
 
 def _at(runtime: Runtime, key: str) -> Steps[ObjectInfo | None]:
@@ -262,7 +262,7 @@ class UploadRemover:
 
     def remove(self, upload: UploadName) -> Removed:
         """Abort one upload by verbs, unless it has ended; see `removing`."""
-        return by_verbs(self._runtime.store, self.removing(upload))
+        return by_verbs(self._runtime, self.removing(upload))
 
     def to_remove(self, upload: UploadName) -> Start[Removed]:
         """`removing`, to be begun by `steps.each`."""
@@ -288,7 +288,7 @@ class UploadRemover:
         try:
             for number in range(ABORTS_MAX):
                 if number:
-                    self._runtime.clock.sleep(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
+                    yield Pause(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
                 yield AbortUpload(upload.key, upload.upload_id)
                 sent = True
                 if (yield from self._is_gone(upload)):

@@ -14,13 +14,13 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.alive import SignOfLife
-from magic_committer.commit.completing import refuse_threads
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.pieces import Distribute, Helpers, Piece, complete_piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.runs import settle_runs
 from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.steps import refuse_threads
 from magic_committer.committers.base import Attached, Process
 from magic_committer.errors import (
     ConflictingJob,

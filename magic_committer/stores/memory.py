@@ -22,37 +22,29 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from magic_committer._pool import Pool, ThreadPool
 from magic_committer._runtime import SystemClock, new_id
 from magic_committer.errors import InvalidRequest, StoreError
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
-    Answer,
-    Ask,
     Attributes,
-    Batch,
     Checksum,
     ChecksumAlgorithm,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
     ObjectPage,
-    ObjectStore,
     Part,
     PartBody,
-    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
     Written,
-    ask_by_verb,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -99,34 +91,6 @@ After = Callable[[Request, Any], Any]
 _instances = itertools.count(1)
 
 
-class BatchByVerbs:
-    """A `Batch` that calls a store's verbs in a pool's threads, for stores without retries of their
-    own: then each request is sent once.
-
-    Args:
-        store: the store.
-        pool: runs the verbs.
-    """
-
-    def __init__(self, store: ObjectStore, pool: Pool) -> None:
-        self._store = store
-        self._pool = pool
-
-    def ask_each(
-        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Answer], None, None]:
-        outcomes = self._pool.each(self._answer, asks, in_flight=in_flight)
-        with closing(outcomes):
-            for outcome in outcomes:
-                yield outcome.item[0], outcome.unwrap()
-
-    def _answer(self, item: tuple[T, Ask]) -> Answer:
-        try:
-            return ask_by_verb(self._store, item[1])
-        except StoreError as error:
-            return error
-
-
 class MemoryStore:
     """One bucket in memory. Implements `stores.base.ObjectStore`; safe for many threads.
 
@@ -169,7 +133,6 @@ class MemoryStore:
         self.before: Before | None = None
         self.after: After | None = None
         self.requests: Counter[str] = Counter()
-        self._threads: Pool | None = None
         self._identity = f"memory:{next(_instances)}/{bucket}"
         self._lock = threading.Lock()
         self._bucket = Bucket(
@@ -321,10 +284,6 @@ class MemoryStore:
             ),
         )
 
-    def batch(self) -> Batch:
-        """Many requests at once, in threads of this store's own. Each of them meets the hooks."""
-        return BatchByVerbs(self, self._pool())
-
     def abort_upload(self, key: str, upload_id: str) -> None:
         self._send(
             Request("abort_upload", key, upload_id=upload_id),
@@ -404,13 +363,6 @@ class MemoryStore:
         with self._lock:
             self._bucket.abort(self._bucket.uploads[upload_id].key, upload_id)
 
-    def _pool(self) -> Pool:
-        """Who sends the requests of a batch. A scheduler may put another function here."""
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPool(name="magic-committer-memory")
-            return self._threads
-
     # The way of a request ------------------------------------------------------------------------
 
     def _send(self, request: Request, effect: Callable[[], R]) -> R:
@@ -440,7 +392,7 @@ class MemoryStore:
 
     def _read(self, key: str, body: PartBody) -> bytes:
         if not isinstance(body, FileSlice):
-            return b"".join(Pieces.of(body).since(0))
+            return bytes(body)
         with open(body.path, "rb") as file:
             file.seek(body.offset)
             data = file.read(body.length)

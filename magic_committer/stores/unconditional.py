@@ -16,11 +16,11 @@ from magic_committer.stores.base import (
     Answer,
     Ask,
     Attributes,
-    Batch,
     Checksum,
     ChecksumAlgorithm,
     CompleteUpload,
     CreatedUpload,
+    Many,
     ObjectInfo,
     ObjectPage,
     ObjectStore,
@@ -30,30 +30,29 @@ from magic_committer.stores.base import (
     StoredObject,
     UploadPage,
     Written,
-    batch_of,
+    many_of,
     sent_once,
 )
 
 T = TypeVar("T")
 
 
-class _UnconditionalBatch:
-    """Another batch, without any condition."""
+class _UnconditionalMany:
+    """Many requests at once, without any condition."""
 
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
+    def __init__(self, many: Many) -> None:
+        self._many = many
 
     def ask_each(
-        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
+        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
     ) -> Generator[tuple[T, Answer], None, None]:
-        return self._batch.ask_each(map(_unconditional, asks), in_flight=in_flight)
+        def unconditional() -> tuple[T, Ask] | None:
+            item = next_ask()
+            if item is not None and isinstance(item[1], CompleteUpload):
+                return item[0], replace(item[1], if_none_match=False)
+            return item
 
-
-def _unconditional(item: tuple[T, Ask]) -> tuple[T, Ask]:
-    known_by, ask = item
-    if isinstance(ask, CompleteUpload) and ask.if_none_match:
-        ask = replace(ask, if_none_match=False)
-    return known_by, ask
+        return self._many.ask_each(unconditional, in_flight=in_flight)
 
 
 class Unconditional:
@@ -112,9 +111,9 @@ class Unconditional:
     ) -> Written:
         return self._store.complete_upload(key, upload_id, parts, length=length, checksum=checksum)
 
-    def batch(self) -> Batch | None:
-        batch = batch_of(self._store)
-        return None if batch is None else _UnconditionalBatch(batch)
+    def many(self) -> Many | None:
+        many = many_of(self._store)
+        return None if many is None else _UnconditionalMany(many)
 
     # As they are
 

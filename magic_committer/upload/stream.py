@@ -34,10 +34,6 @@ else:
     Buffer = object
 
 
-HELD_BYTES_MIN = 256 * 1024
-"""From this size on bytes are held until they are sent, and not copied. Those larger than a part
-are copied: a part would hold all of them."""
-
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
 sent side by side."""
@@ -178,7 +174,7 @@ class UploadStream(TaskFile):
     @property
     def bytes_held(self) -> int:
         """Memory of the block that is being filled."""
-        return self._block.bytes_held if self._block is not None else 0
+        return self._block.held if self._block is not None else 0
 
     @property
     def closed(self) -> bool:
@@ -237,7 +233,7 @@ class UploadStream(TaskFile):
             sender, block = self._sender, self._block
             if block is not None and pid == sender.pid and sender.state is _OPEN:
                 end = block.length + count
-                if end < block.held and sender.failure is None and self._failure is None:
+                if end < block.quick_end and sender.failure is None and self._failure is None:
                     block.memory[block.length : end] = data  # type: ignore[index]
                     block.length = end
                     return count
@@ -251,10 +247,9 @@ class UploadStream(TaskFile):
         try:
             self._settle()
             self._ledger.require(len(view))
-            lasting = type(data) is bytes and HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes
             taken = 0
             while taken < len(view):
-                taken += self._fill(view[taken:], lasting=lasting)
+                taken += self._fill(view[taken:])
         except BaseException as error:
             self._fail(error)
             raise
@@ -473,14 +468,14 @@ class UploadStream(TaskFile):
         """Tell the ledger of all bytes."""
         self._ledger.add(self._uncounted)
 
-    def _fill(self, view: memoryview, *, lasting: bool) -> int:
+    def _fill(self, view: memoryview) -> int:
         """Add as many bytes as the current block takes, and give their number."""
         ledger = self._ledger
         count = min(ledger.room, len(view))
         try:
             if self._block is None:
                 self._block = self._new_block()
-            self._block.append(view[:count], lasting=lasting)
+            self._block.append(view[:count])
         except OSError as error:
             raise UploadFailed(
                 f"a block of {self.name} could not be kept on disk: {error}",

@@ -1,8 +1,9 @@
-"""The one place where the SDK's errors become ours: the kind of failure, the class, the hint. The
-SDK's error stays as the ``__cause__``, without secrets.
+"""The one place where a failed request becomes our error: the kind of failure, the class, the hint.
+Pure. The failure stays as the ``__cause__``, without secrets.
 
-The kinds say which requests may be sent again (`retry`); the tables below say the rest. Stores
-differ in codes and agree in status (stores.md), so the status decides if the code is unknown.
+Whichever way a request went, it fails in one of five ways (`Failure`). The kinds say which requests
+may be sent again (`retry`); the tables below say the rest. Stores differ in codes and agree in
+status (stores.md), so the status decides if the code is unknown.
 
 **A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
 sent" for "took no effect".
@@ -11,15 +12,7 @@ sent" for "took no effect".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from traceback import walk_tb
 from typing import Literal
-from urllib.parse import urlsplit
-
-from botocore import exceptions as sdk
-from botocore.parsers import ResponseParserError
-from urllib3.exceptions import HTTPError
-from urllib3.util.ssl_match_hostname import CertificateError
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -32,17 +25,24 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.stores.s3.answers import Refused, Unreadable
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
-from magic_committer.stores.s3.replies import Unreadable
+from magic_committer.stores.s3.requests import BadParameter
 
-SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError, NoAnswer)
-"""All that the SDK raises for a request. Also the errors of its HTTP library: if the connection
-breaks inside the error document of a GET, the SDK lets such an error through. And what the fast way
-raises in its place."""
+
+class NoCredentials(Exception):
+    """There is nothing to sign with. Nothing is sent."""
+
+
+Failure = NoAnswer | Refused | Unreadable | NoCredentials | BadParameter
+FAILURES = (NoAnswer, Refused, Unreadable, NoCredentials, BadParameter)
+"""All that either way raises for a request."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
+TOO_LARGE = "TooLarge"
+"""Our code for an object that is larger than was allowed."""
 SERVER_MESSAGE_CHARS_MAX = 300
 """How many characters of the store's own words an error repeats."""
 
@@ -132,154 +132,46 @@ ACTIONS = {
 
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
-_NO_CREDENTIALS = (
-    sdk.NoCredentialsError,
-    sdk.PartialCredentialsError,
-    sdk.CredentialRetrievalError,
-    sdk.TokenRetrievalError,
-    sdk.NoAuthTokenError,
-    sdk.SSOError,
-    sdk.MetadataRetrievalError,
-    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
-)
-_NO_ANSWER = (
-    sdk.HTTPClientError,
-    sdk.ConnectionError,
-    sdk.IncompleteReadError,
-    HTTPError,
-    NoAnswer,
-)
-_NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
-_NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
-_CONNECTING = ("urllib3.connection", "connect")
-"""The module and function of the HTTP library that opens a connection, with TLS."""
 _CREDENTIALS_HINT = (
     "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
     "or S3Options(anonymous=True)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known about a failed request."""
-
-    status: int = 0
-    code: str = ""
-    message: str = ""
-    request_id: str = ""
-
-
-def answer(error: Exception) -> Answer:
-    """Read the store's answer from an SDK's error. Status 0 if there was none."""
-    if isinstance(error, Unreadable):
-        return Answer(error.status, message=str(error))
-    if not isinstance(error, sdk.ClientError):
-        return Answer(message=str(error))
-    reply = error.response.get("Error", {})
-    meta = error.response.get("ResponseMetadata", {})
-    return Answer(
-        status=int(meta.get("HTTPStatusCode", 0)),
-        code=str(reply.get("Code", "")),
-        message=str(reply.get("Message", "")),
-        request_id=str(meta.get("RequestId", "")),
-    )
-
-
-def kind(error: Exception) -> Kind:
+def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
-    if _of_certificate(error):
-        return "final"
-    if isinstance(error, _NO_ANSWER):
+    if isinstance(error, NoAnswer):
+        return "final" if error.cause is Cause.CERTIFICATE or error.bytes else "transient"
+    if isinstance(error, Unreadable):  # from something between the store and us
         return "transient"
-    if isinstance(error, ResponseParserError):  # from something between the store and us
-        return "transient"
-    if not isinstance(error, sdk.ClientError):
+    if not isinstance(error, Refused):
         return "final"
-    found = answer(error)
-    if found.code == "RequestTimeTooSkewed":
+    if error.code == "RequestTimeTooSkewed":
         return "skewed"
-    if found.code in THROTTLED or found.status in (429, 503):
+    if error.code in THROTTLED or error.status in (429, 503):
         return "throttled"
-    if found.code in TRANSIENT or found.status == 408:
+    if error.code in TRANSIENT or error.status == 408:
         return "transient"
-    if found.status >= 500 and found.status != 501 and found.code not in UNSUPPORTED:
+    if error.status >= 500 and error.status != 501 and error.code not in UNSUPPORTED:
         return "transient"
-    if found.code in IN_THE_WAY:
+    if error.code in IN_THE_WAY:
         return "final"
-    return "conflict" if found.code in CONFLICT or found.status == 409 else "final"
+    return "conflict" if error.code in CONFLICT or error.status == 409 else "final"
 
 
-# Sent or not --------------------------------------------------------------------------------------
-
-
-def never_sent(error: Exception) -> bool:
+def never_sent(error: Failure) -> bool:
     """Whether it is certain that this try did not reach the store: there was no connection to send
     it on, or this machine refused it. False if that is not certain."""
     if isinstance(error, NoAnswer):
         return error.sent is Sent.NEVER
-    if isinstance(error, _NEVER_SENT):
-        return True
-    # These two may come before or after the request was sent: the place where they were raised
-    # tells.
-    return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
-
-
-def _while_connecting(error: sdk.BotoCoreError) -> bool:
-    return any(
-        (frame.f_globals.get("__name__"), frame.f_code.co_name) == _CONNECTING
-        for one in _origins(error.kwargs.get("error"))
-        for frame, _ in walk_tb(one.__traceback__)
-    )
-
-
-def _origins(error: object, *, around: bool = False) -> Iterator[BaseException]:
-    """The HTTP library's error and the errors that it was made from.
-
-    Args:
-        error: the SDK's error.
-        around: also errors that were just being handled. They give good words but prove nothing:
-            one of them may belong to another request.
-    """
-    waiting, seen = [error], set[int]()
-    while waiting:
-        one = waiting.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        waiting += [getattr(one, "original_error", None), *one.args, one.__cause__]
-        waiting += [one.__context__] if around else []
-
-
-def _where(error: Exception) -> str:
-    """The endpoint or proxy that a connection error names, without user and path."""
-    if isinstance(error, NoAnswer):
-        return error.where
-    kwargs = getattr(error, "kwargs", {})
-    parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _why(error: Exception) -> str:
-    """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
-    inner = getattr(error, "kwargs", {}).get("error")
-    if _of_certificate(error):
-        said = str(inner or error)
-        known = "certificate verify failed"  # the HTTP library's words, but not for a wrong name
-        return said if known in said else f"{known}: {said}"
-    for one in _origins(inner, around=True):
-        if isinstance(one, TimeoutError):
-            return "no connection in time"
-        if isinstance(one, OSError) and one.strerror:
-            return one.strerror[0].lower() + one.strerror[1:]
-    return str(inner or error)
+    return isinstance(error, NoCredentials | BadParameter)
 
 
 # Translation --------------------------------------------------------------------------------------
 
 
 def translate(
-    error: Exception,
+    error: Failure,
     operation: str,
     bucket: str,
     key: str,
@@ -287,26 +179,29 @@ def translate(
     attempts: int = 1,
     sent: bool = True,
 ) -> StoreError:
-    """Our error for the SDK's. The caller raises it ``from error``.
+    """Our error for a failure, which is its cause.
 
     Args:
-        error: the SDK's error.
+        error: the failure.
         operation: the port's verb.
         bucket: the bucket's name.
         key: the key, or the prefix of a listing.
         attempts: how often the request was tried.
         sent: whether one of the tries may have reached the store.
     """
-    found = answer(error)
-    cls = _class(error, found)
-    status, code = found.status, found.code
+    cls = _class(error)
+    status = error.status if isinstance(error, Refused | Unreadable) else 0
+    code = error.code if isinstance(error, Refused) else ""
+    if isinstance(error, NoAnswer) and error.bytes:
+        status, code = 200, TOO_LARGE
+    request_id = error.request_id if isinstance(error, Refused) else ""
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
-    parts = [f"{operation}{where} failed", *_said(error, found, code)]
+    parts = [f"{operation}{where} failed", *_said(error, status, code)]
     if cls is BucketNotFound:
         parts.insert(0, f"there is no bucket {bucket!r}")
-    trail = [f"request {found.request_id}"] if found.request_id else []
+    trail = [f"request {request_id}"] if request_id else []
     trail += [f"{'sent' if sent else 'tried'} {attempts} times"] if attempts > 1 else []
     message = ": ".join(parts) + (f" ({', '.join(trail)})" if trail else "")
     redact_error(error)
@@ -317,82 +212,83 @@ def translate(
         key=key,
         status=status,
         code=code,
-        request_id=found.request_id,
+        request_id=request_id,
         attempts=attempts,
         sent=sent,
         hint=_hint(error, cls, operation, code, status, sent).replace("{bucket}", bucket),
     )
     if isinstance(built, PermissionDenied):
         built.action = ACTIONS.get(operation, "")
+    # Its frames hold the request and its body.
+    built.__cause__ = error.with_traceback(None)
     return built
 
 
-def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
+def _said(error: Failure, status: int, code: str) -> Iterator[str]:
     """What the message says about the answer, or why there was none."""
     if _no_connection(error):
-        yield redacted(f"could not reach {_where(error)}: {_why(error)}")
+        assert isinstance(error, NoAnswer)
+        yield redacted(f"could not reach {error.where}: {error.why}")
         return
-    if found.status or code:
-        yield f"{found.status or 'no answer'} {code}".strip()
+    if status or code:
+        yield f"{status or 'no answer'} {code}".strip()
     else:
         yield "not sent" if never_sent(error) else "no answer"
-    said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
+    text = error.message if isinstance(error, Refused) else str(error)
+    said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:
         yield said
 
 
-def _no_connection(error: Exception) -> bool:
-    return isinstance(error, _NO_ANSWER) and never_sent(error)
+def _no_connection(error: Failure) -> bool:
+    return isinstance(error, NoAnswer) and error.sent is Sent.NEVER
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
     """The error of one key in a batch of deletes. It has a code and no status."""
     status = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501}
-    reply: dict[str, object] = {
-        "Error": {"Code": code, "Message": message},
-        "ResponseMetadata": {"HTTPStatusCode": status.get(code, 400)},
-    }
-    error = sdk.ClientError(reply, "DeleteObjects")
+    error = Refused(status.get(code, 400), code, message)
     return translate(error, "delete", bucket, key, attempts=attempts)
 
 
-def _class(error: Exception, found: Answer) -> type[StoreError]:
-    if isinstance(error, _NO_CREDENTIALS):
+def _class(error: Failure) -> type[StoreError]:
+    if isinstance(error, NoCredentials):
         return PermissionDenied
-    if isinstance(error, _NO_ANSWER):
-        return Unanswered
-    if not isinstance(error, sdk.ClientError):
-        return Unanswered if kind(error) == "transient" else InvalidRequest
-    if found.code in REFUSED:
+    if isinstance(error, NoAnswer) and error.bytes:
         return InvalidRequest
-    if found.status in (401, 403) or found.code in DENIED:
+    if isinstance(error, NoAnswer | Unreadable):
+        return Unanswered
+    if not isinstance(error, Refused) or error.code in REFUSED:
+        return InvalidRequest
+    if error.status in (401, 403) or error.code in DENIED:
         return PermissionDenied
-    if found.code == "NoSuchBucket":
+    if error.code == "NoSuchBucket":
         return BucketNotFound
-    if found.status == 404:
+    if error.status == 404:
         return NotFound
-    if found.status == 412:
+    if error.status == 412:
         return PreconditionFailed
     again = kind(error)
     if again == "conflict":
         return WriteConflict
     if again in ("transient", "throttled"):
         return Unanswered
-    if found.code in UNSUPPORTED or found.status in (405, 501):
+    if error.code in UNSUPPORTED or error.status in (405, 501):
         return NotSupported
     return InvalidRequest
 
 
 def _hint(
-    error: Exception, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
+    error: Failure, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
 ) -> str:
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, NoCredentials):
         return _CREDENTIALS_HINT
+    cause = error.cause if isinstance(error, NoAnswer) else None
     if _no_connection(error):
-        checks = _connection_hint(error)
         effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
-        return f"{effect}. {checks}"
-    if _of_tls(error):
+        assert cause is not None
+        return f"{effect}. {_CONNECTION_HINTS.get(cause, _CONNECTION_HINT)}"
+    if cause in (Cause.TLS, Cause.CERTIFICATE):
         return _TLS_HINT
     if code in _HINTS:
         return _HINTS[code]
@@ -420,34 +316,6 @@ def _hint(
     return ""
 
 
-def _connection_hint(error: Exception) -> str:
-    if isinstance(error, sdk.ProxyConnectionError) or _cause(error) is Cause.PROXY:
-        return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-    if _of_tls(error):
-        return _TLS_HINT
-    return (
-        "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
-        "network from this machine"
-    )
-
-
-def _cause(error: Exception) -> Cause | None:
-    return error.cause if isinstance(error, NoAnswer) else None
-
-
-def _of_tls(error: Exception) -> bool:
-    return isinstance(error, sdk.SSLError) or _cause(error) in (Cause.TLS, Cause.CERTIFICATE)
-
-
-def _of_certificate(error: Exception) -> bool:
-    """Whether the store's certificate is not trusted, or is for another name."""
-    if isinstance(error, sdk.SSLError):
-        return "certificate" in str(error).lower() or any(
-            isinstance(one, CertificateError) for one in _origins(error.kwargs.get("error"))
-        )
-    return _cause(error) is Cause.CERTIFICATE
-
-
 def _after_silence(operation: str) -> str:
     if operation in READS:
         return "Nothing was changed: try again later"
@@ -463,6 +331,15 @@ _TLS_HINT = (
     "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
     "clock"
 )
+_CONNECTION_HINT = (
+    "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
+    "network from this machine"
+)
+_CONNECTION_HINTS = {
+    Cause.PROXY: "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+    Cause.TLS: _TLS_HINT,
+    Cause.CERTIFICATE: _TLS_HINT,
+}
 _HINTS = {
     "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "
     "`aws s3 mb s3://{bucket}` makes one",

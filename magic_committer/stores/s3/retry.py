@@ -1,7 +1,7 @@
 """The one retry layer: which failures are tried again, after which wait, and when it ends.
 
-The SDK sends each request once. Waits double and are drawn at random between half and all of it, so
-that many clients do not come back at the same time:
+Both ways send each request once. Waits double and are drawn at random between half and all of it,
+so that many clients do not come back at the same time:
 
 * throttled: from `THROTTLED_SECONDS`, to give the store time;
 * transient (5xx, time-outs, broken connections, an error inside a 200), conflict (409): from
@@ -9,28 +9,29 @@ that many clients do not come back at the same time:
 * skewed (signed too long ago, because the machine slept): once more, with a new signature;
 * everything else is final.
 
-**Retries end by time**: when the request has been tried for ``seconds_max``, or when its phase has
-met only silence for so long (`magic_committer._patience`). The last wait is shortened, so that the
-time is used. A try ends with the time, answered or not.
+**Retries end by time**: when the request has been tried for as long as its phase allows, or when
+the phase has met only silence for so long (`magic_committer._patience`). The last wait is
+shortened, so that the time is used. A try ends with the time, answered or not.
+
+`Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
+other requests meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain, repeat
-from typing import NoReturn, TypeVar
+from collections.abc import Callable
 
 import tenacity
 
-from magic_committer._patience import SLICE_SECONDS, errand, patience
+from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
-from magic_committer.errors import StoreError
-from magic_committer.stores.s3.errors import SDK_ERRORS, answer, kind, never_sent
-from magic_committer.stores.s3.sockets import Deadline
-
-R = TypeVar("R")
+from magic_committer.errors import StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.stores.s3.answers import Refused, Reply
+from magic_committer.stores.s3.errors import FAILURES, Failure, kind, never_sent, translate
+from magic_committer.stores.s3.http import Deadline
+from magic_committer.stores.s3.requests import Call
 
 THROTTLED_SECONDS = 1.0
 TRANSIENT_SECONDS = 0.1
@@ -39,8 +40,26 @@ WAIT_SECONDS_MAX = 10.0
 SKEWED_ATTEMPTS_MAX = 2
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
+HURRIED_SECONDS = 0.7
+"""How many seconds a store may be silent during the clean-up after Ctrl-C."""
+CLEANING_SHARE = 0.25
+"""The clean-up after a failure waits for this share of ``retry_seconds_max``: the store has had its
+chance."""
 
 _log = logging.getLogger("magic_committer")
+
+
+def seconds_max(options: S3Options) -> float:
+    """For how many seconds a request is tried now, and its phase accepts silence."""
+    now = patience()
+    phase = now.kind if now is not None else Kind.USUAL
+    if phase is Kind.DECIDED:
+        return options.decided_seconds_max
+    if phase is Kind.CLEANING:
+        return options.retry_seconds_max * CLEANING_SHARE
+    if phase is Kind.HURRIED:
+        return min(HURRIED_SECONDS, options.retry_seconds_max)
+    return options.retry_seconds_max
 
 
 class Attempts:
@@ -51,36 +70,28 @@ class Attempts:
         sent: whether a try may have reached the store; False only if none can have reached it.
 
     Args:
-        verb: the port's verb.
-        name: the request's name, for the log.
-        attempts_max, seconds_max: how often it is sent at most, and for how many seconds it is
-            tried.
-        try_seconds_max: how long a try may take, see `Deadline`.
-        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
+        options, clock: the store's.
+        bucket: the bucket; "" if the request is about the account.
+        call: the request.
     """
 
-    def __init__(
-        self,
-        verb: str,
-        name: str,
-        clock: Clock,
-        *,
-        attempts_max: int,
-        seconds_max: float,
-        try_seconds_max: float,
-        conflict_final: bool = False,
-    ) -> None:
-        self._verb = verb
-        self._name = name
+    __slots__ = (
+        "_bucket", "_call", "_clock", "_errand", "_last_try_seconds", "_options", "_patience",
+        "_retrying", "_seconds_max", "_started", "_state", "count", "sent",
+    )  # fmt: skip
+
+    def __init__(self, options: S3Options, clock: Clock, bucket: str, call: Call) -> None:
+        self._options = options
         self._clock = clock
-        self._attempts_max = attempts_max
-        self._seconds_max = seconds_max
-        self._try_seconds_max = try_seconds_max
-        self._conflict_final = conflict_final
+        self._bucket = bucket
+        self._call = call
         self._patience = patience()
         self._errand = errand()
+        self._seconds_max = seconds_max(options)
         self._started = clock.monotonic()
-        self._last_try_seconds = min(LAST_TRY_SECONDS, seconds_max / 10)
+        self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
+        self._retrying: tenacity.Retrying | None = None  # made when it is needed: it costs more
+        self._state: tenacity.RetryCallState | None = None  # than a small request
         self.count = 0
         self.sent = False
 
@@ -91,87 +102,116 @@ class Attempts:
         own = self._seconds_max - (now - self._started)
         if self._patience is None:
             return own
-        return min(own, self._patience.left(self._verb, now, self._seconds_max))
-
-    @property
-    def given_up(self) -> bool:
-        """Whether not even a first try is made, because other requests of the phase have waited too
-        long."""
-        return self.left <= 2 * self._last_try_seconds or self._broken_off
+        return min(own, self._patience.left(self._call.verb, now, self._seconds_max))
 
     @property
     def _broken_off(self) -> bool:
         return self._errand is not None and self._errand.ended
 
-    def call(self, send: Callable[[], R]) -> R:
-        """Send until it succeeds. Raises the last error when it is final, or when no attempts or no
-        time are left."""
-        try:
-            return self._once(send)
-        except SDK_ERRORS as error:  # only now: what tries again costs more than a small request
-            tries: Iterator[Callable[[], R]] = chain(
-                (partial(_fail, error),), repeat(partial(self._once, send))
-            )
-        retrying = tenacity.Retrying(
-            retry=self._again,
-            wait=self._wait,
-            stop=self._out_of_bounds,
-            sleep=self._sleep,
-            before_sleep=self._tell,
-            reraise=True,
+    def refuse(self) -> StoreError | None:
+        """The error of a request that is not even tried once, because other requests of its phase
+        have waited too long; None: it is to be tried."""
+        if self.left > 2 * self._last_try_seconds and not self._broken_off:
+            return None
+        return Unanswered(
+            f"{self._name} was not sent: the store has not answered for"
+            f" {self._seconds_max:g} s, or the work was interrupted",
+            operation=self._call.verb,
+            bucket=self._bucket,
+            key=self._call.key,
+            attempts=0,
+            sent=False,
+            hint="Nothing took effect: try again when the store answers",
         )
-        return retrying(lambda: next(tries)())
 
-    def _once(self, send: Callable[[], R]) -> R:
+    def begin(self) -> Deadline:
+        """Begin a try: its deadline."""
         self.count += 1
-        deadline = Deadline(
-            self._try_seconds_max, self.left, errand=self._errand, alive=self._answered
+        options = self._options
+        waits = self._call.operation == "CompleteMultipartUpload"
+        return Deadline(
+            options.complete_seconds_max if waits else options.read_seconds_max,
+            self.left,
+            errand=self._errand,
+            alive=None if self._patience is None else self.answered,
         )
-        try:
-            with deadline.during():
-                result = send()
-        except SDK_ERRORS as error:
-            self.sent = self.sent or not never_sent(error)
-            if kind(error) not in ("throttled", "transient"):
-                self._answered()
-            raise
-        except StoreError:  # from ``send``: an answer came, and is not accepted
-            self._answered()
-            raise
-        self._answered()
-        return result
 
-    def _answered(self) -> None:
+    def answered(self) -> None:
+        """Note that the store has answered, or moves."""
         if self._patience is not None:
-            self._patience.answered(self._verb)
+            self._patience.answered(self._call.verb)
+
+    def failed(self, error: Failure) -> float | None:
+        """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
+        none, `error` says why."""
+        self.sent = self.sent or not never_sent(error)
+        if kind(error) not in ("throttled", "transient"):
+            self.answered()
+        if self._retrying is None:
+            self._retrying = tenacity.Retrying(
+                retry=self._again,
+                wait=self._wait,
+                stop=self._out_of_bounds,
+                retry_error_callback=_final,
+            )
+        if self._state is None:
+            self._retrying.begin()
+            self._state = tenacity.RetryCallState(self._retrying, None, (), {})
+            self._retrying.iter(retry_state=self._state)
+        else:
+            self._state.prepare_for_next_attempt()
+        self._state.set_exception((type(error), error, None))
+        try:
+            step = self._retrying.iter(retry_state=self._state)
+        except FAILURES:  # it is final
+            return None
+        finally:
+            self._state.outcome = None  # it holds the failure
+        if not isinstance(step, tenacity.DoSleep):
+            return None
+        said, again = type(error).__name__, float(step)
+        if isinstance(error, Refused):
+            said = f"{error.status} {error.code}"
+        _log.info(
+            "%s: attempt %d failed (%s), again in %.2f s", self._name, self.count, said, again
+        )
+        return again
+
+    def error(self, error: Failure) -> StoreError:
+        """What the caller is told of the last failure."""
+        call = self._call
+        return translate(
+            error, call.verb, self._bucket, call.key, attempts=self.count, sent=self.sent
+        )
+
+    @property
+    def _name(self) -> str:
+        where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
+        return f"{self._call.verb}{where}"
 
     def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
         return (
             self.left < self._last_try_seconds + state.upcoming_sleep
-            or state.attempt_number >= self._attempts_max
+            or self.count >= self._options.retry_attempts_max
             or self._broken_off
         )
 
     def _again(self, state: tenacity.RetryCallState) -> bool:
-        error = _error(state)
-        if not isinstance(error, SDK_ERRORS):
-            return False
-        found = kind(error)
+        found = kind(_error(state))
         if found == "skewed":
-            return state.attempt_number < SKEWED_ATTEMPTS_MAX
-        return found != "final" and not (found == "conflict" and self._conflict_final)
+            return self.count < SKEWED_ATTEMPTS_MAX
+        return found != "final" and not (found == "conflict" and self._call.conflict_final)
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
-        error = _error(state)
-        throttled = isinstance(error, SDK_ERRORS) and kind(error) == "throttled"
+        throttled = kind(_error(state)) == "throttled"
         first = THROTTLED_SECONDS if throttled else TRANSIENT_SECONDS
-        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(state.attempt_number - 1, 20))
+        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
         drawn = tenacity.wait_random(longest / 2, longest)(state)
         # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
         room = self.left - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait; for an errand, not after its end."""
         if self._errand is None:
             self._clock.sleep(seconds)
@@ -180,21 +220,52 @@ class Attempts:
         while not self._errand.ended and (left := ends - self._clock.monotonic()) > 0:
             self._clock.sleep(min(left, SLICE_SECONDS))
 
-    def _tell(self, state: tenacity.RetryCallState) -> None:
-        error = _error(state)
-        found = answer(error) if isinstance(error, SDK_ERRORS) else None
-        _log.info(
-            "%s: attempt %d failed (%s), again in %.2f s",
-            self._name,
-            state.attempt_number,
-            f"{found.status} {found.code}" if found and found.status else type(error).__name__,
-            state.upcoming_sleep,
-        )
+
+def ask(
+    options: S3Options,
+    clock: Clock,
+    bucket: str,
+    call: Call,
+    send: Callable[[Call, Deadline], Reply],
+) -> tuple[Reply, int]:
+    """Send a request, in this thread, until it is answered.
+
+    Args:
+        options, clock, bucket, call: as for `Attempts`.
+        send: sends the request once.
+
+    Returns:
+        The reply, and how often the request was sent.
+
+    Raises:
+        StoreError: the meaning of the last failure.
+        Unanswered: no answer came; or the phase had already waited long enough: then nothing was
+            sent.
+    """
+    attempts = Attempts(options, clock, bucket, call)
+    if (refused := attempts.refuse()) is not None:
+        raise refused
+    while True:
+        try:
+            reply = send(call, attempts.begin())
+        except FAILURES as error:
+            wait = attempts.failed(error)
+            told = attempts.error(error) if wait is None else None
+        else:
+            attempts.answered()
+            return reply, attempts.count
+        if told is not None:
+            raise told
+        assert wait is not None
+        attempts.sleep(wait)
 
 
-def _fail(error: Exception) -> NoReturn:
-    raise error
+def _final(state: tenacity.RetryCallState) -> None:
+    """There is no next try."""
 
 
-def _error(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
+def _error(state: tenacity.RetryCallState) -> Failure:
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, FAILURES)
+    return error
