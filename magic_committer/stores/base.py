@@ -393,10 +393,12 @@ class CompleteUpload:
 
 @dataclass(frozen=True, slots=True)
 class AbortUpload:
-    """What `ObjectStore.abort_upload` is asked, as a value."""
+    """What `ObjectStore.abort_upload` is asked, as a value. ``once``: send it once, because it
+    follows from a look, which is old by the time of a second try."""
 
     key: str
     upload_id: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +448,7 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         StoreError: as the verb.
     """
     if isinstance(ask, AbortUpload):
-        store.abort_upload(ask.key, ask.upload_id)
+        (sent_once(store) if ask.once else store).abort_upload(ask.key, ask.upload_id)
         return Written("")
     if isinstance(ask, ListParts):
         return tuple(store.list_parts(ask.key, ask.upload_id))

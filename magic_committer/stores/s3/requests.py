@@ -103,6 +103,7 @@ class Call:
         body: of a part or an object.
         bytes_max: how long a successful answer may be.
         conflict_final: a 409 is an answer (a conditional Complete, S3 API).
+        once: it is sent once.
     """
 
     verb: str
@@ -112,6 +113,7 @@ class Call:
     body: bytes | PartBody = b""
     bytes_max: int = DOCUMENT_BYTES_MAX
     conflict_final: bool = False
+    once: bool = False
 
 
 @dataclass(slots=True)

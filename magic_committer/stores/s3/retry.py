@@ -192,7 +192,7 @@ class Attempts:
     def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
         return (
             self.left < self._last_try_seconds + state.upcoming_sleep
-            or self.count >= self._options.retry_attempts_max
+            or self.count >= (1 if self._call.once else self._options.retry_attempts_max)
             or self._broken_off
         )
 
