@@ -339,9 +339,9 @@ class UploadRemover:
         return Removed(Removal.ABORTED)
 
     def _is_gone(self, upload: UploadName) -> Steps[bool]:
-        """Whether the parts of an aborted upload are gone. Any other answer than "no such upload" is
-        asked for once more. If ListParts is refused, a listing of the key decides: the abort itself
-        was answered with success.
+        """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
+        is asked for once more. If ListParts is refused, a listing of the key decides: the abort
+        itself was answered with success.
 
         Raises:
             StoreError: nobody can tell.

@@ -14,8 +14,9 @@ from typing import Any
 
 from magic_committer.stores.s3.curl import CurlSettings
 from magic_committer.stores.s3.curl_threads import Curl
-from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
 from magic_committer.stores.s3.sockets import Deadline
+
+from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
 from tests.serving import Serving, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer import _libcurl
 from magic_committer.cli.main import run
 from magic_committer.errors import PermissionDenied
 from magic_committer.stores.base import told_transport
 from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3 import http
 from magic_committer.stores.unconditional import Unconditional
 from tests.servers import moto_options, moto_server
 
-SAYS = {"curl": "curl", "boto3": "boto3 (transport='boto3')"}
+SAYS = {"fast": "fast", "boto3": "boto3 (transport='boto3')"}
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def test_a_report_says_why_it_was_not_the_fast_way(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where ``auto`` took boto3, the reason is in the report."""
-    monkeypatch.setattr(_libcurl, "pycurl", None)
+    monkeypatch.setattr(http, "httptools", None)
     report = mc.start(
         "s3://bucket/slow", s3=replace(moto_options(url), user_agent="slow", transport="auto")
     ).abort()
-    assert report.transport == f"boto3 ({_libcurl.NOT_INSTALLED})"
+    assert report.transport == "boto3 (httptools is not installed)"
 
 
 def test_the_command_says_it(
@@ -73,9 +73,7 @@ def test_the_command_says_it(
     code = run(["job", "abort", job.dest, job.id, "--yes"])
     told = capsys.readouterr().out
     assert code == 0, told
-    assert f"requests by {'curl' if _libcurl.available() else 'boto3 (pycurl'}" in " ".join(
-        told.split()
-    )
+    assert "requests by fast" in " ".join(told.split())
 
 
 def test_a_store_that_cannot_say_hides_no_report(monkeypatch: pytest.MonkeyPatch) -> None:

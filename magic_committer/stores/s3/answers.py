@@ -85,6 +85,10 @@ class Unreadable(Exception):
         return (Unreadable, (self.status, str(self)))
 
 
+class TooLarge(Exception):
+    """The store's answer is longer than was allowed, and will be so the next time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Document:
     """What is read of a document.
@@ -143,6 +147,7 @@ _HEADS: Mapping[str, str] = {
 _NUMBERS = frozenset(("Size", "PartNumber", "NextPartNumberMarker"))
 _TIMES = frozenset(("LastModified", "Initiated"))
 _PEOPLE = frozenset(("Owner", "Initiator"))
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
@@ -157,6 +162,7 @@ def read(operation: str, answer: Answer) -> Reply:
     Raises:
         Refused: the store's error.
         Unreadable: the answer is not S3's.
+        TooLarge: it is S3's, and its body was not read.
     """
     status = answer.status
     if status >= 300:
@@ -167,6 +173,8 @@ def read(operation: str, answer: Answer) -> Reply:
     reply = _read_head(operation, answer) if wanted is None else _read_document(wanted, answer)
     for name in _BARE[operation] if wanted is None else wanted.needs:
         _demand(status, reply, name, "the answer")
+    if answer.excess:
+        raise TooLarge(answer.excess)
     reply["SeenAt"] = _seen_at(answer)
     return reply
 
@@ -224,6 +232,8 @@ def _look_at_end(operation: str, answer: Answer) -> None:
 def _read_document(wanted: _Document, answer: Answer) -> Reply:
     status = answer.status
     _look_at_end(wanted.root, answer)
+    if answer.excess:
+        raise TooLarge(answer.excess)
     try:
         root = _parsed(answer.body)
     except ElementTree.ParseError:
@@ -345,6 +355,8 @@ def _refusal(operation: str, answer: Answer) -> Refused | Unreadable:
 
 
 def _parsed(body: bytes) -> ElementTree.Element:
+    if not _BEGINNING.match(body):  # not S3's: it may define what its texts mean
+        raise ElementTree.ParseError("the document does not begin with its root")
     parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
     parser.feed(body.strip())
     root: ElementTree.Element = parser.close()

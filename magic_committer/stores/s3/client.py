@@ -341,9 +341,7 @@ class S3Store:
     def _aborting(self, asked: AbortUpload) -> Work[Written]:
         wanted = {**self._named(asked.key), "UploadId": asked.upload_id}
         with suppress(NotFound):
-            yield Call(
-                "abort_upload", "AbortMultipartUpload", asked.key, wanted, once=asked.once
-            )
+            yield Call("abort_upload", "AbortMultipartUpload", asked.key, wanted, once=asked.once)
         return Written("")
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:

@@ -58,9 +58,10 @@ _VARIABLES = {
     "auth_scheme_preference": "AWS_AUTH_SCHEME_PREFERENCE",
 }
 """For each setting of the SDK its variable."""
-_PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
+PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
 _REGION = re.compile(r"(?:us|us-gov|eu|ap|sa|ca|me|af|il|mx|cn)-[a-z]+-\d+")
 """Regions whose endpoints are written here. Other partitions have other names of hosts."""
+_ANY_REGION = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
 _BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _LABELS = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -132,6 +133,8 @@ def plain_setup(bucket: str, options: S3Options) -> Setup:
     if _truth(s3.get("use_accelerate_endpoint")):
         raise NotPlain("the endpoint is S3's accelerated one")
     region = options.region or settings.get("region") or REGION_DEFAULT
+    if not _ANY_REGION.fullmatch(region):
+        raise NotPlain("the region is the SDK's matter")
     style = s3.get("addressing_style")
     if options.path_style is not None:
         style = "path" if options.path_style else "virtual"
@@ -166,8 +169,8 @@ def _refuse_odd(bucket: str, options: S3Options) -> None:
         raise NotPlain("transport='boto3'")
     if not http.available():
         raise NotPlain("httptools is not installed")
-    if os.environ.get(_PLUGINS):
-        raise NotPlain(f"{_PLUGINS} is set")
+    if os.environ.get(PLUGINS):
+        raise NotPlain(f"{PLUGINS} is set")
     if bucket.endswith("--x-s3"):
         raise NotPlain("an S3 Express bucket has sessions")
     if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
@@ -377,10 +380,12 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
     if endpoint.startswith("https:"):
         bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or _usual_bundle()
         try:
+            if not os.path.isfile(bundle):
+                raise FileNotFoundError("it is no file")
             context = _context(bundle, os.stat(bundle).st_mtime)
         except OSError as error:  # also of TLS: it holds no certificate
             raise OptionError(
-                f"the bundle of certificates {bundle!r} is not a file of certificates: {error}",
+                f"the bundle of certificates {bundle!r} cannot be used: {error}",
                 hint="Check AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, and ca_bundle in the AWS"
                 " configuration file: one of them names it",
             ) from None
@@ -410,10 +415,7 @@ def _context(bundle: str, modified: float) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
-    if os.path.isdir(bundle):
-        context.load_verify_locations(capath=bundle)
-    else:
-        context.load_verify_locations(cafile=bundle)
+    context.load_verify_locations(cafile=bundle)
     return context
 
 
@@ -427,7 +429,9 @@ def _proxy(url: str) -> str:
     if proxy_bypass(parts.netloc):
         return ""
     found: str = getproxies().get(parts.scheme) or ""
-    return found if "://" in found or not found else f"http://{found}"
+    if not found or found.startswith(("http:", "https:")) or "://" in found:
+        return found
+    return f"http:{found}" if found.startswith("//") else f"http://{found}"
 
 
 # Encryption ---------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The one place where a failed request becomes our error: the kind of failure, the class, the hint.
 Pure. The failure stays as the ``__cause__``, without secrets.
 
-Whichever way a request went, it fails in one of five ways (`Failure`). The kinds say which requests
+Whichever way a request went, it fails in one of six ways (`Failure`). The kinds say which requests
 may be sent again (`retry`); the tables below say the rest. Stores differ in codes and agree in
 status (stores.md), so the status decides if the code is unknown.
 
@@ -25,7 +25,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.s3.answers import Refused, Unreadable
+from magic_committer.stores.s3.answers import Refused, TooLarge, Unreadable
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
 from magic_committer.stores.s3.requests import BadParameter
@@ -35,14 +35,12 @@ class NoCredentials(Exception):
     """There is nothing to sign with. Nothing is sent."""
 
 
-Failure = NoAnswer | Refused | Unreadable | NoCredentials | BadParameter
-FAILURES = (NoAnswer, Refused, Unreadable, NoCredentials, BadParameter)
+Failure = NoAnswer | Refused | Unreadable | TooLarge | NoCredentials | BadParameter
+FAILURES = (NoAnswer, Refused, Unreadable, TooLarge, NoCredentials, BadParameter)
 """All that either way raises for a request."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
-TOO_LARGE = "TooLarge"
-"""Our code for an object that is larger than was allowed."""
 SERVER_MESSAGE_CHARS_MAX = 300
 """How many characters of the store's own words an error repeats."""
 
@@ -141,7 +139,7 @@ _CREDENTIALS_HINT = (
 def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
     if isinstance(error, NoAnswer):
-        return "final" if error.cause is Cause.CERTIFICATE or error.bytes else "transient"
+        return "final" if error.cause is Cause.CERTIFICATE else "transient"
     if isinstance(error, Unreadable):  # from something between the store and us
         return "transient"
     if not isinstance(error, Refused):
@@ -192,8 +190,8 @@ def translate(
     cls = _class(error)
     status = error.status if isinstance(error, Refused | Unreadable) else 0
     code = error.code if isinstance(error, Refused) else ""
-    if isinstance(error, NoAnswer) and error.bytes:
-        status, code = 200, TOO_LARGE
+    if isinstance(error, TooLarge):
+        status, code = 200, "TooLarge"
     request_id = error.request_id if isinstance(error, Refused) else ""
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
@@ -254,8 +252,6 @@ def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> St
 def _class(error: Failure) -> type[StoreError]:
     if isinstance(error, NoCredentials):
         return PermissionDenied
-    if isinstance(error, NoAnswer) and error.bytes:
-        return InvalidRequest
     if isinstance(error, NoAnswer | Unreadable):
         return Unanswered
     if not isinstance(error, Refused) or error.code in REFUSED:

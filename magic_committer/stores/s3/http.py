@@ -109,7 +109,7 @@ class Cause(Enum):
     BROKEN = "broken"
     """The connection ended, or what came is not HTTP."""
     LIMIT = "limit"
-    """The head or the body of the answer is over its limit."""
+    """The head of the answer is over its limit, or the body of what is no success."""
 
 
 class NoAnswer(Exception):
@@ -120,19 +120,14 @@ class NoAnswer(Exception):
         sent: whether the store may have got the request.
         why: the reason in words, without secrets.
         where: the scheme, host and port of the store, or of the proxy that failed.
-        bytes: for `Cause.LIMIT`: how many bytes a success has, or has at least; otherwise 0. It
-            will have as many the next time.
     """
 
-    def __init__(
-        self, cause: Cause, sent: Sent, why: str, *, where: str = "", bytes: int = 0
-    ) -> None:
+    def __init__(self, cause: Cause, sent: Sent, why: str, *, where: str = "") -> None:
         super().__init__(why)
         self.cause = cause
         self.sent = sent
         self.why = why
         self.where = where
-        self.bytes = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +165,7 @@ class Request:
         method, origin, target: what is asked, where.
         headers: all other headers.
         body: what is sent. It must not change until the request has ended.
-        bytes_max: a longer body of an answer with status 200 ends the request (`Cause.LIMIT`).
+        bytes_max: a longer body of a success is not read (`Answer.excess`).
     """
 
     method: str
@@ -190,6 +185,7 @@ class Answer:
         headers: names in lower case. Of a repeated one, the values joined by ``", "``.
         body: the bytes, decoded from chunks; never from an encoding.
         until_close: the body ended where the connection did: nothing else says that it is whole.
+        excess: how long the body is, in words, if it is longer than allowed: then it was not read.
         reused: the connection had been used before.
     """
 
@@ -197,6 +193,7 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
     until_close: bool = False
+    excess: str = ""
     reused: bool = False
 
 
@@ -326,8 +323,8 @@ class _Reading:
     """
 
     __slots__ = (
-        "_bodiless", "_bytes", "_bytes_max", "_head_bytes", "_headers", "_in_head", "_is_11",
-        "_parser", "_pieces", "_status", "_until_close", "began", "ended", "spoilt",
+        "_bodiless", "_bytes", "_bytes_max", "_excess", "_head_bytes", "_headers", "_in_head",
+        "_is_11", "_parser", "_pieces", "_status", "_until_close", "began", "ended", "spoilt",
     )  # fmt: skip
 
     def __init__(self, method: str, bytes_max: int) -> None:
@@ -337,6 +334,7 @@ class _Reading:
         self._bytes = self._head_bytes = self._status = 0
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
+        self._excess = ""
         self._in_head = self._is_11 = True
         self._until_close = False
         self.began = self.ended = self.spoilt = False
@@ -371,7 +369,7 @@ class _Reading:
     def answer(self, reused: bool) -> Answer:
         """The whole answer."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return Answer(self._status, self._headers, body, self._until_close, reused)
+        return Answer(self._status, self._headers, body, self._until_close, self._excess, reused)
 
     @property
     def keeps_open(self) -> bool:
@@ -418,7 +416,7 @@ class _Reading:
         length = int(headers.get("content-length", 0))
         limit = self._bytes_max if status == 200 else max(self._bytes_max, DOCUMENT_BYTES_MAX)
         if length > limit:
-            raise _too_large(status, length, f"{length} bytes, over {limit}")
+            self._is_too_long(f"{length} bytes, over {limit}")
         self._bytes_max = limit
         chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._until_close = (
@@ -431,9 +429,17 @@ class _Reading:
             return
         self._bytes += len(body)
         if self._bytes > self._bytes_max:
-            over = self._bytes_max
-            raise _too_large(self._status, self._bytes, f"more than {over} bytes")
+            self._is_too_long(f"more than {self._bytes_max} bytes")
+            return
         self._pieces.append(body)
+
+    def _is_too_long(self, why: str) -> None:
+        """The body is not read on, and the connection not used again."""
+        if self._status != 200:
+            raise _TooLong(f"the answer has {why}")
+        self._excess = f"it has {why}"
+        self.ended = self.spoilt = True
+        self._pieces = []
 
     def on_message_complete(self) -> None:
         if self._status < 200:  # what comes next is the answer
@@ -443,16 +449,7 @@ class _Reading:
 
 
 class _TooLong(ValueError):
-    """Head or body are over their limits; of a success, with the bytes of its body, otherwise
-    0."""
-
-    def __init__(self, why: str, length: int = 0) -> None:
-        super().__init__(why)
-        self.length = length
-
-
-def _too_large(status: int, length: int, why: str) -> _TooLong:
-    return _TooLong(f"it has {why}", length if status == 200 else 0)
+    """Head or body are over their limits."""
 
 
 # Connections --------------------------------------------------------------------------------------
@@ -552,14 +549,14 @@ class Connection:
 
     def _no_answer(self, error: OSError | ValueError, reading: _Reading) -> NoAnswer:
         sent = Sent.PERHAPS if self._given else Sent.NEVER
-        cause, length = Cause.BROKEN, 0
+        cause = Cause.BROKEN
         if isinstance(error, TimeoutError) and error.errno is None:
             cause = Cause.TIME
         if reading.began:
             sent = Sent.ANSWERED
         if isinstance(error, _TooLong):
-            cause, length = Cause.LIMIT, error.length
-        return NoAnswer(cause, sent, _words(error), where=self._origin.url, bytes=length)
+            cause = Cause.LIMIT
+        return NoAnswer(cause, sent, _words(error), where=self._origin.url)
 
     def _pieces(self, request: Request) -> Generator[memoryview, None, None]:
         """The bytes of a request, piece by piece: its head first, with a small body."""

@@ -65,7 +65,6 @@ _HEADERS = {
     "ContentDisposition": "Content-Disposition",
     "ContentEncoding": "Content-Encoding",
     "ContentType": "Content-Type",
-    "CopySource": "x-amz-copy-source",
     "CopySourceRange": "x-amz-copy-source-range",
     "IfMatch": "If-Match",
     "IfNoneMatch": "If-None-Match",
@@ -152,6 +151,8 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
             if not value:
                 raise BadParameter("an object's key has at least one character")
             path = _quoted(value, "/")
+        elif name == "CopySource":
+            headers.append(("x-amz-copy-source", _quoted(_text(name, value), "/")))
         elif name == "Metadata":
             headers += _metadata(value)
         elif name == "MultipartUpload":

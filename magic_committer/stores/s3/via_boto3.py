@@ -40,6 +40,7 @@ from magic_committer.stores.s3 import http, redact
 from magic_committer.stores.s3.answers import Reply, read
 from magic_committer.stores.s3.config import (
     OPTIONS_HINT,
+    PLUGINS,
     REGION_DEFAULT,
     NotPlain,
     core_session,
@@ -201,14 +202,16 @@ class ViaBoto3:
         )
 
     def _connections(self, client: Any, core: Any) -> Http | None:
-        """Our own connections; None: the SDK's."""
+        """Our own connections; None: the SDK's, also where a plug-in may have changed them."""
+        if not http.available() or os.environ.get(PLUGINS):
+            return None
         endpoint = client.meta.endpoint_url
         try:
             network = network_for(self._options, endpoint, core.get_config_variable("ca_bundle"))
         except NotPlain as reason:
             self.why = f"{self.why}, by its own connections: {reason}"
             return None
-        return None if not http.available() else Http(network)
+        return Http(network)
 
     # What the SDK calls ---------------------------------------------------------------------------
 
@@ -283,8 +286,7 @@ def _all_of(stream: Any, bytes_max: int, answer: Answer) -> bytes:
     finally:
         stream.close()
     if (length := max(length, len(held))) > bytes_max:
-        why = f"it has {length} bytes, over {bytes_max}"
-        raise NoAnswer(Cause.LIMIT, Sent.ANSWERED, why, bytes=length)
+        answer.excess = f"it has {length} bytes, over {bytes_max}"
     return held
 
 
