@@ -524,9 +524,8 @@ def test_each_is_tried_again_while_the_others_go_on(server: ScriptedServer) -> N
     def script(asked: Asked) -> Reply:
         if asked.path not in failed and len(failed) < 20:
             failed.add(asked.path)
-            return (error(503, "SlowDown"), Reply(lost=True), Reply(200, "<html/>"))[
-                len(failed) % 3
-            ]
+            passing = (error(503, "SlowDown"), Reply(lost=True), Reply(200, "<html/>"))
+            return passing[len(failed) % 3]
         return document("CompleteMultipartUpload")
 
     server.script = script

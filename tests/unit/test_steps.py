@@ -3,7 +3,7 @@ work, no abort on an old look, nothing in flight given up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -34,10 +34,9 @@ from magic_committer.stores.base import (
     ListParts,
     Part,
     Written,
-    ask_by_verb,
 )
-from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
+from tests.at_once import AtOnce
 
 NO_ANSWER = Unanswered("no answer")
 SLOW_DOWN = Unanswered("slow down", status=503, code="SlowDown")
@@ -46,55 +45,24 @@ Lies = dict[tuple[type[Ask], str], Answer]
 """What a store answers the first time in place of the truth, by the ask and the key."""
 
 
-class AtOnce(MemoryStore):
-    """A store that takes many requests from one thread, keeps ``in_flight`` of them under way, and
-    lies as told.
+class Lying(AtOnce):
+    """Lies as told, once each.
 
     Attributes:
-        asked: each ask's type and key, in the order in which they were taken.
-        unheard: keys of asks whose answers were never given.
         takes: whether a request that is answered by a lie takes effect all the same.
-        most: how many were under way at once.
     """
 
     def __init__(self, clock: PatientClock) -> None:
         super().__init__(clock=clock.now, forgetful_complete=True)
         self.lies: Lies = {}
-        self.asked: list[tuple[str, str]] = []
-        self.unheard: list[str] = []
         self.takes = False
-        self.most = 0
 
-    def many(self) -> AtOnce:
-        """As the port says."""
-        return self
-
-    def ask_each(
-        self, next_ask: Callable[[], tuple[Any, Ask] | None], *, in_flight: int
-    ) -> Generator[tuple[Any, Answer], None, None]:
-        """As the port says, but that nothing waits for answers at the end: they are noted."""
-        under_way: list[tuple[Any, Ask]] = []
-        try:
-            while True:
-                while len(under_way) < in_flight and (one := next_ask()) is not None:
-                    under_way.append(one)
-                    self.asked.append((type(one[1]).__name__, one[1].key))
-                self.most = max(self.most, len(under_way))
-                if not under_way:
-                    return
-                item, ask = under_way.pop(0)
-                yield item, self._answer(ask)
-        finally:
-            self.unheard = [ask.key for _, ask in under_way]
-
-    def _answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: Ask) -> Answer:
+        """What its verb answers, or what was told."""
         told = self.lies.pop((type(ask), ask.key), None)
         if told is not None and not self.takes:
             return told
-        try:
-            answer = ask_by_verb(self, ask)
-        except StoreError as error:
-            answer = error
+        answer = super().answer(ask)
         return told or answer
 
 
@@ -105,7 +73,7 @@ class World:
         """``lies``: about the second upload, by ``abort``, ``parts`` and ``head``."""
         kinds: dict[str, type[Ask]] = {"abort": AbortUpload, "parts": ListParts, "head": Head}
         self.clock = PatientClock()
-        self.store = AtOnce(self.clock)
+        self.store = Lying(self.clock)
         self.store.lies = {(kinds[name], "t/1.csv"): answer for name, answer in lies.items()}
         self.runtime = Runtime(self.store, clock=self.clock)
         self.uploads = [self._upload(number) for number in range(files)]
@@ -234,14 +202,14 @@ def test_an_abort_that_was_never_sent_aborted_nothing(monkeypatch: pytest.Monkey
     """Another program ends the upload after the look: who could not send an abort does not say that
     he has aborted it."""
     world = World(3, abort=Unanswered("no connection", sent=False))
-    real = world.store._answer
+    real = world.store.answer
 
     def dropped(ask: Ask) -> Answer:
         if isinstance(ask, AbortUpload) and ask.key == "t/1.csv":
             world.store.drop_upload(ask.upload_id)
         return real(ask)
 
-    monkeypatch.setattr(world.store, "_answer", dropped)
+    monkeypatch.setattr(world.store, "answer", dropped)
     told = {key: removed.removal for key, removed in world.run().items()}
     assert told.pop("t/1.csv") is Removal.GONE
     assert set(told.values()) == {Removal.ABORTED}
@@ -251,14 +219,14 @@ def test_an_abort_that_follows_a_look_is_sent_once(monkeypatch: pytest.MonkeyPat
     """By a store that tries again by itself, too."""
     world = World(1)
     once: list[bool] = []
-    real = world.store._answer
+    real = world.store.answer
 
     def noted(ask: Ask) -> Answer:
         if isinstance(ask, AbortUpload):
             once.append(ask.once)
         return real(ask)
 
-    monkeypatch.setattr(world.store, "_answer", noted)
+    monkeypatch.setattr(world.store, "answer", noted)
     world.run()
     world.uploads = [world._upload(9)]
     world.run(look_first=False)
@@ -284,7 +252,7 @@ def test_no_abort_is_sent_on_an_old_look() -> None:
 def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
     """Between a look and its abort there is a wait that was too long."""
     clock = PatientClock()
-    store = AtOnce(clock)
+    store = Lying(clock)
     upload = store.create_upload("t/a", attributes=Attributes()).upload_id
     begun: list[bool] = []
 
