@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import time
@@ -195,9 +194,8 @@ def test_names_of_headers_have_no_case_and_repeated_ones_are_joined(
     send: Send, client: Http
 ) -> None:
     """As every client does."""
-    with raw_server(
-        answering(b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 0\r\n\r\n")
-    ) as raw:
+    said = b"HTTP/1.1 204 No\r\nX-A: 1\r\nx-a: 2\r\n\r\n"
+    with raw_server(answering(said)) as raw:
         assert send(client, to(raw), within()).headers["x-a"] == "1, 2"
 
 
@@ -212,7 +210,7 @@ def test_a_success_that_is_too_long_is_told_and_not_read(
         for allowed, wanted in ((9, b"x" * 9), (8, b"")):
             answer = send(client, to(raw, bytes_max=allowed), within())
             assert (answer.status, answer.body) == (200, wanted)
-            assert ("8 bytes" in answer.excess) is (allowed == 8)
+            assert (answer.excess != "") is (allowed == 8)
 
 
 # Sent at most once --------------------------------------------------------------------------------
@@ -396,11 +394,9 @@ def test_a_request_that_has_ended_holds_nothing(send: Send, client: Http) -> Non
     with raw_server(answering(b"HTTP/1.1 200 OK\r\nContent-Le")) as raw:
         body = Body(100_000)
         held = weakref.ref(body)
-        with pytest.raises(NoAnswer):
-            send(client, to(raw, "PUT", memoryview(body)), within(2.0))
+        assert ended(send, client, to(raw, "PUT", memoryview(body)), 2.0)[0] is Cause.TIME
         del body
         assert held() is None
-        gc.collect()
 
 
 # A process's connections --------------------------------------------------------------------------
