@@ -48,9 +48,12 @@ def in_a_loop(client: Http, request: Request, deadline: Deadline) -> Answer:
         while True:
             for tag, outcome in loop.wait(1.0):
                 assert tag == "tag"
-                if isinstance(outcome, Exception):
+                if isinstance(outcome, Answer):
+                    return outcome
+                try:
                     raise outcome
-                return outcome
+                finally:
+                    del outcome  # or this frame and its traceback hold each other
     finally:
         loop.close()
 
