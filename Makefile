@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs simulate search compare mutants servers trees interop soak pythons venv format clean
+.PHONY: help demo test check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -61,6 +61,9 @@ soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server kil
 
 pythons: venv  ## Run unit, contract and promise tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)
+
+sparks: venv  ## Run a short file of tests on Spark 3.5, 4.0, 4.1 and 4.3, each in its own environment: ONLY=3.5
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.sparks $(ONLY)
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test

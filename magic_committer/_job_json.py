@@ -145,7 +145,9 @@ def _s3_values(s3: S3Options) -> dict[str, Any]:
 
 
 def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Read one of the dataclasses. Each field must have the type of its annotation."""
+    """Read one of the dataclasses. Each field must have the type of its annotation. An option that
+    is missing has its default: the version that wrote the text did not know it. Terms are those of
+    the record, and none is guessed."""
     hints = get_type_hints(kind)
     built: dict[str, Any] = {}
     for name, value in values.items():
@@ -161,7 +163,7 @@ def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
         elif not _fits(value, hints[name]):
             raise FormatError(SOURCE, field, f"has the wrong type: {type(value).__name__}")
         built[name] = value
-    if kind is not S3Options:
+    if kind is Terms:
         for name in hints:
             if name not in built and name != "committer":  # absent: magic
                 raise FormatError(SOURCE, f"{where}.{name}", "is missing")

@@ -114,13 +114,21 @@ def in_memory(bucket: str) -> Iterator[ObjectStore]:
         unregister_store(store)
 
 
-def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runtime:
+Held = dict[str, Any]
+"""The stores of a job, by bucket. While it is open, it keeps the credentials and the endpoint with
+which it began, whatever the environment is meanwhile."""
+
+
+def runtime_for(
+    bucket: str, s3: S3Options, progress: ProgressFunction, held: Held | None = None
+) -> Runtime:
     """The components for one bucket in this process.
 
     Args:
         bucket: the bucket's name.
         s3: the connection to the store.
         progress: the caller's function; its errors are logged, not raised.
+        held: the job's stores; None: there is no job yet.
 
     Raises:
         OptionError: no store is registered for the bucket, and a registered store allows no others.
@@ -132,19 +140,19 @@ def runtime_for(bucket: str, s3: S3Options, progress: ProgressFunction) -> Runti
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
-    return Runtime(store=connect(bucket, s3), pool=pool, progress=progress)
+    return Runtime(store=connect(bucket, s3, held), pool=pool, progress=progress)
 
 
-def process_for(s3: S3Options, progress: ProgressFunction) -> Process:
+def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = None) -> Process:
     """What committers are built from in this process.
 
     Args:
         s3: the connection to the store of a destination on S3.
-        progress: as for `runtime_for`.
+        progress, held: as for `runtime_for`.
     """
 
     def runtime(bucket: str) -> Runtime:
-        return runtime_for(bucket, s3, progress)
+        return runtime_for(bucket, s3, progress, held)
 
     return Process(runtime, pool, blocks, progress=harmless(progress), tree_for=_tree_for)
 
@@ -169,14 +177,14 @@ def _tree_for(url: str) -> FileTree:
 
 
 def committer_of(
-    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction
+    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
 ) -> JobCommitter:
     """The committer of a started job in this process, as the job's record names it.
 
     Raises:
         OptionError: this process does not have the committer; or as for `runtime_for`.
     """
-    return named(job.terms.committer).of(process_for(s3, progress), job, options)
+    return named(job.terms.committer).of(process_for(s3, progress, held), job, options)
 
 
 def buckets(s3: S3Options) -> list[str]:

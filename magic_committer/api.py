@@ -169,11 +169,12 @@ def start(
         conditional_writes=options.conditional_writes,
         committer=kind.name,
     )
+    held: _wiring.Held = {}
     started = kind.start(
-        _wiring.process_for(s3, progress), url, terms, options, job_id, said_mode=mode,
+        _wiring.process_for(s3, progress, held), url, terms, options, job_id, said_mode=mode,
         join=exist_ok, checkpoint=checkpoint_of(checkpoint),
     )  # fmt: skip
-    return Job(started.job, options, s3, progress=progress, starter=True)
+    return Job(started.job, options, s3, progress=progress, starter=True, held=held)
 
 
 def _track_of(kind: CommitterClass, track: Track | None) -> Track:
@@ -226,9 +227,13 @@ def attach(
     """
     options, s3 = options_of(options), s3_of(s3)
     kind = named(default_for(dest))
-    process = _wiring.process_for(s3, progress)
+    held: _wiring.Held = {}
+    process = _wiring.process_for(s3, progress, held)
     found = kind.attach(process, dest, name_of("job_id", job_id) or "")
-    return Job(found.job, options, s3, state=found.state, outcome=found.outcome, progress=progress)
+    return Job(
+        found.job, options, s3, state=found.state, outcome=found.outcome, progress=progress,
+        held=held,
+    )  # fmt: skip
 
 
 def write(

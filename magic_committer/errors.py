@@ -259,8 +259,10 @@ class ConflictingJob(JobError):
 
 
 class BatchUnsettled(JobError):
-    """An earlier run of a streaming query has claimed the query's ledger, and can neither be
-    finished nor aborted now. Nothing was decided: this job still runs. Commit it again later."""
+    """A batch of a streaming query can be neither published nor passed over now. An earlier run has
+    claimed the query's ledger, and can neither be finished nor aborted: commit again later. Or a
+    query with another checkpoint has published the batch. Nothing was decided: this job still
+    runs."""
 
 
 class IncompleteJob(JobError):

@@ -94,7 +94,9 @@ class Job:
         outcome: str = "",
         progress: ProgressFunction = no_progress,
         starter: bool = False,
+        held: _wiring.Held | None = None,
     ) -> None:
+        self._held = {} if held is None else held
         self._started = started
         self._options = options
         self._s3 = s3
@@ -305,7 +307,8 @@ class Job:
             IncompleteJob, OptionError: nothing was decided, and the job still runs. A job without
                 tasks is incomplete, unless you pass ``expect=0``.
             BatchUnsettled: with ``batch``: an earlier run of the query has begun to publish, and
-                can neither be finished nor aborted now. Nothing was decided. Call it again.
+                can neither be finished nor aborted now: call it again. Or the batch was published
+                from another checkpoint. Nothing was decided.
             ConditionsNotSupported: with ``batch``: the job has ``conditional_writes="off"``.
                 Nothing was decided.
             CommitRefused, DestinationExists, ConflictingJob: a check failed; the job is aborted.
@@ -373,6 +376,7 @@ class Job:
 
         Raises:
             JobNotRunning: the job is committed.
+            OptionError: this handle's terms are not those of the job's record. Nothing was done.
             AbortIncomplete: a revert of the job has not removed everything yet. Call it again.
             StoreError: the store refused a request, or cannot be reached. Call it again.
             OutcomeUnknown: the store does not say whether the job is committed.
@@ -514,8 +518,9 @@ class Job:
 
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
-            FormatError: a field is missing, unknown, of the wrong type or impossible, or another
-                version of the library wrote it. The message names the field.
+            FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
+                option has its default), or another version of the library wrote it. The message
+                names the field.
         """
         job = from_values(values)
         return cls(
@@ -578,7 +583,7 @@ class Job:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return _wiring.committer_of(started, self._options, self._s3, self._progress)
+        return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
 
 
 def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
@@ -831,10 +836,10 @@ class Task(FileCalls):
             parts: Process | Runtime
             if waiting is None:
                 dest = Destination.parse(job.dest)
-                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress)
+                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
                 home = BucketHome(dest, parts.store)
             else:
-                parts = _wiring.process_for(job._s3, job._progress)
+                parts = _wiring.process_for(job._s3, job._progress, job._held)
                 home = TreeHome(waiting.tree)
             self._sink = Sink(
                 title=f"task {self.task_id!r} of job {job.id!r}",

@@ -306,7 +306,8 @@ class S3Options:
         retry_seconds_max: seconds for all tries of one request before the job is decided, with the
             last try: 60 by default. Also how long one phase waits for a silent store; the phases
             are setup, a task's commit, a job's commit up to its decision, and an abort. Cleaning up
-            after a failure has a quarter of it.
+            after a failure has a quarter of it. A store that has not answered yet in this process,
+            and where nobody listens, has 5 seconds (docs/limits.md).
         decided_seconds_max: the same after the job is decided: 300 seconds by default. After that
             time `CommitIncomplete` is raised. Every answer of the store starts the time again, so
             work that makes progress is not cut short.

@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-GONE_SECONDS_MAX = 30.0
+GONE_SECONDS_MAX = 300.0
 
 
 def is_gone(pid: int) -> bool:

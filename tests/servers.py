@@ -58,7 +58,7 @@ def moto_options(url: str) -> S3Options:
 def make_bucket(url: str, bucket: str) -> None:
     """Make an empty bucket on moto's server, which takes unsigned requests too."""
     request = urllib.request.Request(f"{url}/{bucket}", method="PUT")
-    urllib.request.urlopen(request, timeout=30).close()
+    urllib.request.urlopen(request, timeout=300).close()
 
 
 def outside(way: S3Options) -> Any:

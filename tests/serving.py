@@ -23,7 +23,7 @@ from socketserver import ThreadingTCPServer
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-END_SECONDS_MAX = 60.0
+END_SECONDS_MAX = 300.0
 """How long the threads may take to end once their connections are closed; and a server behind a
 proxy to answer."""
 LOOK_SECONDS = 0.01

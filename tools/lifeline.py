@@ -18,18 +18,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
 
 LOOK_SECONDS = 0.5
 """How often we look for our parent."""
 PATIENCE_SECONDS = 10.0
 """How long a command may take to end after Ctrl-C or SIGTERM before it is killed."""
-TIMED_OUT = 124
-"""The exit code of a command that ran past its limit, as of coreutils' ``timeout``."""
+HANGS_SECONDS = 10 * 60.0
+"""A command that prints nothing for so long hangs. No machine is so slow: each test is a dot."""
+HUNG = 124
+"""The exit code of a command that hung, as of coreutils' ``timeout``."""
 
 _PARENT = os.getppid()
 # make puts its own process id here: it may have died before we could first look at our parent.
@@ -58,7 +62,7 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
-    seconds_max: float = float("inf"),
+    silent_seconds_max: float | None = None,
     pass_fds: Sequence[int] = (),
 ) -> int:
     """Run a command to its end and return its exit code (negative: the signal that ended it).
@@ -66,7 +70,9 @@ def run(
     Whatever it leaves running in its process group is killed then.
 
     Args:
-        seconds_max: after this the group is killed, and the code is `TIMED_OUT`.
+        silent_seconds_max: when it has printed nothing for so long, the group is killed, and the
+            code is `HUNG`. None: without end, and its standard output is ours; else it passes
+            through us, as it comes.
         pass_fds: file descriptors that it is to hold besides its standard streams, which are ours.
 
     Raises:
@@ -74,7 +80,6 @@ def run(
         KeyboardInterrupt: after the command has ended on it.
     """
     _look_for_parent()
-    deadline = time.monotonic() + seconds_max
     with _warden() as tell:
         # preexec_fn is safe here: this process has one thread. It runs in the child, after setsid.
         process = subprocess.Popen(
@@ -82,30 +87,63 @@ def run(
             env=env,
             cwd=cwd,
             pass_fds=pass_fds,
+            stdout=None if silent_seconds_max is None else subprocess.PIPE,
             start_new_session=True,
             preexec_fn=lambda: tell("+", os.getpid()),
         )
         try:
-            return _wait(process, deadline)
+            return _wait(process, silent_seconds_max)
         finally:
             _kill_group(process.pid)
             process.wait()
+            if process.stdout is not None and not process.stdout.closed:
+                os.set_blocking(process.stdout.fileno(), False)
+                while _pass_on(process.stdout):
+                    pass
+                process.stdout.close()
             tell("-", process.pid)
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> int:
-    while True:
-        try:
-            return process.wait(timeout=LOOK_SECONDS)
-        except subprocess.TimeoutExpired:
+def _wait(process: subprocess.Popen[bytes], silent_seconds_max: float | None) -> int:
+    heard = time.monotonic()
+    try:
+        while process.poll() is None:
+            if _listen(process):
+                heard = time.monotonic()
+            elif silent_seconds_max is not None and time.monotonic() - heard > silent_seconds_max:
+                return HUNG
             _look_for_parent()
-            if time.monotonic() > deadline:
-                return TIMED_OUT
-        except KeyboardInterrupt:
-            os.killpg(process.pid, signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=PATIENCE_SECONDS)
-            raise
+        return process.returncode
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        end = time.monotonic() + PATIENCE_SECONDS
+        while process.poll() is None and time.monotonic() < end:
+            _listen(process)
+        raise
+
+
+def _listen(process: subprocess.Popen[bytes]) -> bool:
+    """Wait a moment for a command to end or to say something; whether it did say something."""
+    output = process.stdout
+    if output is None or output.closed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=LOOK_SECONDS)
+    elif select.select([output], [], [], LOOK_SECONDS)[0]:
+        if _pass_on(output):
+            return True
+        output.close()
+    return False
+
+
+def _pass_on(output: IO[bytes]) -> bool:
+    """Print what a command has said; whether it was anything."""
+    said = b""
+    with contextlib.suppress(BlockingIOError):
+        said = os.read(output.fileno(), 1 << 16)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(said)
+    sys.stdout.buffer.flush()
+    return bool(said)
 
 
 def _look_for_parent() -> None:

@@ -38,8 +38,6 @@ LOWEST = "lowest"
 FOLDERS = ("unit", "contract", "promises")
 PACKAGES = frozenset(("awscrt", "flask", "flask-cors", "greenlet", "hypothesis", "moto", "pytest"))
 """Of the packages for development, those that these tests need."""
-SECONDS_MAX = 30 * 60.0
-"""What the tests may take on one Python."""
 CHECKOUT = "/checkout"
 """Where a chroot has this checkout."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -115,7 +113,6 @@ def _bootstrap(version: str, suite: str, world: Path) -> Place | str:
             f"--include=python{version}", suite, str(world), mirror, str(script),
         ],
         cwd=ROOT,
-        seconds_max=SECONDS_MAX,
     )  # fmt: skip
     if code:
         return f"debootstrap failed with code {code}; see {world}/debootstrap/debootstrap.log"
@@ -188,7 +185,6 @@ def _install(place: Place, home: Path, wanted: Sequence[str]) -> int:
             *wanted,
         ],
         cwd=ROOT,
-        seconds_max=SECONDS_MAX,
     )
     if not code:
         (site / "checkout.pth").write_text(f"{ROOT if place.world is None else CHECKOUT}\n")
@@ -216,7 +212,7 @@ def _there(place: Place, command: Sequence[str]) -> int:
         enter = ("unshare", "--mount", "sh", "-euc", _ENTER, "sh", str(place.world), str(ROOT))
         command = [*enter, *command]
     clean = ("env", "-u", "VIRTUAL_ENV", "-u", "PYTHONPATH")
-    return lifeline.run([*clean, *command], cwd=ROOT, seconds_max=SECONDS_MAX)
+    return lifeline.run([*clean, *command], cwd=ROOT, silent_seconds_max=lifeline.HANGS_SECONDS)
 
 
 _ENTER = """

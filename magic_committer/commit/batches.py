@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from magic_committer.commit.ledgers import Ledgers
-from magic_committer.commit.outcome import for_another_job, incomplete, outcome_of
+from magic_committer.commit.ledgers import Ledgers, StoredLedger
+from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -46,6 +46,7 @@ def claim_batch(
     job: StartedJob,
     batch: StreamBatch,
     settle: Callable[[Claim], bool],
+    checkpoint: str | None = None,
 ) -> bool:
     """Claim a batch for a running job. Repeatable.
 
@@ -55,12 +56,14 @@ def claim_batch(
         batch: the batch.
         settle: makes sure that the claimant before publishes nothing any more, or has said that it
             has. It raises if it cannot, and gives whether its record is lost (`settle_claim`).
+        checkpoint: the checkpoint in the job's record; None: not known.
 
     Returns:
         True: the job may decide. False: the batch is published already.
 
     Raises:
-        BatchUnsettled: others keep claiming. Nothing was decided.
+        BatchUnsettled: others keep claiming; or the batch was published from another checkpoint.
+            Nothing was decided.
         FormatError: the ledger cannot be read.
         StoreError: the ledger could not be read or written.
     """
@@ -68,8 +71,11 @@ def claim_batch(
         stored = ledgers.read(batch.query)
         move = next_move(stored.ledger, batch.number, job.uuid)
         if move is Move.SKIP:
-            if stored.ledger is not None and stored.ledger.done is not None:
-                tell_passed_over(batch, stored.ledger.done)
+            assert stored.ledger is not None
+            assert stored.ledger.done is not None
+            if stored.ledger.is_of_another(checkpoint):
+                raise _other_checkpoint(job, batch, stored)
+            tell_passed_over(batch, stored.ledger.done)
             return False
         if move is Move.DECIDE:
             return True
@@ -77,7 +83,7 @@ def claim_batch(
         if move is Move.SETTLE and stored.ledger is not None and stored.ledger.claim is not None:
             lost = stored.ledger.claim if settle(stored.ledger.claim) else None
         ledger = stored.ledger or Ledger(batch.query, "")
-        claim = Claim(job.id, job.uuid, batch.number)
+        claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
         if ledgers.write(stored, ledger.claimed(claim, ids())):
             if lost is not None:
                 _tell_lost(batch, lost)
@@ -208,10 +214,11 @@ def _tell_lost(batch: StreamBatch, claim: Claim) -> None:
 
 
 def published_by(
-    ledgers: Ledgers, job: StartedJob, batch: StreamBatch
+    ledgers: Ledgers, job: StartedJob, batch: StreamBatch, checkpoint: str | None
 ) -> Literal["", "it", "another"]:
     """What the ledger says about the batch of a job that will not publish it any more: this very
-    job has published it, or another one; "": nobody has, or nobody can tell."""
+    job has published it, or another one from the same checkpoint; "": nobody has, or nobody can
+    tell."""
     try:
         ledger = ledgers.read(batch.query).ledger
     except (StoreError, FormatError) as error:
@@ -219,7 +226,9 @@ def published_by(
         return ""
     if ledger is None or not ledger.covers(batch.number):
         return ""
-    return "it" if (ledger.done, ledger.done_by) == (batch.number, job.uuid) else "another"
+    if (ledger.done, ledger.done_by) == (batch.number, job.uuid):
+        return "it"
+    return "" if ledger.is_of_another(checkpoint) else "another"
 
 
 def say_published(
@@ -296,6 +305,20 @@ def batch_needed(job: StartedJob) -> OptionError:
         " committed as a batch of it only",
         hint="Call job.commit(results, batch=StreamBatch(query, number)). If its query is dead,"
         " abort the job: the query's next run writes the batch again",
+    )
+
+
+def _other_checkpoint(job: StartedJob, batch: StreamBatch, stored: StoredLedger) -> BatchUnsettled:
+    """The error for a batch that a query with another checkpoint has published."""
+    return BatchUnsettled(
+        f"job {job.id!r} does not publish {batch}, and its rows are not passed over: {stored.key}"
+        " says that a job with another checkpoint has published a batch of that number or a later"
+        " one. A copied checkpoint has the query id of its original",
+        job_id=job.id,
+        hint="Start the query that has the copy with a new, empty checkpoint. If it is the only one"
+        ' and its checkpoint was moved: name the old place again, or remove "checkpoint" from'
+        f" {stored.key}; the batch is then passed over",
+        remedies=(end(job.dest, job.id, "abort the job"),),
     )
 
 

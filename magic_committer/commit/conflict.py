@@ -34,14 +34,17 @@ the listing and the look: it would leave neither plan nor record, and both sets 
 ``append`` may run beside all modes. What it adds after a ``replace`` is planned stays. While the
 ``replace`` is being planned, an append's files all stay or all go: **list, look, list again**. A
 live job that is decided keeps its files. A job that has ended meanwhile leaves no record. Its work
-is what the second listing shows and the first did not; everything is then done once more.
+is what the second listing shows and the first did not; everything is then done once more. The
+listings show the directories of jobs below (``t/a/__magic_job-…/``) as well, at no cost: a decided
+append there keeps its files, and a ``replace`` beside another decided job there is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
@@ -54,8 +57,20 @@ from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
-from magic_committer.errors import ConflictingJob, DestinationExists, FormatError, NotFound
-from magic_committer.hadoop.paths import RECORD, Destination, JobPaths, is_hidden
+from magic_committer.errors import (
+    ConflictingJob,
+    DestinationExists,
+    FormatError,
+    NotFound,
+    PathError,
+)
+from magic_committer.hadoop.paths import (
+    MAGIC_JOB_PREFIX,
+    RECORD,
+    Destination,
+    JobPaths,
+    is_hidden,
+)
 from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
@@ -92,7 +107,11 @@ class Replaced:
 
 
 def existing(
-    runtime: Runtime, dest: Destination, partitions: Sequence[str] | None, in_flight: int
+    runtime: Runtime,
+    dest: Destination,
+    partitions: Sequence[str] | None,
+    in_flight: int,
+    jobs_below: set[str] | None = None,
 ) -> Generator[ObjectInfo, None, None]:
     """Data under the destination, or directly in its partitions (``"dt=1/"``, ``""`` for the
     destination itself), in no order. Hidden directories are not listed.
@@ -106,6 +125,7 @@ def existing(
         runtime, dest: the components and the destination.
         partitions: the partitions to look into; None: everything under the destination.
         in_flight: how many requests at once.
+        jobs_below: takes the directories of jobs whose destination lies below this one.
     """
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
@@ -120,7 +140,14 @@ def existing(
                 for page in outcome.unwrap():
                     yield from (info for info in page.objects if _is_data(info, dest))
                     below += page.prefixes
+        if jobs_below is not None:
+            jobs_below.update(prefix for prefix in below if _is_of_job_below(prefix, dest))
         level = _to_list(dest, below) if deep else []
+
+
+def _is_of_job_below(prefix: str, dest: Destination) -> bool:
+    name = prefix[:-1].rpartition("/")[2]
+    return name.startswith(MAGIC_JOB_PREFIX) and not prefix.startswith(dest.jobs_prefix)
 
 
 def _to_list(dest: Destination, prefixes: Iterable[str]) -> list[str]:
@@ -194,13 +221,15 @@ def replaced(
         in_flight: how many requests at once.
     """
     for _ in range(LISTINGS_MAX):
+        below = set[str]()
         there = {
             info.key: ObjectRef(info.key, info.etag, info.last_modified)
-            for info in existing(runtime, dest, partitions, in_flight)
+            for info in existing(runtime, dest, partitions, in_flight, below)
             if info.key not in rewritten
         }
-        theirs, kept = _of_decided_jobs(runtime, job, dest, there, in_flight)
-        if not _anything_new(runtime, dest, partitions, in_flight, there, (rewritten, *theirs)):
+        theirs, kept = _of_decided_jobs(runtime, job, dest, there, below, in_flight)
+        passed_over = (rewritten, *theirs)
+        if not _anything_new(runtime, dest, partitions, in_flight, there, below, passed_over):
             break
     marker = marker_ref(runtime, dest.success_key)
     deletes = tuple(ref for ref in there.values() if ref.key not in kept)
@@ -213,19 +242,21 @@ def _anything_new(
     partitions: Sequence[str] | None,
     in_flight: int,
     there: Mapping[str, ObjectRef],
+    jobs_below: Set[str],
     passed_over: Sequence[KeySet],
 ) -> bool:
-    """Whether a second listing shows something that the first did not. Then a job has published
-    while the data was listed, and has perhaps ended: the first listing may hold only a part of its
-    files."""
-    with closing(existing(runtime, dest, partitions, in_flight)) as found:
+    """Whether a second listing shows something that the first did not: data, or a job below. Then a
+    job has published while the data was listed, and has perhaps ended: the first listing may hold
+    only a part of its files."""
+    jobs = set[str]()
+    with closing(existing(runtime, dest, partitions, in_flight, jobs)) as found:
         for info in found:
             known = there.get(info.key)
             if known is not None and known.is_same(info.etag, info.last_modified):
                 continue
             if not any(info.key in keys for keys in passed_over):
                 return True
-    return False
+    return not jobs <= jobs_below
 
 
 def _of_decided_jobs(
@@ -233,6 +264,7 @@ def _of_decided_jobs(
     job: StartedJob,
     dest: Destination,
     there: Mapping[str, ObjectRef],
+    jobs_below: Iterable[str],
     in_flight: int,
 ) -> tuple[list[KeySet], set[str]]:
     """Two things about live appends that are decided: their keys; and those keys of a listing whose
@@ -243,21 +275,28 @@ def _of_decided_jobs(
     What was read of it before does not count; otherwise a part of it would be kept. If only a set
     is gone, that says nothing: a late attempt deletes its own set, and the job may run on for long.
 
+    Jobs whose destinations lie below count as well, as far as the listing shows their directories.
+    None of them looks at jobs above it: one that may delete data itself is no append to be spared.
+
     Raises:
         ConflictingJob: a set is gone and the plan stays: what the job has published is not known.
+            Or a job below is decided, and is no append.
     """
     theirs, kept = list[KeySet](), set[str]()
-    for other in _live_others(runtime, job, dest, tidy=False):
+    here = ((dest, other) for other in _live_others(runtime, job, dest, tidy=False))
+    for home, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
         record = other.record
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
+            if home != dest:
+                raise _conflict(job, other, f", in {home.url}, and is publishing", home)
             # The plan was not there at the look at the plans: the job has come to its sweep, and
             # all of it was visible before the listing. A late PUT may bring the plan back.
             continue
-        their = StartedJob.attached(record, dest.url, other.etag)
+        their = StartedJob.attached(record, home.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with _until_swept(runtime, job, other, record.plan.key), _told_of(job, other):
+        with _until_swept(runtime, job, other, home), _told_of(job, other, home):
             plan = load_plan(runtime, their, record.plan)
             for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
@@ -273,29 +312,32 @@ def _of_decided_jobs(
 
 @contextmanager
 def _until_swept(
-    runtime: Runtime, job: StartedJob, other: records.Seen, plan_key: str
+    runtime: Runtime, job: StartedJob, other: records.Seen, home: Destination
 ) -> Iterator[None]:
     """Pass over errors about another job's plan and sets that are gone because the job is being
     swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon."""
     try:
         yield
     except NotFound as missing:
+        assert other.record.plan is not None
         for _ in _looks(runtime):
             try:
-                runtime.store.head(plan_key)
+                runtime.store.head(other.record.plan.key)
             except NotFound:
                 return
-        raise _conflict(job, other, f", and what it publishes is not known: {missing}") from missing
+        what = f", and what it publishes is not known: {missing}"
+        raise _conflict(job, other, what, home) from missing
 
 
 @contextmanager
-def _told_of(job: StartedJob, other: records.Seen) -> Iterator[None]:
+def _told_of(job: StartedJob, other: records.Seen, home: Destination) -> Iterator[None]:
     """If a plan or a set of another job cannot be trusted, say which job it is and what to do about
     it."""
     try:
         yield
     except FormatError as error:
-        raise _conflict(job, other, f", and what it publishes cannot be read: {error}") from error
+        what = f", and what it publishes cannot be read: {error}"
+        raise _conflict(job, other, what, home) from error
 
 
 def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:
@@ -450,11 +492,35 @@ def _live_others(
             tidied += forget(runtime, seen)
 
 
-def _conflict(job: StartedJob, other: records.Seen, more: str) -> ConflictingJob:
+def _live_below(
+    runtime: Runtime, dest: Destination, directories: Iterable[str], in_flight: int
+) -> Iterator[tuple[Destination, records.Seen]]:
+    """The live jobs of directories that a listing showed, each with its destination. One GET for
+    each; a directory without a record (Hadoop's, or litter) is passed over."""
+
+    def read(directory: str) -> tuple[Destination, records.Seen | None]:
+        parent, _, name = directory[:-1].rpartition("/")
+        try:
+            home = Destination(dest.bucket, f"{parent}/")
+        except PathError:  # no job of ours: ``t//__magic_job-…/``
+            return dest, None
+        with told_what_to_do(home.url, name.removeprefix(MAGIC_JOB_PREFIX)):
+            return home, records.read(runtime, directory + RECORD)
+
+    with closing(runtime.pool.each(read, sorted(directories), in_flight=in_flight)) as outcomes:
+        for outcome in outcomes:
+            home, seen = outcome.unwrap()
+            if seen is not None and seen.record.state is not State.CLOSED:
+                yield home, seen
+
+
+def _conflict(
+    job: StartedJob, other: records.Seen, more: str, home: Destination | None = None
+) -> ConflictingJob:
     record = other.record
     return ConflictingJob(
         f"job {record.id!r} ({record.terms.mode}, {record.state}) lives under {job.dest}{more}",
         job_id=job.id,
         hint="Try again when it has ended",
-        remedies=dead(job.dest, record.id),
+        remedies=dead(home.url if home else job.dest, record.id),
     )

@@ -79,6 +79,7 @@ from magic_committer.commit.prepare import (
     load_sets,
     make_plan,
     refusal,
+    refuse_other_terms,
     wanted_results,
     whose_they_are_is_lost,
 )
@@ -170,6 +171,8 @@ class JobCommit:
         self.accept = accept
         self.batch: StreamBatch | None = None
         """What the job publishes of a streaming query, as far as this process knows."""
+        self.checkpoint: str | None = None
+        """The checkpoint in the job's record; None: this process has seen no record."""
         self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
@@ -313,11 +316,12 @@ class JobCommit:
                         raise
                     seen = now  # not the JVM's doing: another process has decided the job
                 else:
-                    swapped = self._swap_to_aborting(seen)
+                    swapped = self._swap_to_aborting(seen, stays)
                     lost = swapped.now if not swapped.won else None
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        return replace(report, warnings=(*report.warnings, *stays))
+                        told = (stays,) if stays else ()
+                        return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
                 seen = self._swap_to_reverting(seen)
@@ -352,7 +356,7 @@ class JobCommit:
         def settle(claim: Claim) -> bool:
             return settle_claim(self.job, batch, claim, self._claimant)
 
-        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle)
+        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> Claimant | None:
         seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
@@ -376,7 +380,9 @@ class JobCommit:
     def _published(self, outcome: str) -> JobReport | None:
         """What the ledger says about the batch of a job that will not publish it any more: a
         report, or None if the batch is not published, or nobody can tell."""
-        who = published_by(self.ledgers, self.job, self.batch) if self.batch is not None else ""
+        who: str = ""
+        if self.batch is not None:
+            who = published_by(self.ledgers, self.job, self.batch, self.checkpoint)
         if who == "it":
             return self._report("committed", State.ABSENT)
         return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
@@ -392,9 +398,14 @@ class JobCommit:
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
-        """The stored record, if it is this job's: an id may have been used again."""
+        """The stored record, if it is this job's: an id may have been used again. Raises as
+        `refuse_other_terms`."""
         seen = records.read(self.runtime, self.paths.record)
-        return seen if seen is not None and seen.record.uuid == self.job.uuid else None
+        if seen is None or seen.record.uuid != self.job.uuid:
+            return None
+        refuse_other_terms(self.job, seen.record)
+        self.checkpoint = seen.record.checkpoint
+        return seen
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
@@ -523,14 +534,13 @@ class JobCommit:
         why.report = aborted
         raise why
 
-    def _refuse_if_published(self, leave_visible: bool) -> list[str]:
+    def _refuse_if_published(self, leave_visible: bool) -> str:
         """For a Hadoop job: what its JVM made visible, which an abort would leave."""
         if not self.job.adopted:
-            return []
-        stays = refuse_if_published(
+            return ""
+        return refuse_if_published(
             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
         )
-        return [stays] if stays else []
 
     # Swaps ----------------------------------------------------------------------------------------
 
@@ -554,9 +564,11 @@ class JobCommit:
         drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
-    def _swap_to_aborting(self, seen: records.Seen) -> records.Swapped:
-        """Decide *abort*."""
-        aborting = seen.record.step(State.ABORTING, self.runtime.ids(), decider=decider(self.role))
+    def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
+        """Decide *abort*. ``stays``: as in `JobRecord`."""
+        aborting = seen.record.step(
+            State.ABORTING, self.runtime.ids(), decider=decider(self.role), stays=stays
+        )
         return records.swap(self.runtime, seen, aborting)
 
     def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:

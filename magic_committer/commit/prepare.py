@@ -7,7 +7,7 @@ protocol's order (protocol.md, "Job commit") and obeys what they find.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from magic_committer._arguments import check_result
 from magic_committer._quantities import counted, name_some
@@ -17,11 +17,11 @@ from magic_committer.commit.conflict import Replaced, refuse_existing_data, repl
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
 from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
-from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
+from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination, is_s3_url
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan, PlannedSet
-from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.protocol.record import JobRecord, StartedJob, TaskCommit, Terms
 from magic_committer.remedy import Remedy
 
 ACCEPT_EACH = (
@@ -39,6 +39,28 @@ class Prospect:
     files: int
     bytes: int
     problems: tuple[str, ...]
+
+
+def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
+    """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
+    Only ``exclusive`` may be off in a handle, as it is in one that was taken over. Pure.
+
+    Raises:
+        OptionError: nothing was done.
+    """
+    mine, theirs = job.terms, record.terms
+    pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
+    differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
+    if not differ or mine == replace(theirs, exclusive=False):
+        return
+    raise OptionError(
+        f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
+        hint="Nothing was done. Use a handle that says what the record says",
+        remedies=(
+            Remedy("commit", job.dest, job.id, "commit it by its record"),
+            end(job.dest, job.id, "abort it"),
+        ),
+    )
 
 
 def wanted_results(
@@ -63,6 +85,12 @@ def wanted_results(
             raise OptionError(
                 f"the result of task {result.task!r} tells of {counted(result.files, 'file')}, but"
                 " its key is empty: it does not name the pendingset that holds them",
+                hint="Pass what task.commit() returned, as it is, or run the task again",
+            )
+        if result.key and not result.etag and is_s3_url(job.dest):
+            raise OptionError(
+                f"the result of task {result.task!r} has no ETag: it does not say which version of"
+                f" {result.key} the task wrote",
                 hint="Pass what task.commit() returned, as it is, or run the task again",
             )
         if result.task in tasks:

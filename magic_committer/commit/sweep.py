@@ -28,7 +28,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 
-from magic_committer._quantities import counted
+from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
 from magic_committer.commit.ahead import ahead
@@ -170,6 +170,8 @@ class _Sweep:
     saved: list[_Saved] = field(default_factory=list)
     with_set: set[str] = field(default_factory=set)
     """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
+    in_sets: Counter[str] = field(default_factory=Counter)
+    """For each task, how many files its leftover `.pendingset`s name."""
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
@@ -339,12 +341,14 @@ class _Sweep:
         task, attempt = metadata.get(TASK_METADATA, ""), metadata.get(ATTEMPT_METADATA, "")
         if key.endswith(PENDINGSET_SUFFIX):
             self.with_set.add(attempt)
+            self.in_sets[task] += len(uploads)
         else:
             self.saved += [_Saved(task, attempt, upload.name) for upload in uploads]
 
     def unpublished(self, accepted_attempts: Mapping[str, str]) -> list[str]:
-        """A sentence for each task with saved files that no accepted pendingset names. Killed
-        attempts of tasks that another attempt committed are normal, and are not reported."""
+        """Sentences about tasks with saved files that no accepted pendingset names, and about tasks
+        whose results were left out. Killed or slower attempts of tasks that another attempt
+        committed are normal, and are not reported."""
         never: Counter[str] = Counter()
         late: Counter[str] = Counter()
         for saved in self.saved:
@@ -354,10 +358,17 @@ class _Sweep:
             elif attempt == saved.attempt:
                 # Uploads that the plan names are spared, or were looked at and are visible.
                 late[saved.task] += saved.upload in self.sent
-        return _told(
+        left_out = {
+            task: files
+            for task, files in self.in_sets.items()
+            if files and task not in accepted_attempts
+        }
+        told = _left_out(left_out)
+        told += _told(
             never,
             "saved {files} and was never committed: call task.commit(): they were not published",
-        ) + _told(
+        )
+        return told + _told(
             late,
             "closed {files} after its attempt was committed: they were not published: close every"
             " file before task.commit()",
@@ -413,6 +424,17 @@ class _Sweep:
                 elif outcome.unwrap():
                     mine.append(outcome.item)
         return mine, unknown
+
+
+def _left_out(files: Mapping[str, int]) -> list[str]:
+    """A sentence about tasks that committed files, and of which no attempt was accepted."""
+    if not files:
+        return []
+    return [
+        f"{counted(len(files), 'task')} committed {counted(sum(files.values()), 'file')}, and no"
+        f" result of theirs was accepted: they were not published: {name_some(sorted(files))}. Pass"
+        " the results of all tasks to commit, with expect=, and none is left out unseen"
+    ]
 
 
 def _told(files: Counter[str], what: str) -> list[str]:

@@ -14,7 +14,8 @@ the answer to every question about the job is "unknown" (I10). Invariants:
   ``reverting``, ``reverted`` or ``completed`` before anything is given up. An unreadable record is
   first replaced by a *claim*, if it is still the one that was looked at: from then on no swap wins,
   and every task finds that it is late. A record is deleted only after it was replaced by a claim,
-  so a store without conditional DELETE is enough.
+  so a store without conditional DELETE is enough. Before the claim a DELETE of a key that nobody
+  has asks for the right: who may not delete would leave a record that nobody can read.
 * Repeatable after any crash: the record goes last, and a claim can be given up like any other
   record.
 """

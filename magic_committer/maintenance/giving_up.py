@@ -36,6 +36,7 @@ from magic_committer.errors import (
     JobTooYoung,
     NotFound,
     NotSupported,
+    PermissionDenied,
     PreconditionFailed,
     StoreError,
     WriteConflict,
@@ -404,14 +405,24 @@ class GivingUp:
 
     def claim(self, etag: str) -> str:
         """Replace the record if it still has that ETag, so that nobody's swap can win any more.
+        First it deletes a key that nobody has: who may not delete could not take the claim away
+        again, and nobody could read the job's state.
 
         Returns:
             The ETag of the claim.
 
         Raises:
             JobError: the record has changed. Nothing was given up.
-            StoreError: the store refused the request, or gave no answer: do it again.
+            StoreError: the store refused a request, or gave no answer: do it again.
         """
+        try:
+            self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
+        except PermissionDenied as error:
+            error.advice = (
+                "The record is as it was: a job is given up by who may delete its control objects"
+                f" (s3:DeleteObject below {self.dest.url})"
+            )
+            raise
         body = orjson.dumps({_CLAIM: self.runtime.ids()})
         metadata = {JOB_METADATA: min(self.uuids)} if self.uuids else None
         for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only

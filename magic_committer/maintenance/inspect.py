@@ -485,7 +485,7 @@ def would_do(
         case State.REVERTING:
             return "undo it: abort its uploads, delete what is visible of it, sweep, close"
         case State.CLOSED:
-            return f"nothing: it was {record.outcome}"
+            return f"nothing: it was {record.outcome}" + (record.stays and f"; {record.stays}")
         case _:
             return "sweep what it left, and close it"
 

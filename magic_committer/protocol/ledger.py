@@ -20,6 +20,8 @@ Invariants:
 * **A committed job writes ``done`` before its record is finished**, whoever completes it: driver,
   recovery, cleanup, the next run. So the record names query and batch from its decision on. A claim
   of a job whose record is closed or gone was not published, or ``done`` says so.
+* A published batch is passed over only for the checkpoint that published it. A copied checkpoint
+  has the same query id, and other rows. A claim holds its job's checkpoint, and ``done`` keeps it.
 
 Pure: requests are in `magic_committer.commit.ledgers`.
 """
@@ -30,6 +32,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import sha256
+from typing import Any
 
 import orjson
 
@@ -45,8 +48,8 @@ LEDGER_BYTES_MAX = 16 * 1024
 BATCH_MAX = INT64_MAX
 """The greatest number of a batch: Spark counts in 64 bits."""
 
-
 _UUID = re.compile(r"[0-9a-f]{32}")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +106,13 @@ class Claim:
     Attributes:
         job_id, uuid: the job.
         number: the batch's number.
+        checkpoint: as in `JobRecord`.
     """
 
     job_id: str
     uuid: str
     number: int
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,8 @@ class Ledger:
         done: the last published batch; None: none is published.
         done_by: the UUID of the job that published it; "" if none is.
         claim: who may publish the next one; None: nobody has asked.
+        checkpoint: the checkpoint of the job that published ``done``, as in `JobRecord`; "": not
+            known.
     """
 
     query: str
@@ -127,10 +134,16 @@ class Ledger:
     done: int | None = None
     done_by: str = ""
     claim: Claim | None = None
+    checkpoint: str = ""
 
     def covers(self, number: int) -> bool:
         """Whether a batch, or a later one, is published."""
         return self.done is not None and self.done >= number
+
+    def is_of_another(self, checkpoint: str | None) -> bool:
+        """Whether the last batch was published from another checkpoint. False if either is not
+        known."""
+        return checkpoint is not None and self.checkpoint not in ("", checkpoint)
 
     def claimed(self, claim: Claim, nonce: str) -> Ledger:
         """The ledger after an arrow ``claim``."""
@@ -144,19 +157,25 @@ class Ledger:
         """
         if self.claim is None:
             raise ValueError("a batch that nobody has claimed is not published")
-        return replace(self, nonce=nonce, done=number, done_by=self.claim.uuid, claim=None)
+        by = self.claim
+        return Ledger(self.query, nonce, number, by.uuid, None, by.checkpoint)
 
     def encode(self) -> bytes:
         """Give the bytes of the ledger's object: JSON, for people too."""
-        claim = self.claim
-        document = {
+        document: dict[str, Any] = {
             "version": LEDGER_VERSION,
             "query": self.query,
             "nonce": self.nonce,
             "done": self.done,
             "done_by": self.done_by,
-            "claim": claim and {"job": claim.job_id, "uuid": claim.uuid, "batch": claim.number},
+            "claim": None,
         }
+        if self.checkpoint:  # versions before the field read all other ledgers
+            document["checkpoint"] = self.checkpoint
+        if (by := self.claim) is not None:
+            document["claim"] = {"job": by.job_id, "uuid": by.uuid, "batch": by.number}
+            if by.checkpoint:
+                document["claim"]["checkpoint"] = by.checkpoint
         return orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
     @classmethod
@@ -183,6 +202,7 @@ class Ledger:
             done=read.take("done", (int, type(None))),
             done_by=read.take("done_by", str),
             claim=read.optional("claim", _claim),
+            checkpoint=take_checkpoint(read),
         )
         read.nothing_left()
         if ledger.done is not None:
@@ -191,15 +211,34 @@ class Ledger:
             raise FormatError(source, "done_by", f"is {ledger.done_by!r}: no UUID of a job")
         if (ledger.done is None) != (not ledger.done_by):
             raise FormatError(source, "done_by", f"is {ledger.done_by!r}, and done {ledger.done}")
+        if ledger.done is None and ledger.checkpoint:
+            raise FormatError(source, "checkpoint", "is named, and no batch is done")
         if ledger.claim is not None:
             _check_claim(ledger.claim, source)
         return ledger
 
 
 def _claim(read: Reader) -> Claim:
-    claim = Claim(read.take("job", str), read.take("uuid", str), read.take("batch", int))
+    claim = Claim(
+        read.take("job", str),
+        read.take("uuid", str),
+        read.take("batch", int),
+        take_checkpoint(read),
+    )
     read.nothing_left()
     return claim
+
+
+def take_checkpoint(read: Reader) -> str:
+    """Take the hash of a checkpoint out of a record, a ledger or a claim; "" if it names none.
+
+    Raises:
+        FormatError: it is no such hash.
+    """
+    told = read.take("checkpoint", str) if "checkpoint" in read else ""
+    if told and not _HASH.fullmatch(told):
+        raise read.refused("checkpoint", f"is {told!r}: no hash of one")
+    return str(told)
 
 
 def _check_claim(claim: Claim, source: str) -> None:

@@ -44,7 +44,9 @@ from magic_committer.protocol.strict import Reader
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)
-"""Versions that can be read. The first one names replaced objects without their Last-Modified."""
+"""Versions that can be read. The first one names replaced objects without their Last-Modified. Its
+form before the modes, without ``deletes``, ``partitions`` and ``marker``, is not read: it was
+written for half an hour (8bd0db3, before e9233a6). `force_abort` ends such a job."""
 PLAN_BYTES_MAX = 256 * 1024**2
 """For comparison: a plan of 100,000 tasks that replaces 1,000,000 files has some 170 MB."""
 PLAN_SETS_MAX = 250_000

@@ -44,7 +44,7 @@ from magic_committer.options import (
     Mode,
     Track,
 )
-from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.ledger import StreamBatch, take_checkpoint
 from magic_committer.protocol.strict import Reader, given_dict, plain, read_document
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
@@ -72,7 +72,6 @@ def token(uuid: str, attempt: str, file_id: str) -> str:
     return f"{uuid}.{attempt}.{file_id}"
 
 
-_HASH = re.compile(r"[0-9a-f]{64}")
 _COMMITTER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 MAGIC = "magic"
 """The committer of a job whose record names none."""
@@ -209,6 +208,8 @@ class JobRecord:
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
         batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
             completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
+        stays: for an adopted job that is aborted: how many of its files are visible and stay, in a
+            sentence; "": none. It is for people.
     """
 
     id: str
@@ -225,6 +226,7 @@ class JobRecord:
     adopted: str = ""
     checkpoint: str = ""
     batch: StreamBatch | None = None
+    stays: str = ""
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
@@ -248,7 +250,7 @@ class JobRecord:
     def encode(self) -> bytes:
         """Give the bytes of ``job.json``: compact JSON."""
         fields = plain(self)
-        for name in ("adopted", "checkpoint", "batch"):
+        for name in ("adopted", "checkpoint", "batch", "stays"):
             if not fields[name]:  # so that versions before them can read all other records
                 del fields[name]
         if self.terms.committer == MAGIC:  # for the same reason
@@ -289,14 +291,13 @@ class JobRecord:
             marker=read.optional("marker", _object_ref),
             outcome=read.take("outcome", str),
             adopted=read.take("adopted", str) if "adopted" in read else "",
-            checkpoint=read.take("checkpoint", str) if "checkpoint" in read else "",
+            checkpoint=take_checkpoint(read),
             batch=_batch(Reader(read.take("batch", dict), source, "batch."), source)
             if "batch" in read
             else None,
+            stays=read.take("stays", str) if "stays" in read else "",
         )
         read.nothing_left()
-        if record.checkpoint and not _HASH.fullmatch(record.checkpoint):
-            raise FormatError(source, "checkpoint", f"is {record.checkpoint!r}: no hash of one")
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:

@@ -69,6 +69,9 @@ class Reader:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def refused(self, name: str, why: str) -> FormatError:
+        return FormatError(self._source, self._prefix + name, why)
+
     def one_of(self, name: str, allowed: Sequence[str]) -> Any:
         value = self.take(name, str)
         if value not in allowed:

@@ -27,19 +27,25 @@ Invariants (``docs/spark.md`` tells them to users):
 """
 
 try:
-    import pyspark  # noqa: F401
+    import pyspark
 except ImportError as error:
     raise ImportError(
         "magic_committer.spark needs PySpark: pip install 'magic-committer[spark]'",
         name="pyspark",
     ) from error
 
+if (*map(int, pyspark.__version__.split(".")[:2]),) < (3, 5):
+    raise ImportError(
+        "magic_committer.spark needs PySpark 3.5 or newer, and this is"
+        f" {pyspark.__version__}: pip install 'magic-committer[spark]'",
+        name="pyspark",
+    )
+
 from magic_committer.spark.batches import foreach_batch
-from magic_committer.spark.driver import SaveMode
+from magic_committer.spark.driver import SaveMode, register
 from magic_committer.spark.frame import write_dataframe
 from magic_committer.spark.java_session import session
 from magic_committer.spark.partitions import PartitionsReport, WriteRows, write_partitions
-from magic_committer.spark.source import register
 
 __all__ = [
     "PartitionsReport",

@@ -158,7 +158,8 @@ def run_action(
             failures.append(error)
 
     # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
-    thread = InheritableThread(run, session=None if classic else spark, daemon=True)
+    of = {} if classic else {"session": spark}  # Spark 3.5 knows no such argument
+    thread = InheritableThread(run, daemon=True, **of)
     thread.start()
     try:
         while thread.is_alive():

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from magic_committer.errors import OptionError
 from magic_committer.spark.row_groups import ROW_GROUP_BYTES, GroupedBody, file_without_rows
-from magic_committer.spark.types import Refusals, file_schema
+from magic_committer.spark.types import Refusals, VariantType, file_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,7 +74,7 @@ class ArrowFiles:
 
 
 ARROW_REFUSALS: Refusals = {
-    spark_types.VariantType: "Write Parquet, or to_json of it",
+    VariantType: "Write Parquet, or to_json of it",
     spark_types.YearMonthIntervalType: "Cast it to a number of months",
     spark_types.UserDefinedType: "Write Parquet",
 }

@@ -90,7 +90,8 @@ def foreach_batch(
             characters at most. None (default): the id that Spark gives to the query, the same as
             long as the checkpoint location is the same. With Spark Connect a name is needed. A name
             goes with one checkpoint location: of another one the batch numbers begin at 0 again,
-            and batches whose numbers are done are passed over.
+            and batches whose numbers are done are passed over. Do not copy a checkpoint: this
+            function does not see where it lies, and passes over what the copy's original has done.
         s3, options, exclusive, mark_success, progress: as for `write_dataframe`.
 
     Returns:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from pyspark import SparkContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
@@ -38,6 +40,7 @@ from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.spark.action import described
 from magic_committer.spark.action import run_action as run_action
 from magic_committer.spark.distribute import on_executors
+from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
 
@@ -167,6 +170,32 @@ def tell_tasks(progress: ProgressFunction) -> Callable[[int, int], None]:
     first error is logged; it is then not called again."""
     harmless = _wiring.harmless(progress)
     return lambda done, total: harmless(Progress("write", done, total, "tasks"))
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("magic")`` known to a Spark session::
+
+        register(spark)
+        df.write.format("magic").mode("append").save("s3://bucket/table")
+
+    Where the package is installed on the driver's machine (with Spark Connect: the server's), Spark
+    finds the format by itself. Call this where the package is shipped by ``--py-files`` or
+    ``addArtifacts``. Repeatable.
+
+    Args:
+        spark: a session of classic Spark or of Spark Connect.
+
+    Raises:
+        OptionError: Spark 3.5 has no data sources in Python.
+    """
+    needs((4, 0), 'format("magic")', "Call write_dataframe")
+    from magic_committer.spark.source import MagicSource
+
+    try:
+        spark.dataSource.register(MagicSource)
+    except AnalysisException as error:  # Spark 4.0, where it has found the format by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def warn_of_idle_kill(setting: str | None) -> None:

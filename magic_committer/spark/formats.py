@@ -31,7 +31,7 @@ from magic_committer.spark.arrow_formats import arrow_files
 from magic_committer.spark.parquet import parquet_files
 from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
 from magic_committer.spark.text_formats import text_plan
-from magic_committer.spark.types import is_months
+from magic_committer.spark.types import GeographyType, GeometryType, VariantType, is_months
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -387,7 +387,7 @@ def refuse_partitions(
                 f"{told} has the type {kind.simpleString()}, which no path can tell",
                 hint="Make a column of text or numbers of it",
             )
-        if isinstance(kind, spark_types.StringType) and not kind.isUTF8BinaryCollation():
+        if " collate " in kind.simpleString():
             raise OptionError(
                 f"{told} has a collation: texts that are equal would be different directories",
                 hint="Cast it to STRING COLLATE UTF8_BINARY",
@@ -399,7 +399,7 @@ def refuse_partitions(
             )
 
 
-UNTOLD = (spark_types.VariantType, spark_types.GeometryType, spark_types.GeographyType)
+UNTOLD = (VariantType, GeometryType, GeographyType)
 """Atomic types by which nobody can partition."""
 
 

@@ -35,6 +35,7 @@ from magic_committer.spark.driver import (
 )
 from magic_committer.spark.formats import FrameFiles, format_name
 from magic_committer.spark.staged import layout_of, write_staged
+from magic_committer.spark.types import needs
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
 
 SCHEMA_TASK = "schema"
@@ -128,6 +129,8 @@ def write_dataframe(
         format_name(format)
     order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch)
     _refuse_stream(df)
+    if is_remote():
+        needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
         layout = layout_of(df, format, writer_options, partition_by, sort_by, max_records_per_file)
         return write_staged(df, order, via, layout)

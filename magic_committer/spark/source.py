@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -51,25 +50,10 @@ from magic_committer.spark.driver import Order, SaveMode
 from magic_committer.spark.formats import TIME_ZONE, FrameFiles
 from magic_committer.spark.frame import results_of
 from magic_committer.spark.source_options import SourceOptions, read_options
+from magic_committer.spark.types import needs
 from magic_committer.spark.worker import spark_attempt, to_message
 
 logger = logging.getLogger("magic_committer")
-
-
-def register(spark: SparkSession) -> None:
-    """Make ``format("magic")`` known to a Spark session::
-
-        register(spark)
-        df.write.format("magic").mode("append").save("s3://bucket/table")
-
-    Where the package is installed on the driver's machine (with Spark Connect: the server's), Spark
-    finds the format by itself. Call this where the package is shipped by ``--py-files`` or
-    ``addArtifacts``. Repeatable.
-
-    Args:
-        spark: a session of classic Spark or of Spark Connect.
-    """
-    spark.dataSource.register(MagicSource)
 
 
 class MagicSource(DataSource):
@@ -107,11 +91,13 @@ class MagicSource(DataSource):
         and again in the process that commits.
 
         Raises:
-            OptionError: an option, or a type of the schema. Nothing was started.
+            OptionError: an option, a type of the schema, or Spark 4.0, whose writers of streams
+                take rows only. Nothing was started.
 
             What `magic_committer.start` raises.
         """
-        from magic_committer.spark.stream import stream_writer  # late: PySpark 4.0 has no streams
+        needs((4, 1), 'writeStream.format("magic")', "Call foreach_batch")
+        from magic_committer.spark.stream import stream_writer
 
         said = read_options(self.options, overwrite, streams=True)
         return stream_writer(said, planned(said, schema), is_planner=self.is_planner)

@@ -38,6 +38,7 @@ from magic_committer.spark.driver import Order, run_action, write_job
 from magic_committer.spark.formats import CASE_SENSITIVE
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.scratch import ScratchPlace, StagedFile, Staging, remove_dead
+from magic_committer.spark.types import needs
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message
 
 FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
@@ -163,6 +164,7 @@ def write_staged(df: DataFrame, order: Order, via: str, layout: Layout) -> JobRe
             "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
             hint="Leave via out",
         )
+    needs((4, 1), "via=", "Call write_dataframe without it")
     place.check()
 
     def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:

@@ -25,6 +25,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, StructType
 
 from magic_committer.errors import OptionError
+from magic_committer.spark.types import NEVER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -285,7 +286,7 @@ def _refuse_types(kind: str, schema: StructType) -> None:
 def _refuse_type(kind: str, of: DataType, path: str) -> None:
     if isinstance(of, spark_types.UserDefinedType):
         _refuse_type(kind, of.sqlType(), path)
-    elif isinstance(of, NEVER_AS_TEXT) or (
+    elif isinstance(of, tuple(NEVER)) or (
         kind == "csv" and not isinstance(of, spark_types.AtomicType | spark_types.NullType)
     ):
         raise OptionError(
@@ -300,11 +301,3 @@ def _refuse_type(kind: str, of: DataType, path: str) -> None:
     elif isinstance(of, spark_types.MapType):
         _refuse_type(kind, of.keyType, f"{path}.key")
         _refuse_type(kind, of.valueType, f"{path}.value")
-
-
-NEVER_AS_TEXT = (
-    spark_types.CalendarIntervalType,
-    spark_types.GeometryType,
-    spark_types.GeographyType,
-)
-"""Types of which Spark's own writers make no text."""

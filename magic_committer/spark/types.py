@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, StructType
 
@@ -22,6 +23,41 @@ from magic_committer.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+def release() -> tuple[int, int]:
+    """Which PySpark this is: (4, 3)."""
+    major, minor, *_ = pyspark.__version__.split(".")
+    return int(major), int(minor)
+
+
+def needs(least: tuple[int, int], what: str, hint: str) -> None:
+    """Say so where this PySpark is too old for something.
+
+    Raises:
+        OptionError: it is older than ``least``.
+    """
+    if release() < least:
+        raise OptionError(
+            f"{what} needs Spark {least[0]}.{least[1]} or newer, and this is {pyspark.__version__}",
+            hint=hint,
+        )
+
+
+class _Lacking(DataType):
+    """Stands for a type that this release of Spark lacks: no column is of it."""
+
+
+def _type(name: str) -> type[DataType]:
+    kind: type[DataType] = getattr(spark_types, name, _Lacking)
+    return kind
+
+
+CalendarIntervalType = _type("CalendarIntervalType")  # from 4.0 on
+VariantType = _type("VariantType")  # from 4.0 on
+TimeType = _type("TimeType")  # from 4.1 on
+GeometryType = _type("GeometryType")  # from 4.1 on
+GeographyType = _type("GeographyType")  # from 4.1 on
 
 Refusals = Mapping[type[DataType], str]
 """Types that a format cannot keep, each with what to do about it."""
@@ -35,9 +71,9 @@ FIELD_ID = "parquet.field.id"
 """The key in a column's metadata that is the id of the column in Parquet files."""
 
 NEVER: Refusals = {
-    spark_types.CalendarIntervalType: "No file format of Spark's has it. Cast it to text",
-    spark_types.GeometryType: "Write ST_AsBinary of it, and keep its SRID",
-    spark_types.GeographyType: "Write ST_AsBinary of it, and keep its SRID",
+    CalendarIntervalType: "No file format of Spark's has it. Cast it to text",
+    GeometryType: "Write ST_AsBinary of it, and keep its SRID",
+    GeographyType: "Write ST_AsBinary of it, and keep its SRID",
 }
 """What no format here keeps."""
 
@@ -188,10 +224,10 @@ def _plain() -> tuple[tuple[type[DataType], Callable[[], Any]], ...]:
         (spark_types.DateType, pyarrow.date32),
         (spark_types.TimestampType, lambda: pyarrow.timestamp("us", "UTC")),
         (spark_types.TimestampNTZType, lambda: pyarrow.timestamp("us")),
-        (spark_types.TimeType, lambda: pyarrow.time64("us")),
+        (TimeType, lambda: pyarrow.time64("us")),
         (spark_types.YearMonthIntervalType, pyarrow.int32),
         (spark_types.NullType, pyarrow.null),
-        (spark_types.VariantType, _variant),
+        (VariantType, _variant),
     )
 
 

@@ -29,7 +29,7 @@ STATES = (
 )  # fmt: skip
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
 """For threads that are to meet."""
 
 

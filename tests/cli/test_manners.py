@@ -66,7 +66,7 @@ def test_a_shell_that_asks_is_told_the_commands() -> None:
     code = "import sys; sys.argv = ['magic-committer']; from magic_committer.cli.main import main"
     told = subprocess.run(
         [sys.executable, "-c", f"{code}; main()"],
-        env={**os.environ, **asked}, capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, **asked}, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert told.stdout.split() == ["plain,list"]
 
@@ -224,7 +224,7 @@ def test_a_reader_that_has_enough_is_told_nothing() -> None:
         assert running.stdout.readline().startswith("{")
         running.stdout.close()
         told = running.stderr.read()
-        assert running.wait(60) == exits.FAILED
+        assert running.wait(300) == exits.FAILED
     assert told == ""
 
 
@@ -262,7 +262,7 @@ def test_no_secret_is_printed(refusing: str, debug: tuple[str, ...], path: str, 
     ran = subprocess.run(
         [*command, "--endpoint-url", refusing, "--region", "us-east-1"],
         env={**os.environ, **secrets, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00"},
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     told = ran.stdout + ran.stderr
     assert ran.returncode == code, told
@@ -275,12 +275,12 @@ def test_python_runs_the_command_by_the_packages_name(module: str) -> None:
     """Where the command is not on the path, ``python -m`` is the same: name, codes, output."""
     ran = subprocess.run(
         [sys.executable, "-m", module, "job", "list", "./nowhere"],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ran.returncode == exits.BAD_ARGUMENT
     assert "magic-committer" in subprocess.run(
         [sys.executable, "-m", module, "--version"],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     ).stdout  # fmt: skip
 
 

@@ -296,7 +296,7 @@ def test_ctrl_c_leaves_nothing(source: Path) -> None:
         (source / f"{number}.txt").write_text("x")
     ran = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, str(source)],
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     assert json.loads(ran.stdout) == [exits.INTERRUPTED, [], 0], ran.stderr
     assert "nothing of it is visible" in ran.stderr

@@ -139,11 +139,12 @@ def test_what_no_reader_takes_is_not_written() -> None:
 
 
 class Held:
-    """Bytes of the sets that are being parsed at once."""
+    """Bytes of the sets that are being parsed at once. ``meet``: so many wait for each other."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, meet: int = 1) -> None:
         self.bytes = self.most = self.sets = self.most_sets = 0
-        self._lock = threading.Lock()
+        self._meet = meet
+        self._lock = threading.Condition()
         self._parse = loading._parse
         monkeypatch.setattr(loading, "_parse", self)
 
@@ -151,6 +152,8 @@ class Held:
         with self._lock:
             self.sets, self.bytes = self.sets + 1, self.bytes + len(stored.body)
             self.most, self.most_sets = max(self.most, self.bytes), max(self.most_sets, self.sets)
+            self._lock.notify_all()
+            assert self._lock.wait_for(lambda: self.most_sets >= self._meet, 300)
         time.sleep(0.02)  # so that the others come, if they are let
         try:
             return self._parse(stored, *args, **named)
@@ -183,28 +186,29 @@ def test_large_sets_are_not_read_side_by_side(
 ) -> None:
     """20 sets of 400 KB, 16 threads: what is parsed at once stays below the limit, whatever the
     plan, the task's result or the listing told of their size; and all of them are read."""
-    held = Held(monkeypatch)
     keys = stored(runtime, 20, 400_000)
     true = runtime.store.head(keys[0]).size
+    together = LOADING_BYTES_MAX // true if told == "the truth" else 1
+    held = Held(monkeypatch, together)
     size = {"nothing": 0, "too little": 10, "the truth": true}[told]
     with Spool() as spool:
         read = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
     assert (len(read.sets), read.problems, read.nobodys) == (20, [], [])
     assert {one.ref.key for one in read.sets} == set(keys)
     assert held.most <= LOADING_BYTES_MAX
-    assert held.most_sets == (LOADING_BYTES_MAX // true if told == "the truth" else 1)
+    assert held.most_sets == together
 
 
 def test_small_sets_are_read_side_by_side(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sets up to the limit of small ones are read once each, many at once, of unknown size too."""
-    held = Held(monkeypatch)
+    held = Held(monkeypatch, meet=5)
     keys = stored(runtime, 64, SMALL_SET_BYTES - 2_000)
     with Spool() as spool:
         read = load(runtime, "j", [SetRef(key) for key in keys], spool, None)
     assert (len(read.sets), read.problems, read.nobodys) == (64, [], [])
-    assert held.most_sets > 4
+    assert held.most_sets >= 5
     assert held.most <= LOADING_BYTES_MAX
 
 

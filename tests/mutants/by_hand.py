@@ -618,6 +618,52 @@ _EXECUTING = (
         "I6: a store that ignores the condition deletes a neighbour's object",
     ),
     Hand(
+        "one odd refusal lifts the condition", DELETES, "delete_if_same",
+        (("len(wrong) == DELETE_TRIES_MAX - 1", "wrong"),),
+        "I6: after one odd 400 an old object is deleted whatever is there by now",
+    ),
+    Hand(
+        "a file that is there again is reverted", UNDO, "_each",
+        (("_became(runtime, upload) is not None", "False"),),
+        "I3: the DELETE left the job's own file: the job is told to be reverted, and it is visible",
+    ),
+    Hand(
+        "surplus tasks are expected", CHECK, "expected",
+        (("not missing and not surplus", "not missing"),),
+        "a commit with expect=[...] publishes tasks that nobody named",
+    ),
+    Hand(
+        "litter has the age of its listing", TIDY, "Cleaning._take",
+        (("not self._old(now)", "False"),),
+        "I6: what a process stores while a cleanup looks is taken at once",
+    ),
+    Hand(
+        "a closed record speaks for other runs", TIDY, "Cleaning._take",
+        (("known_over and token != known_over", "False"),),
+        "I6: objects of a run that is not known to be over are deleted",
+    ),
+    Hand(
+        "litter goes before its uploads", TIDY, "Cleaning._take",
+        (("if left:\n    self._counts['uploads_aborted'] += aborted\n    return None",
+          "pass"),),
+        "I4: an upload that could not be aborted is named by nothing any more",
+    ),
+    Hand(
+        "a record is not looked for again", TIDY, "Cleaning._is_over_here",
+        (("seen is not None and seen.record.uuid == token", "False"),),
+        "I2: what a live job has stored is taken as litter",
+    ),
+    Hand(
+        "the tree of a given id goes whole", TREE, "AttemptTree.remove",
+        (("self._own if self._job.given_id else self._listed", "self._listed"),),
+        "I6: a task's commit deletes what another run has under the same id",
+    ),
+    Hand(
+        "an abort lets files in", "committers/magic/turns.py", "Turns.check_open",
+        (("self._aborting", "False"),),
+        "a file is opened while its attempt is being aborted, and its writer is not told",
+    ),
+    Hand(
         "a conflict means deleted", DELETES, "delete_if_same",
         (("answers.append(error)",
           "if isinstance(error, WriteConflict):\n    return True\nanswers.append(error)"),),

@@ -48,7 +48,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "one listing of the old data", CONFLICT, "replaced",
-        (("_anything_new(runtime, dest, partitions, in_flight, there, (rewritten, *theirs))",
+        (("_anything_new(runtime, dest, partitions, in_flight, there, below, passed_over)",
           "False"),),
         "I2: of an append that ends while a replace lists, a part is deleted",
     ),
@@ -65,7 +65,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "a set that is gone is its job's end", CONFLICT, "_until_swept",
-        (("runtime.store.head(plan_key)", "return"),),
+        (("runtime.store.head(other.record.plan.key)", "return"),),
         "I2: a late attempt takes its pendingset, the job is not over: its files are deleted",
     ),
     Hand(
@@ -77,6 +77,46 @@ _BESIDE_EACH_OTHER = (
         "a key is enough to be spared", CONFLICT, "_is_visible",
         (("became(upload, runtime.store.head(upload.key))", "True"),),
         "I7: old data stays that an append is about to rewrite",
+    ),
+    Hand(
+        "jobs below are not looked at", CONFLICT, "_of_decided_jobs",
+        (("chain(here, _live_below(runtime, dest, jobs_below, in_flight))", "here"),),
+        "I2: half of an append below is deleted while it is published",
+    ),
+    Hand(
+        "a job below that the second listing shows is not new", CONFLICT, "_anything_new",
+        (("not jobs <= jobs_below", "False"),),
+        "I2: half of an append below is deleted that began while the data was listed",
+    ),
+    Hand(
+        "a replace below is passed over", CONFLICT, "_of_decided_jobs",
+        (("home != dest", "False"),),
+        "I2: the files of a decided replace below are deleted while it is published",
+    ),
+    Hand(
+        "a handle's terms are believed", PREPARE, "refuse_other_terms",
+        (("not differ or mine == replace(theirs, exclusive=False)", "True"),),
+        "I5: an edited handle decides a plan that nobody can finish or take back",
+    ),
+    Hand(
+        "a result without an ETag is any version", PREPARE, "wanted_results",
+        (("result.key and (not result.etag) and is_s3_url(job.dest)", "False"),),
+        "I9: another version of a set than the task wrote is published",
+    ),
+    Hand(
+        "a listing may hold more tasks than expected", CHECK, "expected",
+        (("sorted(set(tasks) - wanted)", "[]"),),
+        "I9: a stray task's files are published beside the expected ones",
+    ),
+    Hand(
+        "results left out are told nowhere", "commit/sweep.py", "_Sweep.unpublished",
+        (("_left_out(left_out)", "[]"),),
+        "half a table is committed, and nobody is told",
+    ),
+    Hand(
+        "a claim before the right to take it away", GIVING, "GivingUp.claim",
+        (("self.runtime.store.delete_one(f'{self.key}-{self.runtime.ids()}')", "pass"),),
+        "I5: a record is overwritten that stays unreadable for everybody",
     ),
     Hand(
         "two listings at most", CONFLICT, "", (("LISTINGS_MAX = 5", "LISTINGS_MAX = 2"),),

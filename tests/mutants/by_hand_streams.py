@@ -78,6 +78,11 @@ STREAMS = (
         "I2: it is published beside the ledger, and the next run publishes again",
     ),
     Hand(
+        "stream: another job's claim is published", BATCHES, "publish_batch",
+        (("ledger.claim.uuid != job.uuid", "False"),),
+        "I2: a batch that its claimant has not published is said to be",
+    ),
+    Hand(
         "stream: a job may be finished as another batch", BATCHES, "refuse_other_batch",
         (("record.batch == batch", "True"),),
         "I10: the caller is told that a batch is published, and another one is",
@@ -107,6 +112,11 @@ STREAMS = (
         (("why = _say_published(giving, StartedJob.attached(record, dest.url, ''), record.batch)",
           "pass"),),
         "I2: its files stay visible, and the batch is published again",
+    ),
+    Hand(
+        "streams: a copied checkpoint is passed over", LEDGER, "Ledger.is_of_another",
+        (("self.checkpoint not in ('', checkpoint)", "False"),),
+        "the rows of a second query are nowhere, and it is told that they are published",
     ),
     Hand(
         "streams: a number that goes back is told nowhere", BATCHES, "tell_passed_over",

@@ -207,13 +207,14 @@ def test_an_outage_of_seconds_is_waited_out() -> None:
     options: retries end by time and not by number."""
     clock = HurriedClock()
     with scripted_server() as server:
-        began = clock.monotonic()
-        server.script = lambda _: (
-            Reply(lost=True) if clock.monotonic() < began + 50 else Reply(headers={"ETag": '"e"'})
-        )
         times = ("read_seconds_max", "retry_seconds_max")
         default = {name: getattr(S3Options(), name) for name in times}
         store = S3Store("b", hurried(server.url, **default), clock=clock)
+        taken = Reply(headers={"ETag": '"e"'})
+        server.said(taken)
+        store.put("k", b"x")  # a store that has never answered has less
+        back = clock.monotonic() + 50
+        server.script = lambda _: Reply(lost=True) if clock.monotonic() < back else taken
         assert store.put("k", b"x").attempts > 8
     assert clock.slept == sorted(clock.slept) or max(clock.slept[:3]) < max(clock.slept)
 

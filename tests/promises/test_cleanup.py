@@ -295,6 +295,76 @@ def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machin
     assert s3.open_uploads() == ()
 
 
+def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:
+    """A zombie stores its pendingset once more between the listing and the look: it is left for
+    another hour, as is all that a process may still be writing."""
+    s3 = machine.s3
+    job = machine.job("closed")
+    key = f"t/__magic_job-{job.id}/late"
+    metadata = {JOB_METADATA: job.uuid}
+    s3.put_object(key, b"1", metadata=metadata)
+    machine.later(HOUR)
+    anew = At(
+        s3,
+        lambda r: (r.verb, r.key) == ("head", key),
+        lambda: s3.put_object(key, b"2", metadata=metadata),
+    )
+    assert mc.cleanup(DEST).objects_deleted == 0
+    assert anew.done
+    assert s3.body(key) == b"2"
+    machine.later(HOUR)
+    assert mc.cleanup(DEST).objects_deleted == 1
+
+
+def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> None:
+    """I6: a closed record tells that its own run is over, and of no other."""
+    s3 = machine.s3
+    job = machine.job("closed", job_id="given")
+    key = f"t/__magic_job-{job.id}/late"
+    s3.put_object(key, metadata={JOB_METADATA: "0" * 32})
+    machine.later(HOUR)
+    assert mc.cleanup(DEST).objects_deleted == 0
+    assert key in s3.keys()
+
+
+def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -> None:
+    """I2: a directory had no record when it was listed, and has that of the objects' own run when
+    they are looked at: nothing is taken."""
+    s3 = machine.s3
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    (record,) = [key for key in control(s3) if key.endswith("/job.json")]
+    (stored,) = [key for key in control(s3) if key.endswith(".pendingset")]
+    body, metadata = s3.body(record), s3.attributes(record).metadata
+    s3.delete_object(record)
+    machine.later(HOUR)
+    again = At(
+        s3,
+        lambda r: (r.verb, r.key) == ("head", stored),
+        lambda: s3.put_object(record, body, metadata=metadata),
+    )
+    assert mc.cleanup(DEST).objects_deleted == 0
+    assert again.done
+    assert job.commit().files == 1
+
+
+def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) -> None:
+    """I4: nothing else names an upload under a name that the user chose: the pendingset is there
+    until its uploads are gone."""
+    s3 = machine.s3
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    (record,) = [key for key in control(s3) if key.endswith("/job.json")]
+    s3.delete_object(record)
+    machine.later(HOUR)
+    failing(s3, "abort_upload", "t/a.csv", PermissionDenied("not allowed"))
+    report = mc.cleanup(DEST)
+    assert (report.objects_deleted, report.uploads_left) == (0, 1)
+    s3.before = None
+    assert mc.cleanup(DEST).uploads_aborted == 1
+    assert (control(s3), s3.open_uploads()) == ([], ())
+
+
 def _open_again(s3: MemoryStore, key: str, upload_id: str) -> bool:
     """Give an aborted upload its life back, as a Create that landed after the sweep would."""
     fresh = s3.start_upload(key)

@@ -372,6 +372,22 @@ def test_a_driver_that_finds_too_few_tasks_because_another_committed_obeys(s3: M
     assert (report.outcome, report.decider is not None) == ("committed", True)
 
 
+@pytest.mark.parametrize("expect", [["1"], 1])
+def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
+    s3: MemoryStore, expect: int | list[str]
+) -> None:
+    """``expect`` is exact: a task too many decides nothing, and the job may be committed as it
+    is."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"b.csv": b"2"})
+    with pytest.raises(mc.IncompleteJob) as raised:
+        job.commit(expect=expect)
+    assert (raised.value.missing, raised.value.surplus) == ((), ("2",) if expect != 1 else ())
+    assert (job.state, visible(s3)) == ("running", {})
+    assert job.commit(expect=["1", "2"]).files == 2
+
+
 def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: MemoryStore) -> None:
     """I10: the job committed, perhaps with this attempt: the error says that, and no more."""
     job = mc.start(DEST, job_id="j")

@@ -83,11 +83,15 @@ def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, 
 def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
     s3: MemoryStore, release: str, how: Callable[..., object]
 ) -> None:
-    """I3, I10: with ``leave_visible`` the visible files stay, the report says so, no upload does;
-    and whoever wants to commit it later is not told that nothing is visible."""
+    """I3, I10: with ``leave_visible`` the visible files stay, the report says so, and so does the
+    closed record; no upload stays; and whoever wants to commit it later is not told that nothing is
+    visible."""
     hadoops = half_published(s3, release)
     limit = {"dead_after": 0} if how is mc.recover else {}
     done = how(DEST, "hadoops", leave_visible=True, **limit)
+    (found,) = mc.inspect(DEST)
+    assert found.would == "nothing: it was aborted; 2 of 3 files are visible already, and stay"
+    assert mc.recover(DEST, "hadoops").did == found.would
     report = done.report if isinstance(done, mc.Recovery) else done
     assert isinstance(report, mc.JobReport)
     assert report.outcome == "aborted"

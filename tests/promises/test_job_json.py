@@ -103,7 +103,6 @@ DROP = object()
         ("options.block_bytes", 1, "not between"),
         ("options.commit_threads", True, "wrong type"),
         ("options.newer", 1, "unknown"),
-        ("options.buffer_dir", DROP, "is missing"),
         ("s3.region", 5, "wrong type"),
         ("s3.connections_max", 0, "not between"),
         ("s3.tags", "team", "pairs"),

@@ -18,7 +18,7 @@ from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
 
 JOBS = 8
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
 WAITED_SECONDS = 7.75
 
 

@@ -36,7 +36,7 @@ def elsewhere(step: Callable[[], Any]) -> BaseException | None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join(20)
+    thread.join(300)
     assert not thread.is_alive()
     return raised[0] if raised else None
 
@@ -199,18 +199,18 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     def before(request: Request) -> None:
         if request.verb == "put_part" and request.key.endswith("b.csv"):
             parked.set()
-            assert go_on.wait(20)
+            assert go_on.wait(300)
 
     s3.before = before
     closer = threading.Thread(target=lambda: closed.append(_raised(late.close)))
     closer.start()
-    assert parked.wait(20)
+    assert parked.wait(300)
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:
         go_on.set()
-        closer.join(20)
+        closer.join(300)
         look(self)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
@@ -218,6 +218,20 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
         task.commit()
     assert isinstance(closed[0], TaskFailed)
     assert "being committed" in str(closed[0])
+    assert s3.open_uploads() == ()
+
+
+def test_a_file_opened_beside_an_abort_is_refused(s3: MemoryStore) -> None:
+    """An abort that has begun to ask the store takes no file more: the caller is told at once."""
+    task = one_file(mc.start(DEST))
+    raised: list[BaseException | None] = []
+    At(
+        s3,
+        lambda r: r.verb == "put" and r.key.endswith(".pendingset"),
+        lambda: raised.append(_raised(lambda: task.open("b.csv"))),
+    )
+    task.abort()
+    assert [str(error).partition(",")[0][-13:] for error in raised] == ["being aborted"]
     assert s3.open_uploads() == ()
 
 
@@ -237,18 +251,18 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     def slow(finished: Any) -> None:
         on_close(finished)
         recorded.set()
-        assert go_on.wait(20)
+        assert go_on.wait(300)
 
     monkeypatch.setattr(late, "_on_close", slow)
     closer = threading.Thread(target=late.close)
     closer.start()
-    assert recorded.wait(20)
+    assert recorded.wait(300)
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
     def switch(self: Any) -> None:
         go_on.set()
-        closer.join(20)
+        closer.join(300)
         look(self)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)

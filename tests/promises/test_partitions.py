@@ -120,7 +120,7 @@ def test_partitions_are_listed_side_by_side() -> None:
 
         def wait(request: Request) -> None:
             if request.verb == "list" and "/p=" in request.key:
-                meeting.wait(timeout=30)
+                meeting.wait(timeout=300)
 
         s3.before = wait
         job.commit()

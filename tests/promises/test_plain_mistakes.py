@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 import magic_committer as mc
@@ -74,8 +72,7 @@ def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
 
 
 def test_the_same_on_a_real_way() -> None:
-    """Over HTTP: a missing bucket in a second, and nobody there within the adapter's patience."""
-    began = time.monotonic()
+    """Over HTTP: a missing bucket, and nobody there, which is asked twice."""
     with moto_server() as url:
         way = moto_options(url)
         with pytest.raises(BucketNotFound, match=r"was not started.*aws s3 mb s3://nowhere"):
@@ -83,4 +80,3 @@ def test_the_same_on_a_real_way() -> None:
     with pytest.raises(Unanswered, match=rf"was not started.*could not reach {url}: ") as caught:
         mc.start("s3://nowhere/t", s3=way)
     assert (caught.value.sent, caught.value.attempts) == (False, 2)
-    assert time.monotonic() - began < 15

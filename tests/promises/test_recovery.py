@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
+    StillClock,
     visible,
 )
 from tests.promises.machine import (
@@ -260,3 +263,51 @@ def test_a_driver_whose_job_was_recovered_is_told(machine: Machine) -> None:
     assert visible(machine.s3) == {}
     assert left(machine.s3) == ["job.json"]
     assert machine.s3.open_uploads() == ()
+
+
+# Earlier versions ---------------------------------------------------------------------------------
+
+OURS = Path(__file__).parents[1] / "golden" / "ours"
+"""What commits of this project wrote of one job `replace`, at `DEST`, with the id ``j``."""
+
+
+@pytest.mark.parametrize("state", ["running", "committing", "completed"])
+@pytest.mark.parametrize("commit", sorted(path.name for path in OURS.iterdir()))
+def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
+    """I5: its record, plan and pendingset are read, and it is finished or undone as ours are."""
+    files = {path.stem: path.read_bytes() for path in (OURS / commit).iterdir()}
+    record, plan = json.loads(files[f"record-{state}"]), json.loads(files["plan"])
+    (made,) = json.loads(files["pendingset"])["commits"]
+    owner = {JOB_METADATA: record["uuid"]}
+    clock = StillClock()
+    for _, _, *modified in plan["deletes"]:  # the first form of a plan names no time
+        clock.time = modified[0] if modified else clock.time
+    with memory_store(clock=clock) as s3:
+        s3.put_object("t/old.csv", b"old")
+        s3.put_object("t/__magic_job-j/job.json", files[f"record-{state}"], metadata=owner)
+        directory = "t/__magic_job-j/"
+        s3.put_object(f"{directory}{plan['sets'][0][0]}", files["pendingset"], metadata=owner)
+        if state != "running":
+            token = {TOKEN_METADATA: made["extraData"]["magic-committer.token"]}
+            s3.put_object(made["destinationKey"], b"1,2", metadata=token)
+            s3.put_object(record["plan"]["key"], files["plan"], metadata=owner)
+        assert len(mc.inspect(DEST)) == 1
+        recovery = mc.recover(DEST, "j", dead_after=0)
+        assert (recovery.found, recovery.state) == (state, "closed")
+        assert visible(s3) == ({"t/old.csv": b"old"} if state == "running" else {"t/a.csv": b"1,2"})
+        assert left(s3) == ["job.json"]
+
+
+def test_what_earlier_versions_hand_on_is_read() -> None:
+    """A job and a result as JSON: an option that the version did not know has its default. Their
+    terms are those that the record of the job holds."""
+    results = {
+        path.parent.name: json.loads(path.read_text()) for path in OURS.glob("*/result.json")
+    }
+    for commit, values in results.items():
+        assert mc.TaskCommit.from_dict(values).to_dict() == values, commit
+    values = json.loads((OURS / "470c015" / "job.json").read_text())
+    job = mc.Job.from_dict(values)
+    assert job.uuid == results["470c015"]["job_uuid"]
+    assert job._options == mc.Options()
+    assert (job.id, job._started.terms.mode) == ("j", "replace")

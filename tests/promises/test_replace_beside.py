@@ -77,7 +77,7 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
 
     def at_second(request: Request) -> None:
         if request.verb == "get" and request.key == sets[1]:
-            assert read.wait(timeout=30)
+            assert read.wait(timeout=300)
             s3.before = s3.after = None
             assert mc.recover(DEST, append.id).outcome == "committed"
 
@@ -140,3 +140,67 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     replace.commit()
     assert len(looks) == 2
     assert set(visible(s3)) == {"t/r.csv"}
+
+
+# Jobs below the destination -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
+@pytest.mark.parametrize("at", ["begins", "lists"])
+def test_an_append_below_that_is_half_completed_keeps_its_files(
+    s3: MemoryStore, mode: Mode, at: str
+) -> None:
+    """I2: a replace of `t` begins when the first of two files of an append to `t/a` is visible, or
+    its second listing is the first that could show the append's job: all of the append stays."""
+    s3.put_object("t/a/old.csv", b"old")
+    append = mc.start(f"{DEST}/a", accept="listing")
+    committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
+    half = At(s3, lambda r: r.verb == "complete_upload", die, after=True)
+    with pytest.raises(Killed):
+        append.commit()
+    assert half.done
+    s3.after = None
+    hidden = {k: (s3.body(k), s3.attributes(k).metadata) for k in s3.keys() if "/a/__magic" in k}
+    if at == "lists":
+        for key in hidden:
+            s3.delete_object(key)
+    replace = mc.start(DEST, mode=mode)
+    committed_task(replace, "1", {"a/r.csv": b"r"})
+
+    def shows() -> None:
+        for key, (body, metadata) in hidden.items():
+            s3.put_object(key, body, metadata=metadata)
+
+    first = At(s3, lambda r: r.verb == "list" and r.key == "t/a/", shows, after=True)
+    assert replace.commit().outcome == "committed"
+    assert first.done
+    s3.after = None
+    mc.recover(f"{DEST}/a", append.id, dead_after=0)
+    assert visible(s3) == {"t/a/1.csv": b"1", "t/a/b/2.csv": b"2", "t/a/r.csv": b"r"}
+
+
+def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
+    """I2: it deletes data itself, so nobody can tell what is to stay. The error names the job where
+    it lives, and its remedy ends it; then the way is free. A job below that only runs, or has
+    ended, or whose directory has no record, is in nobody's way."""
+    s3.put_object("t/a/old.csv", b"old")
+    s3.put_object("t/c/__magic_job-hadoop/x", b"")
+    s3.put_object("t/a//__magic_job-odd/x", b"")
+    inner = mc.start(f"{DEST}/a", mode="replace", job_id="inner")
+    result = committed_task(inner, "1", {"1.csv": b"1", "2.csv": b"2"})
+    running = mc.start(DEST, mode="replace")
+    running.commit([committed_task(running, "1", {"r.csv": b"r"})])
+    At(s3, lambda r: r.verb == "complete_upload", die, after=True)
+    with pytest.raises(Killed):
+        inner.commit([result])
+    s3.after = None
+    outer = mc.start(DEST, mode="replace")
+    with pytest.raises(mc.ConflictingJob, match="in s3://bucket/t/a/, and is publishing") as caught:
+        outer.commit([committed_task(outer, "1", {"o.csv": b"o"})])
+    (remedy,) = caught.value.remedies
+    assert (remedy.dest, remedy.job_id) == ("s3://bucket/t/a/", "inner")
+    mc.recover(remedy.dest, remedy.job_id, dead_after=0)
+    assert set(visible(s3)) == {"t/a/1.csv", "t/a/2.csv", "t/r.csv"}
+    last = mc.start(DEST, mode="replace")
+    last.commit([committed_task(last, "1", {"o.csv": b"o"})])
+    assert set(visible(s3)) == {"t/o.csv"}

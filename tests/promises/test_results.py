@@ -48,6 +48,71 @@ def test_a_result_whose_set_lies_elsewhere_refuses_the_job(s3: MemoryStore) -> N
     assert visible(s3) == {}
 
 
+def test_a_result_without_an_etag_is_refused(s3: MemoryStore) -> None:
+    """I9: it would accept any version of the set. Nothing is decided, and the job goes on."""
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    with pytest.raises(mc.OptionError, match="task '1' has no ETag"):
+        job.commit([replace(result, etag="")])
+    assert job.commit([result]).files == 1
+
+
+@pytest.mark.parametrize("files", [1, 0], ids=["a file", "an empty table"])
+def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None:
+    """A scheduler lost two of four results: the report counts them and names their tasks, one line
+    for all. A slower attempt of an accepted task is no such thing."""
+    job = mc.start(DEST, accept="results")
+    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
+    twin = committed_task(job, "0", {"0.csv": b"2"})
+    lost = committed_task(job, "3", {"3.csv": b"1", "4.csv": b"1"})
+    (warning,) = job.commit(results[:2] if files else results[:0], expect=2 * files).warnings[-1:]
+    if files:
+        assert warning.startswith("2 tasks committed 3 files, and no result of theirs was accepted")
+        assert "'2'" in warning or "2, 3" in warning
+    else:
+        assert warning.startswith("4 tasks committed 6 files")
+    assert {twin.task, lost.task} == {"0", "3"}
+    assert len(visible(s3)) == 2 * files
+    assert (s3.open_uploads(), control(s3)) == ((), [])
+
+
+@pytest.mark.parametrize("expect", [["1"], 1], ids=["ids", "a number"])
+def test_a_listing_with_more_tasks_than_expected_is_refused(s3: MemoryStore, expect: Any) -> None:
+    """I9: a task that was not expected is named, nothing is decided, and the job goes on."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "stray", {"b.csv": b"1"})
+    with pytest.raises(mc.IncompleteJob) as caught:
+        job.commit(expect=expect)
+    assert list(caught.value.surplus) == (["stray"] if expect == ["1"] else [])
+    assert visible(s3) == {}
+    assert job.commit(expect=["1", "stray"]).files == 2
+
+
+@pytest.mark.parametrize("call", ["commit", "abort"])
+@pytest.mark.parametrize(
+    ("term", "value"),
+    [("mode", "replace"), ("mark_success", False), ("exclusive", True), ("accept", "listing")],
+)
+def test_a_handle_with_other_terms_than_the_record_decides_nothing(
+    s3: MemoryStore, call: str, term: str, value: object
+) -> None:
+    """I3, I5: its JSON was edited, or is that of an older job. A plan of another mode than the
+    record's could be neither finished nor taken back. Both are shown, and what to do works."""
+    s3.put_object("t/old.csv", b"old")
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    values = job.to_dict()
+    values["terms"][term] = value
+    edited = mc.Job.from_dict(values)
+    with pytest.raises(mc.OptionError, match=f"{term} {value!r}, and the record") as caught:
+        edited.commit([result]) if call == "commit" else edited.abort()
+    assert f"attach('s3://bucket/t/', '{job.id}').commit(" in str(caught.value)
+    assert job.state == "running"
+    assert mc.attach("s3://bucket/t/", job.id).commit([result]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"old"}
+
+
 def test_a_check_that_another_driver_made_fail_tells_of_its_commit(s3: MemoryStore) -> None:
     """I10: another driver commits between our look at the record and our checks: its uploads are
     not open any more, and we say "committed", as it did."""

@@ -59,11 +59,11 @@ def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: Memo
         decides = request.verb == "put" and request.key.endswith("job.json")
         if name.startswith("second") and decides and not at_decision.is_set():
             at_decision.set()  # it has announced, looked and listed
-            assert may_decide.wait(30)
+            assert may_decide.wait(300)
         looks = (request.verb, request.key) == ("list", "t/__magic_job-")
         if name.startswith("first") and looks and not may_decide.is_set():
             may_decide.set()
-            assert has_ended.wait(30)
+            assert has_ended.wait(300)
 
     s3.before = before
     with (
@@ -71,9 +71,9 @@ def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: Memo
         ThreadPoolExecutor(1, "first") as other,
     ):
         seconds = one.submit(commit, second)
-        assert at_decision.wait(30)
+        assert at_decision.wait(300)
         firsts = other.submit(commit, first)
-        assert (firsts.result(60), seconds.result(60)) == ("refused", "committed")
+        assert (firsts.result(300), seconds.result(300)) == ("refused", "committed")
     s3.before = None
     assert visible(s3) == {"t/p=1/second.csv": b"2"}
 

@@ -8,6 +8,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.hadoop.formats import PendingSet, decode_pendingset, encode_pendingset
+from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of
 from tests.promises.hands import DEST, At, committed_task, control, visible
@@ -29,6 +30,22 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
     with pytest.raises(mc.TaskFailed, match="not part of it"):
         write(second, "b.csv")
     assert [u.key for u in s3.open_uploads()] == ["t/a.csv"]
+
+
+def test_a_commit_under_a_given_id_leaves_what_another_run_left_in_its_tree(
+    s3: MemoryStore,
+) -> None:
+    """I6: only what is proved to be the attempt's own goes with its tree; a drawn id is nobody
+    else's, and all goes."""
+    for job, stays in ((mc.start(DEST, job_id="given"), True), (mc.start(DEST), False)):
+        task = job.task("1", attempt="a")
+        write(task, f"{job.id}.csv")
+        (pending,) = [key for key in control(s3) if key.endswith(".pending")]
+        zombies = pending.removesuffix(".pending")  # Hadoop's marker, of another run
+        s3.put_object(zombies, metadata={JOB_METADATA: "0" * 32})
+        task.commit()
+        assert pending not in s3.keys()
+        assert (zombies in s3.keys()) is stays
 
 
 def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -> None:

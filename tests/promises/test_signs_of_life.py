@@ -140,14 +140,14 @@ def test_signs_are_given_by_a_thread_that_ends_with_the_job(
 
     s3.after = count
     with mc.write(DEST):
-        assert given.acquire(timeout=30)
-        assert given.acquire(timeout=30)
+        assert given.acquire(timeout=300)
+        assert given.acquire(timeout=300)
         (thread,) = tickers()
-    thread.join(timeout=30)
+    thread.join(timeout=300)
     assert not thread.is_alive()
     dropped = mc.write(DEST).__enter__()
     (thread,) = tickers()
     del dropped
     gc.collect()
-    thread.join(timeout=30)
+    thread.join(timeout=300)
     assert not thread.is_alive()

@@ -49,7 +49,7 @@ class Gate:
     def _before(self, request: Request) -> None:
         if self._fits(request):
             self.held.append(request)
-            assert self.open.wait(60)
+            assert self.open.wait(300)
             if self.error is not None:
                 raise self.error
 
@@ -60,7 +60,7 @@ class Gate:
 
     def wait(self, count: int = 1) -> None:
         """Wait until so many are held."""
-        ends = time.monotonic() + 60
+        ends = time.monotonic() + 300
         while len(self.held) < count:
             assert time.monotonic() < ends
             time.sleep(0.001)
@@ -98,7 +98,7 @@ def test_a_small_file_is_closed_before_its_requests_are_answered(s3: MemoryStore
         committing.join(0.05)
         assert not done
         gate.open.set()
-        committing.join(60)
+        committing.join(300)
     assert done[0].files == 20
     job.commit(done)
     assert visible(s3) == {f"t/{n}.csv": b"%d" % n for n in range(20)}
@@ -159,7 +159,7 @@ def test_no_more_files_are_sent_at_once_than_there_are_threads(
         assert closing.is_alive()
         assert len(gate.held) == 3
         gate.open.set()
-        closing.join(60)
+        closing.join(300)
     assert task.commit().files == 4
 
 
@@ -177,7 +177,7 @@ def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(s3: MemorySto
         closing.join(0.05)
         assert closing.is_alive()
         gate.open.set()
-        closing.join(60)
+        closing.join(300)
     assert task.commit().files == 3
 
 
@@ -302,8 +302,14 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         for n in range(5):
             write(task, f"{n}.csv")
         gate.wait(5)
-        threading.Timer(0.1, lambda: signal.raise_signal(signal.SIGINT)).start()
-        threading.Timer(0.2, gate.open.set).start()
+
+        def press() -> None:
+            while attempt_of(task._attempt)._turns._committing is None:
+                time.sleep(0.001)
+            signal.raise_signal(signal.SIGINT)  # the main thread hears it before it goes on
+            gate.open.set()
+
+        threading.Thread(target=press).start()
         with pytest.raises(KeyboardInterrupt):
             task.commit()
     assert not s3.open_uploads()
@@ -369,7 +375,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         with pytest.raises(mc.TaskFailed, match="being committed"):
             late.close()
         gate.open.set()
-        committing.join(60)
+        committing.join(300)
     assert ["these files failed: late.csv" in str(error) for error in failures] == [True]
     assert not s3.open_uploads()
 
@@ -438,7 +444,7 @@ def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str) -> None:
         [sys.executable, "-c", EXIT.replace("VERB", repr(verb))],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.stdout == "0 {'aborted'}\n", done.stderr

@@ -16,7 +16,7 @@ from magic_committer import options
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, sweep
-from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.deletes import DELETE_TRIES_MAX, delete_if_same
 from magic_committer.commit.pendingset import PUT_TRIES_MAX
 from magic_committer.committers.magic import tree
 from magic_committer.errors import (
@@ -239,6 +239,27 @@ def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
     assert (s3.keys() == ()) is deleted
 
 
+@pytest.mark.parametrize("answer", [InvalidRequest, NotSupported])
+@pytest.mark.parametrize("times", range(1, DELETE_TRIES_MAX - 1))
+def test_an_odd_refusal_of_a_condition_sends_no_plain_delete(
+    s3: MemoryStore, answer: type[StoreError], times: int
+) -> None:
+    """I6: a store that calls the condition wrong now and then knows it: every DELETE carries it."""
+    etag = s3.put_object("t/old.csv", b"old")
+    conditions: list[str | None] = []
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one":
+            conditions.append(request.if_match)
+            if len(conditions) <= times:
+                raise answer("odd")
+
+    s3.before = before
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    assert delete_if_same(runtime, "t/old.csv", etag)
+    assert (s3.keys(), conditions) == ((), [etag] * (times + 1))
+
+
 def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
     s3: MemoryStore,
 ) -> None:
@@ -342,6 +363,31 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert s3.after is None
     assert visible(s3) == {"t/1.csv": b"1"}
+
+
+def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
+    machine: Machine,
+) -> None:
+    """I3: the job's own file is stored once more between the revert's look and its DELETE, as by a
+    Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    heads = 0
+
+    def again(request: Request, reply: object) -> None:
+        nonlocal heads
+        heads += (request.verb, request.key) == ("head", "t/1.csv")
+        if heads == 2:
+            s3.after = None
+            machine.later(10)
+            s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata)
+
+    s3.after = again
+    with pytest.raises(mc.AbortIncomplete, match=r"t/1\.csv was not deleted"):
+        mc.abort(DEST, job.id, revert=True)
+    assert visible(s3) == {"t/1.csv": b"1"}
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert visible(s3) == {}
 
 
 # Operators ----------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def test_a_killed_process_leaves_no_local_files(s3: MemoryStore, tmp_path: Path)
     """The next attempt of another process removes what a killed one left, and not what a living one
     has."""
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=300
     )
     left = Path(killed.stdout.strip())
     assert (left / "a.csv").read_text() == "1"

@@ -314,6 +314,6 @@ def test_a_disk_that_takes_no_more_ends_the_attempt_and_not_the_job(tmp_path: Pa
     """The system itself refuses the write in the middle, in a process of its own: the file has
     failed, the task cannot be committed without it, and another attempt is the task."""
     command = [sys.executable, "-c", FULL, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
     assert not list(tmp_path.glob("*/*"))

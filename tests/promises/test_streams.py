@@ -35,10 +35,12 @@ QUERY = "7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10"
 LEDGER = f"t/__magic_stream/{QUERY}.json"
 
 
-def run_of(number: int, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
+def run_of(
+    number: int, mode: Mode = "append", checkpoint: str = CHECKPOINT
+) -> tuple[mc.Job, list[mc.TaskCommit]]:
     """A run of a batch whose tasks have ended: a job with two files of their own names."""
     job = mc.start(
-        DEST, mode=mode, accept="results", track="memory", checkpoint=CHECKPOINT, mark_success=False
+        DEST, mode=mode, accept="results", track="memory", checkpoint=checkpoint, mark_success=False
     )
     body = str(number).encode()
     results = [
@@ -127,6 +129,58 @@ def requests_of_a_commit() -> int:
         store.before = sent.append
         commit(job, results, 7)
         return len(sent)
+
+
+# Copies of a checkpoint ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [6, 7], ids=["an older batch", "the last batch"])
+def test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over(
+    s3: MemoryStore, number: int
+) -> None:
+    """A copy has the query id of its original, and other rows. Nothing is decided, and the error
+    says what to do; the original goes on."""
+    publish(6)
+    publish(7)
+    job, results = run_of(number, checkpoint="s3://bucket/copy")
+    with pytest.raises(BatchUnsettled, match="another checkpoint") as caught:
+        commit(job, results, number)
+    assert LEDGER in str(caught.value)
+    assert job.state == "running"
+    mc.abort(DEST, job.id)
+    assert publish(7).skipped
+    assert publish(8).outcome == "committed"
+    assert rows(s3) == ["6", "6", "7", "7", "8", "8"]
+
+
+def test_a_copy_that_the_original_has_settled_is_not_told_that_its_batch_is_published(
+    still: MemoryStore,
+) -> None:
+    """The copy claims, and is paused; the original settles it and publishes its own rows."""
+    job, results = run_of(7, checkpoint="s3://bucket/copy")
+
+    def original() -> None:
+        still.before = None
+        publish(7)
+
+    At(still, lambda r: r.key.endswith(f"{job.id}/job.json") and r.if_match is not None, original)
+    with pytest.raises(mc.JobNotRunning) as caught:
+        commit(job, results, 7)
+    assert caught.value.outcome == "aborted"
+    assert rows(still) == ["7", "7"]
+
+
+def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
+    """Its next batch is published. A batch that it replays is passed over as soon as the ledger
+    names no checkpoint, as the error says; ledgers of earlier versions name none."""
+    publish(7)
+    told = ledger(s3)
+    del told["checkpoint"]
+    s3.put_object(LEDGER, orjson.dumps(told))
+    for number, skipped in ((7, True), (8, False)):
+        job, results = run_of(number, checkpoint="s3://bucket/moved")
+        assert commit(job, results, number).skipped == skipped
+    assert rows(s3) == ["7", "7", "8", "8"]
 
 
 @pytest.fixture
@@ -347,6 +401,24 @@ def test_a_ledger_that_has_forgotten_the_claim_is_told(still: MemoryStore) -> No
     report = commit(job, results, 7)
     assert report.outcome == "committed"
     assert [told for told in report.warnings if "somebody has changed it" in told]
+
+
+def test_a_ledger_that_names_another_claim_is_told_and_left(still: MemoryStore) -> None:
+    """Somebody has put another job's claim there while the batch was published: what that job has
+    not published is not said to be."""
+    job, results = run_of(7)
+    other, _ = run_of(8)
+    claim = {"job": other.id, "uuid": other.uuid, "batch": 8}
+
+    def tamper() -> None:
+        told = ledger(still)
+        still.put_object(LEDGER, orjson.dumps({**told, "claim": claim}))
+
+    At(still, lambda r: r.verb == "complete_upload", tamper)
+    report = commit(job, results, 7)
+    assert report.outcome == "committed"
+    assert [told for told in report.warnings if "names another claim" in told]
+    assert (ledger(still)["done"], ledger(still)["claim"]) == (None, claim)
 
 
 def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(still: MemoryStore) -> None:

@@ -16,7 +16,7 @@ from tests.spark.lake import BUCKET, Gate, Lake
 from tools import java
 from tools.moto_server import CREDENTIALS
 
-ZOMBIE_MILLISECONDS = 60_000
+ZOMBIE_MILLISECONDS = 600_000
 """How long Spark lets a Python worker live whose task it gave up (2 s by default): tests that need
 such a worker must not race with its end."""
 

@@ -25,7 +25,7 @@ SOON = mc.S3Options(retry_seconds_max=2.0, retry_attempts_max=1)
 QUERY = "clicks"
 BATCHES = 2
 BATCH_ROWS = 3
-STREAM_SECONDS = 120
+STREAM_SECONDS = 300
 
 
 def main(dest: str) -> None:

@@ -17,7 +17,7 @@ import pyarrow.parquet
 from magic_committer.options import Options
 
 BUCKET = "lake"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 300.0
 HALF_A_BLOCK = "\n" * (Options().block_bytes // 2)
 """What a task writes so that the file's upload is created before it is closed: a small file sends
 nothing before its close."""

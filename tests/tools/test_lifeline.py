@@ -13,13 +13,15 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
 from tests.tidy.sources import ROOT
 from tools import lifeline
 
-GONE_SECONDS = 10.0
+GONE_SECONDS = 300.0
 """Within this all must be gone, however they ended."""
 LIFELINE = (sys.executable, "-m", "tools.lifeline")
 FAMILY = ("sh", "-c", "sleep 600 & sleep 600 & echo ready; wait")
@@ -61,12 +63,49 @@ def test_what_a_command_leaves_running_is_killed() -> None:
         assert process.wait() == 7
 
 
-def test_a_command_past_its_time_is_killed() -> None:
-    """A command that runs too long is killed with all its children, and the code says so."""
-    script = f"from tools import lifeline; exit(lifeline.run({FAMILY!r}, seconds_max=0.1))"
-    with start(sys.executable, "-c", script) as process:
+def listening(command: tuple[str, ...], silent_seconds_max: float) -> subprocess.Popen[bytes]:
+    """Start a command that may be silent for so long."""
+    limit = f"silent_seconds_max={silent_seconds_max}"
+    script = f"from tools import lifeline; main = lambda: lifeline.run({command!r}, {limit})"
+    return start(sys.executable, "-c", f"{script}; exit(lifeline.guarded(main))")
+
+
+def test_a_command_that_hangs_is_killed() -> None:
+    """A command that is silent for too long is killed with its children; the code says so."""
+    with listening(FAMILY, 0) as process:
         assert not left_behind(process)
-        assert process.wait() == lifeline.TIMED_OUT
+        assert process.wait() == lifeline.HUNG
+
+
+def test_a_command_that_still_prints_does_not_hang(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long a command runs, silence is counted from what it printed last; and all of it
+    passes, though a child of it holds the output after its end."""
+    said = lifeline._pass_on
+    hours = 0
+
+    def after_an_hour(output: IO[bytes]) -> bool:
+        nonlocal hours
+        hours += 1
+        return said(output)
+
+    monkeypatch.setattr(lifeline, "time", SimpleNamespace(monotonic=lambda: hours * 3600.0))
+    monkeypatch.setattr(lifeline, "_pass_on", after_an_hour)
+    script = "for n in 1 2 3 4; do echo $n; sleep 0.1; done; sleep 600 & echo 5"
+    assert lifeline.run(["sh", "-c", script], silent_seconds_max=5000.0) == 0
+    assert hours >= 3
+    assert capfdbinary.readouterr().out == b"1\n2\n3\n4\n5\n"
+
+
+def test_who_listens_hears_ctrl_c() -> None:
+    """Ctrl-C reaches a command whose output passes through us, and its last words are printed."""
+    script = "import time\ntry: print('ready', flush=True); time.sleep(600)\nfinally: print('bye')"
+    with listening((sys.executable, "-c", script), 600) as process:
+        assert line(process) == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        assert line(process) == b"bye\n"
+        assert process.wait() == 130
 
 
 def test_kill_9_takes_the_command_along() -> None:
@@ -106,7 +145,7 @@ def test_a_make_that_died_before_we_looked_is_missed() -> None:
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_lets_the_command_end_by_itself(sent: signal.Signals) -> None:
     """SIGINT and SIGTERM reach the command as SIGINT, and its own ending is waited for."""
-    script = "import time\nprint('ready', flush=True)\ntry: time.sleep(600)\nfinally: print('bye')"
+    script = "import time\ntry: print('ready', flush=True); time.sleep(600)\nfinally: print('bye')"
     with start(*LIFELINE, sys.executable, "-c", script) as process:
         assert line(process) == b"ready\n"
         process.send_signal(sent)

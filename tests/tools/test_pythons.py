@@ -1,14 +1,15 @@
-"""`tools.pythons`: which Pythons are found, and what is installed for them."""
+"""`tools.pythons` and `tools.sparks`: which Pythons are found, and what is installed for them."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tools import pythons
+from tools import lifeline, pythons, sparks
 
 
 def fake_python(folder: Path, name: str, says: str) -> None:
@@ -96,3 +97,23 @@ def test_a_skipped_python_is_told_and_fails_nothing(bare: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 0
     assert ran.stdout.rstrip().endswith("3.14    SKIPPED: no such")
+
+
+def test_a_spark_that_cannot_be_installed_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of all is the one that the project declares; without it no test is run."""
+    assert '"pyspark>=3.5"' in (pythons.ROOT / "pyproject.toml").read_text()
+    assert next(iter(sparks.RELEASES.values())) == "3.5.0"
+    ran: list[str] = []
+
+    def run(command: Sequence[str], **_: object) -> int:
+        ran.extend(command)
+        return 1 if "pip" in command else 0
+
+    monkeypatch.setattr(lifeline, "run", run)
+    monkeypatch.setattr(sparks, "CACHE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sparks", "3.5"])
+    assert sparks.main() == 1
+    assert "There is no environment with Spark 3.5" in capsys.readouterr().out
+    assert sparks.TESTS not in ran

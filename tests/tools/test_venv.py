@@ -163,13 +163,13 @@ def test_two_at_once_make_one(project: Path) -> None:
     class SlowVenv(PlayedVenv):
         def _step(self, *module_and_arguments: str, python: Path) -> None:
             inside.set()
-            assert go_on.wait(10)
+            assert go_on.wait(300)
             super()._step(*module_and_arguments, python=python)
 
     first, second = SlowVenv(project), PlayedVenv(project)
     threads = [threading.Thread(target=venv.ensure, args=("test",)) for venv in (first, second)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(300)
     threads[1].start()
     go_on.set()
     for thread in threads:

@@ -5,24 +5,31 @@ from __future__ import annotations
 import base64
 import hashlib
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import magic_committer as mc
 from magic_committer import checksum as checksums
-from magic_committer.errors import InvalidRequest, NotSupported, OptionError
+from magic_committer.errors import InvalidRequest, NotSupported, OptionError, PermissionDenied
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, Part, UploadInfo
-from magic_committer.stores.s3 import S3Store, connect
+from magic_committer.stores.s3 import S3Store, client, connect
+from magic_committer.stores.s3.client import STORES_MAX
 from tests.servers import (
     DATE_SECONDS,
+    TRANSPORT,
     Asked,
     HurriedClock,
     Reply,
     ScriptedServer,
     document,
     error,
+    moto_server,
     scripted_server,
     way,
 )
@@ -359,6 +366,109 @@ def test_connect_gives_one_store_for_one_way() -> None:
     options = S3Options(endpoint_url="http://127.0.0.1:1", anonymous=True)
     assert connect("b", options) is connect("b", options)
     assert connect("b", options) is not connect("c", options)
+
+
+def test_stores_that_nobody_uses_are_closed(server: ScriptedServer) -> None:
+    """Each has other keys. The descriptors of those that were wanted last stay open, no others."""
+    counts = []
+    for number in range(3 * STORES_MAX):
+        connect("b", way(server.url, access_key=f"key-{number}")).put("k", b"x")
+        if number >= STORES_MAX:
+            counts.append(len(os.listdir("/proc/self/fd")))
+    # Servers and threads may end a moment later: the least of some looks is compared.
+    assert min(counts[-8:]) <= min(counts[:8])
+    assert len(client._connected) == STORES_MAX
+
+
+def test_a_store_that_a_job_has_stays_open(server: ScriptedServer) -> None:
+    """However many others are wanted meanwhile: it works, and who wants it gets the same."""
+    store = connect("mine", way(server.url))
+    store.put("k", b"x")
+    once = connect("once", way(server.url)).once()
+    for number in range(2 * STORES_MAX):
+        connect("b", way(server.url, access_key=f"key-{number}"))
+    assert connect("mine", way(server.url)) is store
+    store.put("k", b"x")
+    once.put("k", b"x")
+
+
+def test_threads_may_want_more_stores_than_are_kept(server: ScriptedServer) -> None:
+    """None is closed under a thread that uses it."""
+
+    def use(thread: int) -> None:
+        for number in range(STORES_MAX):
+            key = f"key-{(thread * 5 + number) % (2 * STORES_MAX)}"
+            connect("b", way(server.url, access_key=key, retry_attempts_max=1)).put("k", b"x")
+
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(use, range(6))) == [None] * 6
+
+
+@pytest.fixture
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing on this machine gives credentials; the file where they would be."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    return tmp_path / ".aws" / "credentials"
+
+
+def test_credentials_that_come_later_are_found(
+    server: ScriptedServer, no_credentials: Path
+) -> None:
+    """A look-up that found none is not kept: a notebook's next cell finds what the user has written
+    meanwhile. So is a change of a variable."""
+    wanted = S3Options(endpoint_url=server.url, transport=TRANSPORT.get())
+    with pytest.raises(PermissionDenied, match="credentials"):
+        connect("b", wanted).put("k", b"x")
+    no_credentials.parent.mkdir()
+    no_credentials.write_text("[default]\naws_access_key_id = one\naws_secret_access_key = s\n")
+    connect("b", wanted).put("k", b"x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "two")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+        connect("b", wanted).put("k", b"x")
+    connect("b", wanted).put("k", b"x")
+    keys = [asked.headers["authorization"].partition("=")[2] for asked in server.asked]
+    assert [key.partition("/")[0] for key in keys] == ["one", "two", "one"]
+
+
+def test_the_endpoint_is_that_of_the_environment_now(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed variable holds from the next job on; a store that is in use keeps its endpoint."""
+    wanted = way(server.url, endpoint_url=None)
+    with scripted_server(server.script) as other:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, other.url)
+            before = connect("b", wanted)
+            monkeypatch.setenv(name, server.url)
+            connect("b", wanted).put("k", b"x")
+            before.put("k", b"x")
+        assert len(other.asked) == 2
+    assert len(server.asked) == 2
+
+
+def test_an_open_job_keeps_what_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that takes other credentials and another endpoint for a while, by the environment,
+    does not take them from its open jobs."""
+    with moto_server("bucket") as url:
+        began = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+        for name, value in began.items():
+            monkeypatch.setenv(name, value)
+        options = S3Options(region="us-east-1", transport=TRANSPORT.get())
+        job = mc.start("s3://bucket/t", s3=options)
+        attached = mc.attach("s3://bucket/t", job.id, s3=options)
+        for name in began:
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        task = attached.task("1")
+        with task.open("a", "w") as file:
+            file.write("x")
+        task.commit()
+        assert job.commit(expect=1).outcome == "committed"
 
 
 def test_the_identity_names_endpoint_and_bucket(server: ScriptedServer) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from magic_committer._patience import Kind, patient
 from magic_committer.errors import (
     BucketNotFound,
     InvalidRequest,
@@ -17,8 +20,12 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.stores.base import Attributes, FileSlice, Part
-from magic_committer.stores.s3 import S3Store
-from magic_committer.stores.s3.retry import THROTTLED_SECONDS, TRANSIENT_SECONDS
+from magic_committer.stores.s3 import S3Store, retry
+from magic_committer.stores.s3.retry import (
+    FIRST_SECONDS,
+    THROTTLED_SECONDS,
+    TRANSIENT_SECONDS,
+)
 from tests.servers import (
     HurriedClock,
     Reply,
@@ -138,6 +145,67 @@ def test_nobody_there_is_no_answer(clock: HurriedClock) -> None:
     with pytest.raises(Unanswered, match="endpoint") as caught:
         S3Store("b", gone, clock=clock).head("k")
     assert caught.value.status == 0
+
+
+@pytest.fixture
+def strange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No store has answered yet in this process."""
+    monkeypatch.setattr(retry, "_met", set())
+
+
+@pytest.mark.usefixtures("strange")
+@pytest.mark.parametrize("where", ["refused", "unknown name", "hangs up"])
+def test_a_store_that_never_answered_is_given_up_soon(
+    server: ScriptedServer, clock: HurriedClock, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """Where nobody has ever listened the address is wrong: some seconds are enough, and the second
+    try is a warning."""
+    server.said(LOST)
+    url = {"refused": "http://127.0.0.1:9", "unknown name": "http://store.invalid"}
+    store = S3Store("b", way(url.get(where, server.url)), clock=clock)
+    with caplog.at_level(logging.WARNING, "magic_committer"), pytest.raises(Unanswered) as caught:
+        store.head("k")
+    assert caught.value.attempts > 1
+    assert sum(clock.slept) <= FIRST_SECONDS
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "magic_committer"]
+    assert "head s3://b/k: attempt 1 failed" in warning
+    assert "this store has not answered yet" in warning
+    assert where == "hangs up" or f"could not reach {url[where]}" in warning
+
+
+@pytest.mark.usefixtures("strange")
+@pytest.mark.parametrize("first", [PUT, SLOW_DOWN, error(403, "AccessDenied")])
+def test_a_store_that_answered_once_is_waited_for(
+    server: ScriptedServer, clock: HurriedClock, first: Reply
+) -> None:
+    """After any answer the store is one, and gets its time. That holds for the whole process, for
+    whoever asks that endpoint."""
+    server.said(first)
+    with suppress(StoreError):
+        S3Store("a", way(server.url, retry_attempts_max=1), clock=clock).put("k", b"x")
+    server.said(LOST)
+    with pytest.raises(Unanswered):
+        S3Store("b", way(server.url, retry_seconds_max=30.0), clock=clock).put("k", b"x")
+    assert sum(clock.slept) > 2 * FIRST_SECONDS
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_decided_job_waits_for_a_store_that_never_answered(clock: HurriedClock) -> None:
+    """It is finished, even if this process has not met the store."""
+    store = S3Store("b", way("http://127.0.0.1:9", decided_seconds_max=30.0), clock=clock)
+    with patient(Kind.DECIDED), pytest.raises(Unanswered):
+        store.put("k", b"x")
+    assert sum(clock.slept) > 2 * FIRST_SECONDS
+
+
+@pytest.mark.usefixtures("strange")
+def test_a_silent_store_is_waited_for(server: ScriptedServer, clock: HurriedClock) -> None:
+    """Somebody listens, who may be slow at first."""
+    server.said(Reply(hung=True))
+    options = way(server.url, read_seconds_max=0.1, retry_seconds_max=20.0)
+    with pytest.raises(Unanswered):
+        S3Store("b", options, clock=clock).head("k")
+    assert sum(clock.slept) > 2 * FIRST_SECONDS
 
 
 def test_an_answer_that_cannot_be_read_is_no_answer(

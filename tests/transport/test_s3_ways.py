@@ -593,6 +593,7 @@ SAYS = {
     Cause.PROXY: ("could not reach http://h:1: why", "NO_PROXY"),
     Cause.TLS: ("could not reach http://h:1: why", "scheme"),
     Cause.CERTIFICATE: ("could not reach http://h:1: why", "AWS_CA_BUNDLE"),
+    Cause.FULL: ("could not reach http://h:1: why", "ulimit -n"),
     Cause.TIME: ("could not reach http://h:1: why", "endpoint"),
     Cause.BROKEN: ("could not reach http://h:1: why", "endpoint"),
     Cause.LIMIT: ("could not reach http://h:1: why", "endpoint"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import resource
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +30,7 @@ from magic_committer.errors import (
 )
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Part
-from magic_committer.stores.s3 import S3Store, via_boto3
+from magic_committer.stores.s3 import S3Store, retry, via_boto3
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.answers import Reply as Reply_
 from magic_committer.stores.s3.errors import READS, kind, never_sent, translate
@@ -110,19 +112,59 @@ NOWHERE: dict[Place, tuple[str, str]] = {
 def test_without_a_connection_nothing_was_sent(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
-    """Without a connection ``sent`` is False; the text says where, why and what to check."""
+    """Without a connection ``sent`` is False; the text says where, why and what to check. Of a
+    store that never answered, the wrong scheme is tried once: it never heals."""
+    monkeypatch.setattr(retry, "_met", set())
     said, check = NOWHERE[place]
+    tries = 1 if place is of_wrong_scheme else 2
     options = way(place(server, monkeypatch), retry_attempts_max=2)
     with pytest.raises(Unanswered) as caught:
         S3Store("b", options, clock=HurriedClock()).put("k", b"x")
-    assert (caught.value.sent, caught.value.attempts) == (False, 2)
+    assert (caught.value.sent, caught.value.attempts) == (False, tries)
     text = str(caught.value)
     assert said in text
     assert check in text
-    assert "(tried 2 times)" in text
+    assert ("(tried 2 times)" in text) is (tries == 2)
     assert "Nothing was sent, so nothing took effect" in text
     assert "may have taken effect" not in text
     assert server.asked == []
+
+
+def test_a_store_that_answered_by_tls_is_waited_for(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If something else answers at a known store's place, the store may come back."""
+    url = of_wrong_scheme(server, monkeypatch)
+    monkeypatch.setattr(retry, "_met", {url})
+    with pytest.raises(Unanswered, match="tried 2 times"):
+        S3Store("b", way(url, retry_attempts_max=2), clock=HurriedClock()).put("k", b"x")
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)  # the lowest that is free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_without_descriptors_sent_nothing(server: ScriptedServer) -> None:
+    """A full table of descriptors is no bare `OSError`: the text says what to raise or lower. The
+    store works when there is room again."""
+    server.said(Reply(headers={"ETag": '"e"'}))
+    store = S3Store("b", way(server.url, retry_attempts_max=2), clock=HurriedClock())
+    with no_descriptors(), pytest.raises(Unanswered, match="too many open files") as caught:
+        store.put("k", b"x")
+    assert (caught.value.sent, caught.value.attempts) == (False, 2)
+    assert "ulimit -n" in str(caught.value)
+    assert "endpoint_url" not in str(caught.value)
+    assert server.asked == []
+    store.put("k", b"x")
 
 
 @contextmanager
@@ -224,12 +266,15 @@ def test_one_try_that_was_sent_is_enough(failures: list[Exception], sent: bool) 
     """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
     waiting = list(failures)
 
-    def send(*_: object) -> Reply_:
-        raise waiting.pop(0)
+    class Failing:
+        endpoint = "http://h"
+
+        def ask(self, *_: object) -> Reply_:
+            raise waiting.pop(0)
 
     options, clock = S3Options(retry_attempts_max=2), HurriedClock()
     with pytest.raises(Unanswered) as caught:
-        ask(options, clock, "b", Call("put", "PutObject", "k", {}), send)
+        ask(options, clock, Failing(), "b", Call("put", "PutObject", "k", {}))
     told = caught.value
     assert (told.sent, told.attempts) == (sent, 2)
     assert ("may have taken effect" in str(told)) is sent

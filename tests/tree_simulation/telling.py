@@ -106,9 +106,9 @@ class Telling(Truth):
         if len(parts) != 3 or not parts[2].startswith("job-"):
             return
         uuid, version = parts[1].rpartition("_")[2], version_of(parts[2]) or 0
-        if not made and version > 1 and uuid in self.jobs:
-            if version <= self.jobs[uuid].versions_at(step):
-                return
+        known = not made and version > 1 and uuid in self.jobs
+        if known and version <= self.jobs[uuid].versions_at(step):
+            return
         self.looks.setdefault((who, uuid), []).append((step, self.faults.hurt[who]))
 
     def _as_of(self, asked: Asked, *, cut: bool = False) -> int:

@@ -63,7 +63,9 @@ def test_a_create_that_is_not_exclusive_is_seen() -> None:
 def test_batches_that_nobody_claims_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that looks at the ledger, and decides without a claim, publishes a batch twice."""
 
-    def look(ledgers: TreeLedgers, ids: object, job: object, batch: StreamBatch, _: object) -> bool:
+    def look(
+        ledgers: TreeLedgers, ids: object, job: object, batch: StreamBatch, *_: object
+    ) -> bool:
         ledger = ledgers.read(batch.query).ledger
         return ledger is None or not ledger.covers(batch.number)
 

@@ -15,7 +15,7 @@ from magic_committer.commit.ahead import ahead
 from magic_committer.errors import PermissionDenied, StoreError
 from magic_committer.stores.memory import MemoryStore
 
-SECONDS = 10.0
+SECONDS = 300.0
 
 
 class Pages:

@@ -36,7 +36,7 @@ from magic_committer.options import Options, S3Options
 from tests.tidy.sources import ROOT
 
 PART = 5 * MiB
-GONE_SECONDS_MAX = 30.0
+GONE_SECONDS_MAX = 300.0
 
 
 @pytest.fixture(scope="module")

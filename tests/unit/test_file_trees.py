@@ -106,7 +106,7 @@ def test_one_of_many_threads_creates(tree: FileTree) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert (len(won), len(lost)) == (1, 7)
     assert tree.read("a", 4096) == won[0]
 

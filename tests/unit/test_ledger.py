@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from magic_committer.protocol.rules import may_take_claim
 
 ONE, TWO = "1" * 32, "2" * 32
 CLAIMED = Ledger("q", "n", 6, ONE, Claim("two", TWO, 7))
+WITH_CHECKPOINT = Ledger("q", "n", 6, ONE, Claim("two", TWO, 7, hash_of("here")), hash_of("there"))
 
 
 def changed(**fields: Any) -> bytes:
@@ -34,11 +36,21 @@ def changed(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     "ledger",
     [Ledger("q", "n"), Ledger("q", "n", 0, ONE), Ledger("q", "n", None, "", Claim("j", ONE, 0)),
-     CLAIMED, CLAIMED.published(7, "m")],
+     CLAIMED, CLAIMED.published(7, "m"), WITH_CHECKPOINT, WITH_CHECKPOINT.published(7, "m")],
 )  # fmt: skip
 def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
     """Each kind of ledger comes back equal."""
     assert Ledger.decode(ledger.encode(), "s") == ledger
+
+
+@pytest.mark.parametrize(("name", "move"), [("claimed", Move.SETTLE), ("done", Move.SKIP)])
+def test_a_ledger_of_an_earlier_version_is_read(name: str, move: Move) -> None:
+    """It names no checkpoint: nothing is compared, and it is written again as it was."""
+    path = Path(__file__).parents[1] / "golden" / "ours" / "470c015" / f"ledger-{name}.json"
+    ledger = Ledger.decode(path.read_bytes(), path.name)
+    assert next_move(ledger, 7, ONE) is move
+    assert not ledger.is_of_another(hash_of("any"))
+    assert ledger.encode() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -61,6 +73,9 @@ def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
         ({"claim": {"job": "j", "uuid": TWO, "batch": -7}}, "claim.batch"),
         ({"claim": {"job": "j", "uuid": TWO}}, "claim.batch"),
         ({"claim": {"job": "j", "uuid": TWO, "batch": 7, "more": 1}}, "claim.more"),
+        ({"claim": {"job": "j", "uuid": TWO, "batch": 7, "checkpoint": "c"}}, "claim.checkpoint"),
+        ({"checkpoint": "s3://bucket/checkpoint"}, "checkpoint"),
+        ({"checkpoint": hash_of("c"), "done": None, "done_by": ""}, "checkpoint"),
     ],
 )
 def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:

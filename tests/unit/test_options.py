@@ -115,7 +115,7 @@ def test_as_many_threads_as_may_be_asked_for_run_at_once() -> None:
     """The greatest number that needs no batch is honoured by the pool."""
     gate = threading.Barrier(THREADS_MAX)
     pool = ThreadPool()
-    waited = pool.each(lambda _: gate.wait(10), range(THREADS_MAX), in_flight=THREADS_MAX)
+    waited = pool.each(lambda _: gate.wait(300), range(THREADS_MAX), in_flight=THREADS_MAX)
     assert sorted(outcome.unwrap() for outcome in waited) == list(range(THREADS_MAX))
 
 

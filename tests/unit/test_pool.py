@@ -20,7 +20,7 @@ from magic_committer._patience import errand
 from magic_committer._pool import ThreadPool
 
 PERIOD_SECONDS = 0.002
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 300.0
 
 
 def ticking() -> list[threading.Thread]:
@@ -194,7 +194,7 @@ def test_leaving_early_waits_for_what_is_in_flight() -> None:
     outcomes = pool.each(function, range(100), in_flight=3)
     next(outcomes)
     outcomes.close()
-    assert ended == [0, 1, 2]
+    assert sorted(ended) == [0, 1, 2]
     pool.close()
 
 
@@ -217,11 +217,12 @@ def test_what_holds_for_the_caller_holds_in_the_threads() -> None:
 def test_no_more_threads_than_allowed() -> None:
     """Forty functions at once are run by three threads; idle ones are used before a new one is
     started; closing ends them, and the pool may be used again."""
-    pool, seen = ThreadPool(3, name="three"), set()
+    pool, seen, three = ThreadPool(3, name="three"), set(), threading.Barrier(3)
 
-    def function(_: int) -> None:
+    def function(number: int) -> None:
         seen.add(threading.get_ident())
-        time.sleep(0.01)
+        if number < 3:
+            three.wait(PATIENCE_SECONDS)
 
     assert len(list(pool.each(function, range(40), in_flight=40))) == 40
     assert len(seen) == 3
@@ -229,7 +230,9 @@ def test_no_more_threads_than_allowed() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("three_")]
     for _ in range(5):
         pool.submit(lambda: None).result()
-        time.sleep(0.05)
+        idle = pool._running()._idle
+        assert idle.acquire(timeout=PATIENCE_SECONDS)  # it has come back
+        idle.release()
     assert len([one for one in threading.enumerate() if one.name.startswith("three_")]) == 1
     pool.close()
 
@@ -260,7 +263,6 @@ if len(sys.argv) > 1 and os.fork() == 0:
     assert pool.submit(lambda: 7).result() == 7
     sys.exit()
 """
-    began = time.monotonic()
     arguments = ["fork"] if fork else []
     done = subprocess.run(
         # From 3.12 on Python warns of a fork beside threads, which is what is tried here.
@@ -269,10 +271,9 @@ if len(sys.argv) > 1 and os.fork() == 0:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert time.monotonic() - began < 60
 
 
 def test_a_thread_of_a_pool_does_itself_what_it_asks_the_pool_for() -> None:

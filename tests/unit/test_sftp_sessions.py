@@ -11,7 +11,7 @@ import pytest
 
 from magic_committer.file_trees.sftp_sessions import SESSIONS_MAX, SftpSessions
 
-JOIN_SECONDS_MAX = 30
+JOIN_SECONDS_MAX = 300.0
 
 
 class Client:

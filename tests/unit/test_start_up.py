@@ -36,7 +36,7 @@ def loaded(code: str) -> set[str]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     ).stdout
     return set(told.rpartition("LOADED")[2].split())
 

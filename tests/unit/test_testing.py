@@ -224,7 +224,7 @@ def test_every_block_of_the_page_runs(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(ROOT), "PATH": "", "AWS_EC2_METADATA_DISABLED": "true"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{shown} passed" in ran.stdout

@@ -57,7 +57,7 @@ def test_a_dropped_file_is_aborted_by_the_pool(drop: Callable[..., None]) -> Non
     with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
         dropped(drop, world, on_abort=told.release)
     for _ in range(files):
-        assert told.acquire(timeout=30)
+        assert told.acquire(timeout=300)
     assert world.left_open() == []
     assert world.finished == []
     assert world.store.requests["abort_upload"] == files
@@ -130,7 +130,7 @@ def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == code, done.stderr
     lines = (tmp_path / "log").read_text().splitlines()

@@ -301,7 +301,7 @@ def test_in_threads_create_leaves_without_a_further_call() -> None:
     world = World(ThreadPool(1))
     answered = threading.Event()
     stream = world.open(on_answer=lambda _: answered.set())
-    assert answered.wait(30)
+    assert answered.wait(300)
     stream.abort()
     world.pool.close()  # type: ignore[attr-defined]
 

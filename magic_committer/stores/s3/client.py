@@ -20,10 +20,12 @@ import logging
 import os
 import threading
 import urllib.parse
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from weakref import WeakValueDictionary
 
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.checksum import joins
@@ -60,6 +62,7 @@ from magic_committer.stores.s3.config import (
     customer_key_headers,
     encryption_headers,
     plain_setup,
+    surroundings,
 )
 from magic_committer.stores.s3.errors import per_key
 from magic_committer.stores.s3.fast import Fast
@@ -379,16 +382,17 @@ class S3Store:
         self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
     ) -> Generator[tuple[T, Answer], None, None]:
         """Implements `magic_committer.stores.base.Many`."""
-        assert isinstance(self._way, Fast)
+        way = self._way
+        assert isinstance(way, Fast)
 
         def next_work() -> tuple[T, Work[Answer]] | None:
             asked = next_ask()
             return None if asked is None else (asked[0], self._work(asked[1]))
 
         def attempts(call: Call) -> Attempts:
-            return Attempts(self._options, self._clock, self._bucket, call)
+            return Attempts(self._options, self._clock, way.endpoint, self._bucket, call)
 
-        return ask_each(self._way, self._clock, next_work, attempts, in_flight=in_flight)
+        return ask_each(way, self._clock, next_work, attempts, in_flight=in_flight)
 
     def _work(self, asked: Ask) -> Work[Any]:
         if isinstance(asked, CompleteUpload):
@@ -404,7 +408,7 @@ class S3Store:
     def _ask(self, call: Call) -> tuple[Reply, int]:
         """Send a request until it is answered. Gives the reply, and how often the request was
         sent."""
-        return ask(self._options, self._clock, self._bucket, call, self._way.ask)
+        return ask(self._options, self._clock, self._way, self._bucket, call)
 
     def _run(self, work: Work[R]) -> R:
         """Do the work of a verb: ask for its requests in this thread, one after the other."""
@@ -605,7 +609,7 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
     place: dict[str, str] = {}
     while True:
         call = Call("list_buckets", "ListBuckets", "", place)
-        reply, attempts = ask(options, clock or SystemClock(), "", call, way.ask)
+        reply, attempts = ask(options, clock or SystemClock(), way, "", call)
         yield from (one["Name"] for one in reply.get("Buckets", ()))
         token = reply.get("ContinuationToken")
         if not token:
@@ -622,21 +626,50 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
 
 # One store for each way to it --------------------------------------------------------------------
 
+STORES_MAX = 16
+"""How many stores that no job uses are kept, with their connections, for the next job."""
+
+_Wanted = tuple[str, S3Options, frozenset[tuple[str, str]]]
 _lock = threading.Lock()
-_connected: dict[tuple[str, S3Options], S3Store] = {}
+_connected: OrderedDict[_Wanted, S3Store] = OrderedDict()
+"""Those that were wanted last, the newest at the end."""
+_in_use: WeakValueDictionary[_Wanted, S3Store] = WeakValueDictionary()
+"""These, and those that jobs still have."""
 
 
-def connect(bucket: str, options: S3Options | None = None) -> S3Store:
-    """The process's store for that bucket and those options. Connections are shared.
+def connect(
+    bucket: str, options: S3Options | None = None, held: dict[str, Any] | None = None
+) -> S3Store:
+    """The process's store for that bucket and those options, as the environment is now. Connections
+    are shared. A store for which no credentials were found is not kept: the next call looks again.
+
+    Args:
+        bucket, options: of the store.
+        held: the stores that the caller had before, by bucket: they stay what they were, whatever
+            the environment is now. None: the caller had none.
 
     Raises:
         OptionError: as for `S3Store`.
     """
-    wanted = (bucket, options or S3Options())
+    held = {} if held is None else held
+    if bucket in held:
+        mine: S3Store = held[bucket]
+        return mine
+    options = options or S3Options()
+    wanted = (bucket, options, surroundings())
     with _lock:
-        if wanted not in _connected:
-            _connected[wanted] = S3Store(*wanted)
-        return _connected[wanted]
+        store = _in_use.get(wanted)
+        if store is None:
+            store = S3Store(bucket, options)
+            if not store._way.has_credentials:
+                return store
+            _in_use[wanted] = store
+        _connected[wanted] = store
+        _connected.move_to_end(wanted)
+        if len(_connected) > STORES_MAX:
+            _connected.popitem(last=False)
+        held[bucket] = store
+        return store
 
 
 def _after_fork() -> None:

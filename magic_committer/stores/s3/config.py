@@ -39,6 +39,8 @@ CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
 CREDENTIALS_ATTEMPTS_MAX = 2
 """How often a service that gives credentials for a role is asked."""
+SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIABLE)
+"""Variables that a set-up depends on, beside those that begin with ``AWS_`` and name proxies."""
 REGION_DEFAULT = "us-east-1"
 """The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
 it."""
@@ -115,6 +117,20 @@ class Setup:
     signs_bodies: bool | None
     network: Network
     agent: str
+
+
+_loaders: dict[Any, Any] = {}
+"""What has read the SDK's descriptions of services, 12 MiB in memory, for each path to them. There
+is no lock, which a fork could leave locked: setting a default is atomic."""
+
+
+def surroundings() -> frozenset[tuple[str, str]]:
+    """What a set-up comes from in the environment, beside the options."""
+    return frozenset(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith("AWS_") or name in SURROUNDINGS or name.upper().endswith("_PROXY")
+    )
 
 
 def plain_setup(bucket: str, options: S3Options) -> Setup:
@@ -299,6 +315,9 @@ def core_session(options: S3Options) -> Any:
             )
         )
         session.get_scoped_config()
+        own = session.get_component("data_loader")
+        loader = _loaders.setdefault(session.get_config_variable("data_path"), own)
+        session.register_component("data_loader", loader)
     except (BotoCoreError, ValueError) as error:
         redact.redact_error(error)
         raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error

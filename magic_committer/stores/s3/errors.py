@@ -130,6 +130,8 @@ ACTIONS = {
 
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
+_NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
+"""What OpenSSL's releases say about an answer that is not TLS."""
 _CREDENTIALS_HINT = (
     "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
     "or S3Options(anonymous=True)"
@@ -163,6 +165,28 @@ def never_sent(error: Failure) -> bool:
     if isinstance(error, NoAnswer):
         return error.sent is Sent.NEVER
     return isinstance(error, NoCredentials | BadParameter)
+
+
+def nobody_there(error: Failure) -> bool:
+    """Whether it looks as if no store listens: no connection, or one that was closed without a
+    byte. Not so for a store that is silent."""
+    if not isinstance(error, NoAnswer) or error.cause in (Cause.FULL, Cause.TIME):
+        return False
+    return error.sent is Sent.NEVER or (error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS)
+
+
+def not_tls(error: Failure) -> bool:
+    """Whether what listens does not speak TLS, where TLS was wanted."""
+    said = str(error).lower().replace("_", " ")
+    of_tls = isinstance(error, NoAnswer) and error.cause is Cause.TLS
+    return of_tls and any(words in said for words in _NOT_TLS)
+
+
+def reason(error: Failure) -> str:
+    """Why a try failed, in a phrase without secrets."""
+    if isinstance(error, Refused):
+        return f"{error.status} {error.code}"
+    return ": ".join(_said(error, getattr(error, "status", 0), ""))
 
 
 # Translation --------------------------------------------------------------------------------------
@@ -332,6 +356,10 @@ _CONNECTION_HINT = (
     "network from this machine"
 )
 _CONNECTION_HINTS = {
+    Cause.FULL: (
+        "This process has as many files and connections open as it may: raise `ulimit -n`, close"
+        " files, or lower S3Options(connections_max=…)"
+    ),
     Cause.PROXY: "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
     Cause.TLS: _TLS_HINT,
     Cause.CERTIFICATE: _TLS_HINT,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import Place, Setup
-from magic_committer.stores.s3.http import Answer, Deadline, Http, Request
+from magic_committer.stores.s3.errors import NoCredentials
+from magic_committer.stores.s3.http import Answer, Deadline, Http, NoAnswer, Request
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, BadParameter, Call, build, sha256_of
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
@@ -39,6 +40,16 @@ class Fast:
         self._clock = clock
         self._credentials = setup.credentials
         self._where: tuple[Place, Signer] = (setup.place, Signer(setup.place.region))
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is something to sign with, or nothing is signed."""
+        try:
+            return self._credentials is None or self._credentials() is not None
+        except NoCredentials:
+            return False
+        except NoAnswer:
+            return True
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Send a request once, and read its answer.

@@ -104,6 +104,8 @@ class Cause(Enum):
     """No encrypted connection, for another reason than the certificate."""
     CERTIFICATE = "certificate"
     """The store's certificate is not trusted, or is for another name."""
+    FULL = "full"
+    """This process has no descriptor left for a connection."""
     TIME = "time"
     """The request's time was over, or its errand has ended."""
     BROKEN = "broken"
@@ -604,6 +606,8 @@ class Connection:
         except (OSError, ValueError) as error:
             timed_out = isinstance(error, TimeoutError) and error.errno is None
             why = "no connection in time" if timed_out else _words(error)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                cause = Cause.FULL
             raise NoAnswer(cause, Sent.NEVER, why, where=where) from None
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
@@ -883,7 +887,10 @@ class Loop:
 
     def __init__(self, http: Http) -> None:
         self._http = http
-        self._selector = selectors.DefaultSelector()
+        try:
+            self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        except OSError:  # there is no descriptor left: this one needs none
+            self._selector = selectors.PollSelector()
         self._busy: set[_Seat] = set()
         self._idle: dict[Origin, list[_Seat]] = {}
         self._ended: deque[tuple[Any, Outcome]] = deque()

@@ -79,7 +79,7 @@ class S3Lifecycle:
 
     def _ask(self, verb: str, operation: str, **parameters: Any) -> dict[str, Any]:
         call = Call(verb, operation, "", parameters)
-        return ask(self._options, self._clock, self._bucket, call, self._way.ask)[0]
+        return ask(self._options, self._clock, self._way, self._bucket, call)[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -9,6 +9,10 @@ so that many clients do not come back at the same time:
 * skewed (signed too long ago, because the machine slept): once more, with a new signature;
 * everything else is final.
 
+**A store that has not answered yet in this process, and where nobody listens, is given up soon**:
+its address is more likely wrong than the store away. Not so once the job is decided. From its first
+answer on, it has all the time there is.
+
 **Retries end by time**: when the request has been tried for as long as its phase allows, or when
 the phase has met only silence for so long (`magic_committer._patience`). The last wait is
 shortened, so that the time is used. A try ends with the time, answered or not.
@@ -20,7 +24,7 @@ other requests meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 import tenacity
 
@@ -28,8 +32,17 @@ from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.s3.answers import Refused, Reply
-from magic_committer.stores.s3.errors import FAILURES, Failure, kind, never_sent, translate
+from magic_committer.stores.s3.answers import Reply
+from magic_committer.stores.s3.errors import (
+    FAILURES,
+    Failure,
+    kind,
+    never_sent,
+    nobody_there,
+    not_tls,
+    reason,
+    translate,
+)
 from magic_committer.stores.s3.http import Deadline
 from magic_committer.stores.s3.requests import Call
 
@@ -38,6 +51,9 @@ TRANSIENT_SECONDS = 0.1
 WAIT_SECONDS_MAX = 10.0
 """The longest wait, in seconds. A store that is back is found after this time at the latest."""
 SKEWED_ATTEMPTS_MAX = 2
+FIRST_SECONDS = 5.0
+"""How long a store is tried that has not answered yet in this process, and where nobody listens.
+There are at least two tries."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
 HURRIED_SECONDS = 0.7
@@ -46,6 +62,8 @@ CLEANING_SHARE = 0.25
 """The clean-up after a failure waits for this share of ``retry_seconds_max``: the store has had its
 chance."""
 
+_met: set[str] = set()
+"""The endpoints that have answered in this process. It only grows, which needs no lock."""
 _log = logging.getLogger("magic_committer")
 
 
@@ -70,17 +88,20 @@ class Attempts:
         sent: whether a try may have reached the store; False only if none can have reached it.
 
     Args:
-        options, clock: the store's.
+        options, clock, endpoint: the store's.
         bucket: the bucket; "" if the request is about the account.
         call: the request.
     """
 
     __slots__ = (
-        "_bucket", "_call", "_clock", "_errand", "_last_try_seconds", "_options", "_patience",
-        "_retrying", "_seconds_max", "_started", "_state", "count", "sent",
+        "_bucket", "_call", "_clock", "_endpoint", "_errand", "_last_try_seconds", "_options",
+        "_patience", "_retrying", "_seconds_max", "_started", "_state", "count", "sent",
     )  # fmt: skip
 
-    def __init__(self, options: S3Options, clock: Clock, bucket: str, call: Call) -> None:
+    def __init__(
+        self, options: S3Options, clock: Clock, endpoint: str, bucket: str, call: Call
+    ) -> None:
+        self._endpoint = endpoint
         self._options = options
         self._clock = clock
         self._bucket = bucket
@@ -138,6 +159,8 @@ class Attempts:
 
     def answered(self) -> None:
         """Note that the store has answered, or moves."""
+        if self._endpoint not in _met:
+            _met.add(self._endpoint)
         if self._patience is not None:
             self._patience.answered(self._call.verb)
 
@@ -145,7 +168,9 @@ class Attempts:
         """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
         none, `error` says why."""
         self.sent = self.sent or not never_sent(error)
-        if kind(error) not in ("throttled", "transient"):
+        if getattr(error, "status", 0):
+            _met.add(self._endpoint)
+        if kind(error) not in ("throttled", "transient") and not never_sent(error):
             self.answered()
         if self._retrying is None:
             self._retrying = tenacity.Retrying(
@@ -169,11 +194,17 @@ class Attempts:
             self._state.outcome = None  # it holds the failure
         if not isinstance(step, tenacity.DoSleep):
             return None
-        said, again = type(error).__name__, float(step)
-        if isinstance(error, Refused):
-            said = f"{error.status} {error.code}"
-        _log.info(
-            "%s: attempt %d failed (%s), again in %.2f s", self._name, self.count, said, again
+        again, warns = float(step), self.count == 1 and self._stranger(error)
+        _log.log(
+            logging.WARNING if warns else logging.INFO,
+            "%s: attempt %d failed (%s), again in %.2f s%s",
+            self._name,
+            self.count,
+            reason(error),
+            again,
+            f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
+            if warns
+            else "",
         )
         return again
 
@@ -189,17 +220,32 @@ class Attempts:
         where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
         return f"{self._call.verb}{where}"
 
+    def _stranger(self, error: Failure) -> bool:
+        """Whether the store may well be none: it never answered, and now nobody is there."""
+        decided = self._patience is not None and self._patience.kind is Kind.DECIDED
+        return not decided and self._endpoint not in _met and nobody_there(error)
+
+    def _left_after(self, state: tenacity.RetryCallState) -> float:
+        """As `left`, for another try."""
+        if self.count < 2 or not self._stranger(_error(state)):
+            return self.left
+        first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
+        return min(self.left, first - (self._clock.monotonic() - self._started))
+
     def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
         return (
-            self.left < self._last_try_seconds + state.upcoming_sleep
+            self._left_after(state) < self._last_try_seconds + state.upcoming_sleep
             or self.count >= (1 if self._call.once else self._options.retry_attempts_max)
             or self._broken_off
         )
 
     def _again(self, state: tenacity.RetryCallState) -> bool:
-        found = kind(_error(state))
+        error = _error(state)
+        found = kind(error)
         if found == "skewed":
             return self.count < SKEWED_ATTEMPTS_MAX
+        if not_tls(error) and self._stranger(error):
+            return False  # another scheme or port never heals
         return found != "final" and not (found == "conflict" and self._call.conflict_final)
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
@@ -208,7 +254,7 @@ class Attempts:
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
         drawn = tenacity.wait_random(longest / 2, longest)(state)
         # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
-        room = self.left - 2 * self._last_try_seconds
+        room = self._left_after(state) - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
     def sleep(self, seconds: float) -> None:
@@ -221,18 +267,25 @@ class Attempts:
             self._clock.sleep(min(left, SLICE_SECONDS))
 
 
-def ask(
-    options: S3Options,
-    clock: Clock,
-    bucket: str,
-    call: Call,
-    send: Callable[[Call, Deadline], Reply],
-) -> tuple[Reply, int]:
+class Way(Protocol):
+    """What sends requests: `fast.Fast`, `via_boto3.ViaBoto3`."""
+
+    @property
+    def endpoint(self) -> str:
+        """The store's URL, without a user and without the bucket."""
+        ...
+
+    def ask(self, call: Call, deadline: Deadline) -> Reply:
+        """Send a request once, and read its answer. Raises one of `FAILURES`."""
+        ...
+
+
+def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> tuple[Reply, int]:
     """Send a request, in this thread, until it is answered.
 
     Args:
         options, clock, bucket, call: as for `Attempts`.
-        send: sends the request once.
+        way: sends it.
 
     Returns:
         The reply, and how often the request was sent.
@@ -242,12 +295,12 @@ def ask(
         Unanswered: no answer came; or the phase had already waited long enough: then nothing was
             sent.
     """
-    attempts = Attempts(options, clock, bucket, call)
+    attempts = Attempts(options, clock, way.endpoint, bucket, call)
     if (refused := attempts.refuse()) is not None:
         raise refused
     while True:
         try:
-            reply = send(call, attempts.begin())
+            reply = way.ask(call, attempts.begin())
         except FAILURES as error:
             wait = attempts.failed(error)
             told = attempts.error(error) if wait is None else None

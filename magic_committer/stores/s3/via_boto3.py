@@ -108,6 +108,11 @@ class ViaBoto3:
         self.client = self._make()
         self.endpoint = _without_user(self.client.meta.endpoint_url)
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is something to sign with, or nothing is signed."""
+        return self._options.anonymous or self._core.get_credentials() is not None
+
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
         document as it came under ``Document``. Raises as `fast.Fast.ask`."""
@@ -152,7 +157,7 @@ class ViaBoto3:
 
     def _make(self) -> Any:
         options = self._options
-        core = core_session(options)
+        core = self._core = core_session(options)
         try:
             session = boto3.session.Session(
                 botocore_session=core,

@@ -1,0 +1,104 @@
+"""A process that serves many jobs for long does not grow: other buckets, fresh keys for each job,
+jobs that fail. What is left by each of them would end a service after a day."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import magic_committer as mc
+from magic_committer import _libcurl
+from tests.servers import make_bucket, moto_server
+
+JOBS = 300
+WARM_JOBS = 60
+"""After so many, everything that is kept for later is there: thrice what is kept of clients."""
+LOOK_JOBS = 30
+BUCKETS = 20
+KEYS = 20
+HANG_SECONDS = 600.0
+GROWS_MAX = {"descriptors": 200, "threads": 100, "objects": 4_000, "KiB": 16 * 1024}
+"""More than idle connections, which a slow machine has closed, and the memory's allocator make of
+it. Less than what is lost if each job loses one descriptor, one thread, 20 objects or 70 KiB."""
+
+
+def look() -> dict[str, int]:
+    """What this process has."""
+    gc.collect()
+    return {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "objects": len(gc.get_objects()),
+        "KiB": int(Path("/proc/self/statm").read_text().split()[1])
+        * os.sysconf("SC_PAGE_SIZE")
+        // 1024,
+    }
+
+
+def job(url: str, transport: str, number: int) -> None:
+    """A job that commits; each third one fails and is aborted. No two have the same bucket and
+    keys."""
+    s3 = mc.S3Options(
+        endpoint_url=url,
+        region="us-east-1",
+        access_key="access",
+        secret_key="secret",
+        session_token=f"token-{number // BUCKETS % KEYS}",
+        transport=transport,  # type: ignore[arg-type]
+    )
+    try:
+        with mc.write(f"s3://bucket-{number % BUCKETS}/{number}", s3=s3) as writing:
+            with writing.open("a.csv", "w") as file:
+                file.write("x")
+            if number % 3 == 0:
+                raise LookupError("the job's own")
+    except LookupError:
+        return
+
+
+def serve(url: str, transport: str) -> None:
+    """Run the jobs, and print a line for each look. Ends early if it has grown: a process that
+    loses a client with each job would take the machine's memory."""
+    logging.disable(logging.CRITICAL)
+    warm: dict[str, int] = {}
+    for number in range(JOBS):
+        job(url, transport, number)
+        done = number + 1
+        if done >= WARM_JOBS and done % LOOK_JOBS == 0:
+            now = look()
+            warm = warm or now
+            print(json.dumps({"jobs": done, **now}), flush=True)
+            if any(now[what] - warm[what] > most for what, most in GROWS_MAX.items()):
+                return
+
+
+@pytest.mark.parametrize("transport", ["boto3", "curl"])
+def test_a_process_of_many_jobs_does_not_grow(transport: str) -> None:
+    """Descriptors, threads, objects and memory after the warm-up are those at the end."""
+    if transport == "curl" and not _libcurl.available():
+        pytest.skip("pycurl is not installed")
+    command = [sys.executable, "-m", "tests.process.test_growth"]
+    with moto_server() as url:
+        for number in range(BUCKETS):
+            make_bucket(url, f"bucket-{number}")
+        told = subprocess.run(
+            [*command, url, transport],
+            stdout=subprocess.PIPE, text=True, check=True, timeout=HANG_SECONDS,
+        ).stdout  # fmt: skip
+    looks = [json.loads(line) for line in told.splitlines()]
+    first, last = looks[0], looks[-1]
+    grown = {what: last[what] - first[what] for what in GROWS_MAX}
+    assert all(grown[what] <= most for what, most in GROWS_MAX.items()), "\n" + told
+    assert last["jobs"] == JOBS
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

@@ -1,0 +1,193 @@
+"""What each release of Spark from 3.5 on can do, and what it says instead. `make sparks` runs this
+file on each of them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, LongType
+
+import magic_committer as mc
+from magic_committer.spark import foreach_batch, register, types, write_dataframe, write_partitions
+from magic_committer.spark.types import release
+from tests.spark.lake import Lake
+from tests.spark_faces.feed import ROWS, Feed, magic
+
+ASKED_FOR = os.environ.get("MAGIC_COMMITTER_TEST_SPARK", "")
+pytestmark = pytest.mark.skipif(
+    not ASKED_FOR, reason="the other files try this release: make sparks"
+)
+
+BATCH_FORMAT = (4, 0)
+STREAM_FORMAT = (4, 1)
+VIA = (4, 1)
+
+
+class FailsOnce:
+    """The first attempt of each partition fails when its rows are written."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+
+
+@pytest.fixture
+def plain(spark: SparkSession) -> DataFrame:
+    """Sixty rows in two partitions."""
+    return spark.range(0, 60, 1, 2).selectExpr(
+        "id", "cast(id AS string) AS text", "id % 3 AS day", "array(id, null) AS many",
+        "cast(id AS decimal(9,2)) AS price", "date'2026-11-24' AS at", "timestamp_seconds(id) AS t",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def rows(plain: DataFrame) -> DataFrame:
+    """The same, with attempts that fail."""
+    return plain.mapInArrow(FailsOnce(), plain.schema)
+
+
+def ids(lake: Lake) -> list[int]:
+    """The ids in the Parquet files."""
+    return sorted(n for table in lake.tables() for n in table["id"].to_pylist())
+
+
+def test_this_is_the_release_that_was_asked_for() -> None:
+    """`make sparks` says which it has installed."""
+    assert pyspark.__version__ == ASKED_FOR
+    assert release() == tuple(map(int, ASKED_FOR.split(".")[:2]))
+
+
+def test_a_dataframe_is_there_once(
+    plain: DataFrame, rows: DataFrame, lake: Lake, tmp_path: Path
+) -> None:
+    """Attempts fail; Spark reads the same schema and the same rows as from its own files."""
+    assert write_dataframe(rows, lake.dest, mode="append").files == 2
+    assert ids(lake) == list(range(60))
+    (tmp_path / "ours").mkdir()
+    for name, body in lake.data().items():
+        (tmp_path / "ours" / name).write_bytes(body)
+    plain.write.parquet(str(tmp_path / "theirs"))
+    read = plain.sparkSession.read
+    ours, theirs = (read.parquet(str(tmp_path / who)) for who in ("ours", "theirs"))
+    assert ours.schema.json() == theirs.schema.json()
+    assert sorted(ours.collect()) == sorted(theirs.collect())
+    with pytest.raises(mc.DestinationExists):
+        write_dataframe(rows, lake.dest)
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json", "text", "arrow"])
+def test_each_format_takes_partitions(plain: DataFrame, lake: Lake, format: str) -> None:
+    """One file of each task in each directory, as Spark names them."""
+    kept = plain.select("text", "day")
+    write_dataframe(
+        kept, lake.dest, format, "overwrite_partitions", partition_by=["day"], sort_by=["text"]
+    )
+    assert {key.rpartition("/")[0] for key in lake.data()} == {"day=0", "day=1", "day=2"}
+    if format in ("csv", "text"):
+        assert sorted(b"".join(lake.data().values()).split(), key=int) == [
+            b"%d" % number for number in range(60)
+        ]
+
+
+def test_a_path_tells_no_arrays(plain: DataFrame, lake: Lake) -> None:
+    """What is refused before the job names the column."""
+    with pytest.raises(mc.OptionError, match=r"'many'.*which no path can tell"):
+        write_dataframe(plain, lake.dest, partition_by=["many"])
+    assert lake.is_untouched()
+
+
+def test_partitions_of_an_rdd_are_there_once(spark: SparkSession, lake: Lake) -> None:
+    """What the function returned is in the report; attempts that failed count nowhere."""
+
+    def write(task: mc.Task, numbers: Iterable[int]) -> int:
+        with task.open(f"{task.task_id}.txt", "w", unique=True) as file:
+            file.write("".join(f"{number}\n" for number in numbers))
+        context = TaskContext.get()
+        assert context is not None
+        if context.attemptNumber() == 0:
+            raise RuntimeError("the first attempt fails")
+        return context.partitionId()
+
+    report = write_partitions(spark.sparkContext.parallelize(range(60), 2), lake.dest, write)
+    assert report.returned == (0, 1)
+    lines = b"".join(lake.data().values()).split()
+    assert sorted(map(int, lines)) == list(range(60))
+    assert lake.open_uploads() == []
+
+
+def test_batches_of_a_stream_are_there_once(spark: SparkSession, lake: Lake, feed: Feed) -> None:
+    """By ``foreach_batch``; also where Spark has lost the last entry of its log."""
+    feed.give(2)
+    for _ in range(2):
+        feed.run(feed.rows(spark).writeStream.foreachBatch(foreach_batch(lake.dest)))
+        feed.forget_last_commit()
+    assert ids(lake) == list(range(2 * ROWS))
+
+
+def says(least: tuple[int, int], what: str) -> Any:
+    """What a release below ``least`` says, as our error or in Spark's."""
+    needed = ".".join(map(str, least))
+    told = rf"{what} needs Spark {needed} or newer, and this is {pyspark.__version__}\. Call"
+    return pytest.raises(Exception, match=re.compile(told))
+
+
+def test_the_format_magic(spark: SparkSession, rows: DataFrame, lake: Lake) -> None:
+    """From 4.0 on. Spark 3.5 has no data sources in Python: it does not know the format."""
+    if release() < BATCH_FORMAT:
+        with says(BATCH_FORMAT, r'format\("magic"\)') as error:
+            register(spark)
+        assert error.type is mc.OptionError
+        return
+    rows.write.format("magic").mode("append").save(f"{lake.dest}")
+    register(spark)
+    with pytest.raises(Exception, match="misspelt"):
+        rows.write.format("magic").mode("append").option("misspelt", 1).save(lake.dest)
+    assert ids(lake) == list(range(60))
+
+
+def test_streams_of_the_format_magic(spark: SparkSession, lake: Lake, feed: Feed) -> None:
+    """From 4.1 on: 4.0 has writers of streams that take rows only, none that takes Arrow's."""
+    if release() < BATCH_FORMAT:
+        pytest.skip("there is no format")
+    feed.give(2)
+    if release() < STREAM_FORMAT:
+        with says(STREAM_FORMAT, r'writeStream\.format\("magic"\)'):
+            feed.run(magic(feed.rows(spark)), lake.dest)
+        assert lake.is_untouched()
+        return
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert ids(lake) == list(range(2 * ROWS))
+
+
+def test_files_of_spark_s_own_writer(rows: DataFrame, lake: Lake, tmp_path: Path) -> None:
+    """From 4.1 on; before that nothing is started."""
+
+    def write() -> object:
+        return write_dataframe(rows, lake.dest, via=tmp_path.as_uri())
+
+    if release() < VIA:
+        with says(VIA, "via=") as error:
+            write()
+        assert error.type is mc.OptionError
+        assert lake.is_untouched()
+        return
+    write()
+    assert ids(lake) == list(range(60))
+
+
+def test_types_that_a_release_lacks_are_no_other_types() -> None:
+    """The tables of types hold for every release: a type that it lacks is nobody's."""
+    there = {kind for kind, _ in types._plain()} | {*types.NEVER}
+    assert not any(isinstance(DataType(), kind) or isinstance(LongType(), kind)
+                   for kind in there - {LongType})  # fmt: skip
