@@ -20,6 +20,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
@@ -102,7 +103,6 @@ class ViaBoto3:
         self.why = why
         self._bucket = bucket
         self._options = options
-        self._turns = threading.local()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self.client = self._make()
@@ -116,26 +116,26 @@ class ViaBoto3:
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
         document as it came under ``Document``. Raises as `fast.Fast.ask`."""
-        turn = self._turns.turn = _Turn(call, deadline)
+        client = self._client()
+        turn = self._hooks.turns.turn = _Turn(call, deadline)
         try:
-            parsed = self._send(call)
+            parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
             if turn.failure is None and turn.answer is None:
                 raise _failure(error) from None
             parsed = None
         finally:
-            self._turns.turn = None
+            self._hooks.turns.turn = None
         if turn.failure is not None:
             raise turn.failure.with_traceback(None)  # the SDK's frames hold the body
         assert turn.answer is not None
         if parsed is not None and call.operation not in OPERATIONS:
             return {**parsed, "Document": turn.answer.body}
-        if parsed is not None and hasattr(parsed.get("Body"), "read") and not self._http:
+        if parsed is not None and hasattr(parsed.get("Body"), "read") and not self._hooks.http:
             turn.answer.body = _all_of(parsed["Body"], call.bytes_max, turn.answer)
         return read(call.operation, turn.answer)
 
-    def _send(self, call: Call) -> Any:
-        client = self._client()
+    def _send(self, client: Any, call: Call) -> Any:
         parameters = dict(call.parameters)
         if self._bucket:
             parameters["Bucket"] = self._bucket
@@ -175,17 +175,19 @@ class ViaBoto3:
             redact.redact_error(error)
             raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
         redact.install()
-        self._http = self._connections(client, core)
+        http = self._connections(client, core)
+        hooks = self._hooks = _Hooks(http)
         events = client.meta.events
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
         events.unregister("before-call.s3", add_expect_header)
         events.register("before-sign.s3", lambda **_: _know(core))
         events.register("before-sign.s3.UploadPart", _leave_to_tls)
-        if self._http is None:
-            events.register("before-parse.s3", self._before_parse)
+        if http is None:
+            events.register("before-parse.s3", hooks.before_parse)
         else:
-            events.register_last("before-send.s3", self._before_send)
+            events.register_last("before-send.s3", hooks.before_send)
+            weakref.finalize(self, http.close).atexit = False  # it has its own end
         return client
 
     def _config(self) -> Config:
@@ -218,24 +220,36 @@ class ViaBoto3:
             return None
         return Http(network)
 
-    # What the SDK calls ---------------------------------------------------------------------------
 
-    def _before_send(self, request: AWSPreparedRequest, **_: Any) -> Any:
+class _Hooks:
+    """What the SDK's client calls. It does not know of `ViaBoto3`, which would otherwise be in a
+    circle with the client, and keep its connections until the collector comes.
+
+    Attributes:
+        turns: ``turn``: what this thread has asked for.
+        http: our connections; None: the SDK's.
+    """
+
+    def __init__(self, http: Http | None) -> None:
+        self.turns = threading.local()
+        self.http = http
+
+    def before_send(self, request: AWSPreparedRequest, **_: Any) -> Any:
         """Send the SDK's request. What it gets back is the answer."""
-        turn: _Turn | None = getattr(self._turns, "turn", None)
-        if turn is None or self._http is None:
+        turn: _Turn | None = getattr(self.turns, "turn", None)
+        if turn is None or self.http is None:
             return None
         try:
-            turn.answer = answer = self._http.send(_as_ours(request, turn.call), turn.deadline)
+            turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
         except (NoAnswer, EOFError, ValueError) as error:
             kept = BadParameter(str(error)) if isinstance(error, ValueError) else error
             turn.failure = kept
             raise kept.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
-    def _before_parse(self, response_dict: Mapping[str, Any], **_: Any) -> None:
+    def before_parse(self, response_dict: Mapping[str, Any], **_: Any) -> None:
         """Keep the answer that came by the SDK's own connections."""
-        turn: _Turn | None = getattr(self._turns, "turn", None)
+        turn: _Turn | None = getattr(self.turns, "turn", None)
         if turn is None:
             return
         body = response_dict["body"]
