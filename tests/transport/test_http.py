@@ -412,7 +412,7 @@ def test_idle_connections_have_a_limit(client: Http) -> None:
         loop = Loop(few)
         for number in range(5):
             loop.start(number, to(raw), within())
-        told = []
+        told: list[int] = []
         while len(told) < 5:
             told += [tag for tag, _ in loop.wait(1.0)]
         loop.close()
@@ -442,7 +442,8 @@ def test_a_loop_has_each_answer_for_who_asked(client: Http) -> None:
             wire.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(number) + number)
 
     with raw_server(serve) as raw:
-        loop, told, number = Loop(client), {}, 0
+        loop, number = Loop(client), 0
+        told: dict[int, Any] = {}
         while len(told) < 200:
             while number < 200 and loop.flying < 16:
                 loop.start(number, Request("GET", origin_of(raw.url), f"/{number}", []), within())
@@ -451,6 +452,6 @@ def test_a_loop_has_each_answer_for_who_asked(client: Http) -> None:
         loop.close()
         assert raw.serving is not None
         assert raw.serving.taken <= 16
-    assert {tag: one.body for tag, one in told.items()} == {  # type: ignore[union-attr]
+    assert {tag: one.body for tag, one in told.items()} == {
         number: f"/{number}".encode() for number in range(200)
     }
