@@ -391,11 +391,6 @@ _DECIDING = (
 
 _AT_ONCE = (
     Hand(
-        "a 200 that was sent twice is believed", COMPLETE, "completing",
-        (("distrust or number or answer.attempts > 1", "distrust or number"),),
-        "I2: a server that was killed in the first sending answers the second with 200",
-    ),
-    Hand(
         "a distrusted store is believed", COMPLETE, "completing",
         (("distrust or number or answer.attempts > 1", "number or answer.attempts > 1"),),
         "I2: the 200 of a store that answers falsely, or to a stored plan, is believed",
@@ -767,7 +762,7 @@ _ONE_QUESTION = (
     ),
     Hand(
         "an abort without a look", STATE, "UploadRemover.removing",
-        (("self._look_first", "False"),),
+        (("self._look_first and (failed is not None or not number)", "False"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
@@ -776,8 +771,8 @@ _ONE_QUESTION = (
         "I4: parts in flight outlive an abort",
     ),
     Hand(
-        "aborted though nobody can tell", STATE, "UploadRemover.removing",
-        (("look.error is not None", "False"),),
+        "aborted though nobody can tell", STATE, "UploadRemover._look",
+        (("look.error is not None and not self._is_harmless(upload, look.error)", "False"),),
         "I2: an upload that may have been completed is aborted",
     ),
     Hand(
