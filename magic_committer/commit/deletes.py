@@ -10,11 +10,13 @@ from magic_committer.errors import (
     InvalidRequest,
     NotFound,
     NotSupported,
+    PermissionDenied,
     PreconditionFailed,
     StoreError,
     WriteConflict,
 )
 from magic_committer.protocol.record import ObjectRef
+from magic_committer.stores.base import listed
 
 DELETE_TRIES_MAX = 4
 """How often a conditional delete is sent that is refused although the object is the same."""
@@ -34,9 +36,10 @@ def delete_if_same(
 
     A refused condition (412), a conflict (409) or a request that the store calls wrong (400, 501)
     is no answer yet: the object is looked at again. If it is still the same one, the delete is sent
-    again. A plain DELETE is sent only to a store that is known to ignore the condition or that
-    calls it wrong each time. There, an object that another writer puts between HEAD and DELETE is
-    lost (docs/stores.md).
+    again. An object that the store refuses to show (a customer's key) is compared by a listing. A
+    plain DELETE is sent only to a store that is known to ignore the condition or that calls it
+    wrong each time. There, an object that another writer puts between HEAD and DELETE is lost
+    (docs/stores.md).
 
     Args:
         runtime: the components.
@@ -67,6 +70,11 @@ def delete_if_same(
             info = runtime.store.head(key)
         except NotFound:
             return True
+        except (InvalidRequest, PermissionDenied):  # for good: a customer's key (400), a policy
+            found = listed(runtime.store, key)
+            if found is None:
+                return True
+            info = found
         if not ref.is_same(info.etag, info.last_modified):
             return False
         wrong = [a for a in answers if isinstance(a, InvalidRequest | NotSupported)]

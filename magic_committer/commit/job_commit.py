@@ -422,7 +422,11 @@ class JobCommit:
 
     def _without_record(self) -> JobReport:
         """The record is gone: only the marker may tell the outcome, and the ledger (I10)."""
-        if committed_by_marker(self.runtime, self.job):
+        try:
+            marked = committed_by_marker(self.runtime, self.job)
+        except StoreError as error:  # no refusal: this call may have decided
+            raise unknown(self.job) from error
+        if marked:
             return self._report("committed", State.ABSENT)
         if (told := self._published("")) is not None:
             return told
@@ -589,9 +593,10 @@ class JobCommit:
             )
             return records.swap(self.runtime, seen, done)
         except (StoreError, OutcomeUnknown) as error:
-            raise incomplete(
-                self.job, "though all its files are visible its record does not say so yet", error
-            ) from error
+            what = "though all its files are visible its record does not say so yet"
+            failure = incomplete(self.job, what, error)
+            failure.__cause__ = error
+            return records.Swapped(False, self._moved_on(seen, failure))
 
     # Forward: steps 5 to 8 ------------------------------------------------------------------------
 
@@ -629,12 +634,16 @@ class JobCommit:
         try:
             return load_plan(self.runtime, self.job, seen.record.plan)
         except (StoreError, FormatError) as error:
+            failure = incomplete(self.job, "its plan cannot be read", error)
             if isinstance(error, NotFound):
-                now = records.read(self.runtime, seen.key)
+                try:
+                    now = records.read(self.runtime, seen.key)
+                except (StoreError, FormatError) as unread_again:
+                    raise as_last_read(failure, unread_again) from error
                 moved = now is None or now.record.nonce != seen.record.nonce
                 if moved or seen.record.state is State.COMPLETED:
                     raise
-            raise incomplete(self.job, "its plan cannot be read", error) from error
+            raise failure from error
 
     def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
         return Publication(
@@ -682,8 +691,6 @@ class JobCommit:
                     state, swept = self._go_on(now, publication, may_remove)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
-            except StoreError as error:  # the job is decided: never "this call decided nothing"
-                raise incomplete(self.job, "what became of it cannot be read", error) from error
             return self._report(
                 "committed",
                 state,
@@ -695,8 +702,8 @@ class JobCommit:
             )
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
-        """The record, if another process has moved it on: then files that could not be completed
-        say nothing.
+        """The record, if another process has moved it on: then what this one could not do says
+        nothing.
 
         Raises:
             CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.

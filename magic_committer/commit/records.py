@@ -11,6 +11,9 @@ Invariants:
   only the second one: the result is what is read back, or `OutcomeUnknown`. The adapter sends a
   request again by itself, so this can happen with one `put`: an error with ``attempts`` above 1 may
   hide a request that takes effect.
+* **A refused swap is read back, once.** Between us and the store may be a gateway that refuses
+  (400, 403, 501) what the store has already done. Nothing was decided if the old state is there, or
+  if the read is denied as the swap was.
 * A 412 with the record unchanged means that the store did not understand a quoted ``If-Match``
   (Ceph RGW): the swap is sent again unquoted.
 * With ``conditional_writes="off"`` a swap is read, compare, write: S3A's guarantees, no more.
@@ -32,6 +35,7 @@ from magic_committer.errors import (
     NotSupported,
     OutcomeUnknown,
     PathError,
+    PermissionDenied,
     PreconditionFailed,
     StoreError,
     Unanswered,
@@ -203,10 +207,13 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(True, _stored(leaves.key, record, written))
         except StoreError as error:
             doubtful = doubtful or may_still_land(error)
-            if not doubtful and is_final(error):
+            final = not doubtful and is_final(error)
+            if final and not error.sent:
                 raise
             refused = isinstance(error, PreconditionFailed)
-            now = _read_back(runtime, leaves.key, error, record.id)
+            now = _read_back(runtime, leaves.key, error, record.id, final=final)
+            if final and now is not None and same_etag(now.etag, leaves.etag):
+                raise
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
         if now is None or not same_etag(now.etag, leaves.etag):
@@ -307,10 +314,14 @@ def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
     )
 
 
-def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen | None:
+def _read_back(
+    runtime: Runtime, key: str, why: StoreError, job_id: str, *, final: bool = False
+) -> Seen | None:
     try:
         return read(runtime, key)
     except StoreError as error:
+        if final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied):
+            raise why from error  # nothing of ours is let through: an expired token, a policy
         raise OutcomeUnknown(
             f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
             f" be read: {error.message}",

@@ -40,6 +40,7 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import ObjectRef, State
 from magic_committer.protocol.rules import Marker, may_replace_marker
+from magic_committer.stores.base import listed
 
 DIAGNOSTIC_UUID = "magic-committer.job"
 DIAGNOSTIC_COMPLETED = "magic-committer.completed"
@@ -51,16 +52,20 @@ MARKER_TRIES_MAX = 5
 
 
 def read_marker(runtime: Runtime, key: str) -> Marker | None:
-    """Read a marker of any kind: ours, Hadoop's, an empty one. One GET."""
+    """Read a marker of any kind: ours, Hadoop's, an empty one. One GET; a listing tells ETag and
+    time of one that cannot be read."""
     try:
         stored = runtime.store.get(key, max_bytes=SUCCESS_BYTES_MAX)
     except NotFound:
         return None
     except InvalidRequest as error:
-        if error.code != "TooLarge":
+        # It is large, or encrypted with a key that is not ours: another program's.
+        if error.code != "TooLarge" and error.status != 400:
             raise
-        info = runtime.store.head(key)
-        return Marker(info.etag, "", info.last_modified, info.last_modified)
+        found = listed(runtime.store, key)
+        if found is None:
+            return None
+        return Marker(found.etag, "", found.last_modified, found.last_modified)
     info = stored.info
     try:
         diagnostics = decode_success(stored.body, key).diagnostics or {}

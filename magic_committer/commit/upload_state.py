@@ -46,6 +46,7 @@ from magic_committer.stores.base import (
     ObjectInfo,
     Part,
     UploadPage,
+    listed,
     same_etag,
 )
 
@@ -199,22 +200,10 @@ def _at(runtime: Runtime, key: str) -> Steps[ObjectInfo | None]:
     except NotFound:
         return None
     except InvalidRequest:
-        if is_listed(runtime, key):
+        if listed(runtime.store, key) is not None:
             raise
         return None
     return found
-
-
-def is_listed(runtime: Runtime, key: str) -> bool:
-    """Whether a listing shows an object at a key. One page: with the key as prefix, the key comes
-    first.
-
-    Raises:
-        StoreError: the key could not be listed.
-    """
-    for page in runtime.store.list(key):
-        return any(info.key == key for info in page.objects)
-    return False
 
 
 class Removal(Enum):

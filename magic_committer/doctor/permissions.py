@@ -9,8 +9,9 @@ Invariants:
   checks the permission first. (A bucket with versions keeps those of the scratch objects.)
 * All of it is in a job's directory of its own, with that job's token: if this process is killed,
   cleanup recognises it.
-* A denial does not stop the rest. "Denied" is said only if it is certain: without s3:ListBucket S3
-  answers 403 to everybody for a missing object.
+* A denial does not stop the rest. "Denied" is said only if it is certain: of GetObject only after a
+  GET of an object that is there. To who may not list by that very request S3 answers 403 for a
+  missing one as well.
 * `Capabilities` says what the store was found to do; `verdicts` says what that means.
 """
 
@@ -55,6 +56,8 @@ NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""
 NO_ETAG = '"00000000000000000000000000000000"'
 SCRATCH_BYTES_MAX = 1024
+LISTED = "an object that is not there answers 403 as well: a job lists its key then, and goes on"
+UNTOLD = "without s3:ListBucket an object that is not there answers 403 as well"
 CLOCK_SECONDS_MAX = 60.0
 """Seconds. A greater difference is reported. S3 refuses requests from 15 minutes on (Signature
 V4)."""
@@ -95,8 +98,8 @@ class Diagnosis:
         clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
             None if the store did not say. Nothing depends on it: all ages are the store's.
         left: scratch objects and uploads that could not be removed.
-        transport: what sends the frequent requests, ``"curl"`` or ``"boto3"``, and why it is not
-            curl; "" if the store does not say.
+        transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "" if the store does
+            not say.
     """
 
     dest: str
@@ -222,6 +225,8 @@ class _Trial:
         except StoreError as error:
             if _ends_all(error) if first else error.code == "NoSuchBucket":
                 raise
+            if isinstance(error, NotFound) and error.status == 403:
+                return replace(blank, answer="unknown", detail=LISTED)
             if not isinstance(error, absent):
                 return replace(blank, answer=_answer(error), detail=str(error))
         return replace(blank, answer="ok")
@@ -236,9 +241,7 @@ class _Trial:
         if delete.answer == "ok" and put.answer == "ok":
             put, get, delete = self._ask_object()
         else:
-            get = _certain(
-                self.tried(GET, partial(self._get, self._key), absent=(NotFound,)), listing
-            )
+            get = self._ask_missing(self._key)
         yield from (put, get, delete, abort, parts)
 
     def ask_above(self) -> Iterator[Asked]:
@@ -247,10 +250,8 @@ class _Trial:
             on = f"s3://{self._dest.bucket}/{above}"
             jobs = f"{above}{MAGIC_JOB_PREFIX}"
             listing = self.tried(LIST, partial(self._first_page, jobs))
-            get = self.tried(
-                GET, partial(self._get, f"{jobs}{self._uuid}/{RECORD}"), absent=(NotFound,)
-            )
-            for one in (listing, _certain(get, listing)):
+            get = self._ask_missing(f"{jobs}{self._uuid}/{RECORD}")
+            for one in (listing, get):
                 yield replace(one, on=on, use="records above", roles=("cleaner",))
 
     def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
@@ -283,7 +284,14 @@ class _Trial:
         )
         there = put.answer == "ok"
         get = self.tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
+        if get.answer == "ok":
+            get = replace(get, detail=self._ask_missing(f"{self._key}-missing").detail)
         return put, get, self.tried(DELETE, self._delete)
+
+    def _ask_missing(self, key: str) -> Asked:
+        """GetObject, for an object that is not there: a refusal says nothing of the permission."""
+        get = self.tried(GET, partial(self._get, key), absent=(NotFound,))
+        return get if get.answer != "denied" else replace(get, answer="unknown", detail=UNTOLD)
 
     def _create(self) -> None:
         attributes = Attributes(metadata=self._metadata)
@@ -344,14 +352,6 @@ class _Trial:
 
     def _told_time(self, seen_at: float) -> None:
         self.clock_ahead = float(round(self._clock.now() - seen_at))
-
-
-def _certain(get: Asked, listing: Asked) -> Asked:
-    """What is known after a GET of a missing object."""
-    if get.answer != "denied" or listing.answer == "ok":
-        return get
-    detail = "without s3:ListBucket an object that is not there answers 403 as well"
-    return replace(get, answer="unknown", detail=detail)
 
 
 def _ends_all(error: StoreError) -> bool:

@@ -41,6 +41,7 @@ class StreamState:
         done_by: the UUID of the job that has published it; "" if none is.
         claim: the id of the job that has claimed the next batch; "": no job has.
         claimed: the number of the claimed batch; None: none is claimed.
+        checkpoint: the hash of the checkpoint from which ``done`` was published; "": not known.
     """
 
     query: str
@@ -49,6 +50,7 @@ class StreamState:
     done_by: str = ""
     claim: str = ""
     claimed: int | None = None
+    checkpoint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values."""
@@ -69,6 +71,7 @@ def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
         done_by=ledger.done_by,
         claim=claim.job_id if claim is not None else "",
         claimed=claim.number if claim is not None else None,
+        checkpoint=ledger.checkpoint,
     )
 
 

@@ -27,8 +27,8 @@ from magic_committer.commit.batches import tell_passed_over
 from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options
-from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.driver import Order, checkpoint_of
+from magic_committer.protocol.ledger import StreamBatch, hash_of
+from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
 from magic_committer.spark.formats import format_name
 from magic_committer.spark.frame import write_dataframe
 
@@ -39,9 +39,6 @@ LOOKED_MAX = 1000
 _LOOKED: set[tuple[str, str, str]] = set()
 """Destination, checkpoint and run of queries whose earlier runs this process has ended."""
 
-QUERY_PROPERTY = "sql.streaming.queryId"
-"""The local property in which Spark tells the driver's thread and the tasks of a stream the id of
-its query."""
 RUN_PROPERTY = "spark.jobGroup.id"
 """The same for the id of the run, another one after each start: Spark cancels a query's jobs by
 it."""
@@ -89,15 +86,15 @@ def foreach_batch(
         query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
             characters at most. None (default): the id that Spark gives to the query, the same as
             long as the checkpoint location is the same. With Spark Connect a name is needed. A name
-            goes with one checkpoint location: of another one the batch numbers begin at 0 again,
-            and batches whose numbers are done are passed over. Do not copy a checkpoint: this
-            function does not see where it lies, and passes over what the copy's original has done.
+            belongs to one checkpoint location: a batch of another one, or of a copy, whose number
+            is published already ends in `BatchUnsettled` (Spark Connect does not say where the
+            checkpoint is: there it is passed over).
         s3, options, exclusive, mark_success, progress: as for `write_dataframe`.
 
     Returns:
         A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
-        and `BatchUnsettled` if an earlier run of the query cannot be ended now: the query then
-        fails, and goes on when it is started again.
+        and `BatchUnsettled` if an earlier run of the query cannot be ended now, or another
+        checkpoint has published the batch: the query then fails; its message says what to do.
 
     Raises:
         WrongType, PathError, OptionError: an argument cannot be used.
@@ -110,11 +107,15 @@ def foreach_batch(
     def write(df: DataFrame, number: int) -> None:
         batch = StreamBatch(query if query is not None else _query_of(df), number)
         seen = read_stream(dest, batch.query, s3=s3)
-        if seen is not None and seen.done is not None and seen.done >= number:
-            tell_passed_over(batch, seen.done)
+        checkpoint = checkpoint_of(df, batch)
+        done = seen.done if seen is not None else None
+        # Of another checkpoint: the commit refuses it, and says what to do.
+        is_ours = seen is not None and seen.checkpoint in ("", hash_of(checkpoint))
+        if done is not None and done >= number and is_ours:
+            tell_passed_over(batch, done)
             return
         run = _property(df, RUN_PROPERTY)
-        end_earlier_runs(dest, checkpoint_of(batch), s3, options, run=run)
+        end_earlier_runs(dest, checkpoint, s3, options, run=run)
         report = write_dataframe(
             df,
             dest,

@@ -15,11 +15,12 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
@@ -62,6 +63,8 @@ class Order:
     options: Options | None
     progress: ProgressFunction
     batch: StreamBatch | None = None
+    checkpoint: str | None = None
+    """What names the batch's checkpoint (`checkpoint_of`)."""
 
     def __post_init__(self) -> None:
         mode_of(self.mode, ignore=True)
@@ -90,7 +93,7 @@ class Order:
             mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
             accept="results",
             track="memory",
-            checkpoint=None if self.batch is None else checkpoint_of(self.batch),
+            checkpoint=self.checkpoint,
             exclusive=self.exclusive,
             mark_success=self.mark_success,
             s3=self.s3,
@@ -110,10 +113,27 @@ class Order:
             return any(True for _ in found)
 
 
-def checkpoint_of(batch: StreamBatch) -> str:
-    """What all runs of a batch's query have in common: who starts the query again finds by it what
-    a killed driver has left."""
-    return f"query:{batch.query}"
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""The local property in which Spark tells the driver's thread and the tasks of a stream the id of
+its query."""
+
+
+def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
+    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
+    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
+    where the checkpoint is; there the name is all."""
+    name = f"query:{batch.query}"
+    if is_remote():
+        return name
+    spark = df.sparkSession
+    told = spark.sparkContext.getLocalProperty(QUERY_PROPERTY)
+    if not told:
+        return name  # the rows of a batch, and no function of foreachBatch: the caller counts
+    # The session of a batch is a copy; only what all sessions share knows the query.
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    java = cast(Any, spark._jvm).java
+    query = queries.get(java.util.UUID.fromString(told))
+    return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
 
 
 RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]

@@ -28,6 +28,7 @@ from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
     SaveMode,
+    checkpoint_of,
     run_action,
     tell_tasks,
     warn_of_idle_kill,
@@ -127,8 +128,9 @@ def write_dataframe(
     _refuse_other_than_frame(df)
     if via is None:
         format_name(format)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch)
     _refuse_stream(df)
+    checkpoint = None if batch is None else checkpoint_of(df, batch)
+    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch, checkpoint)
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:

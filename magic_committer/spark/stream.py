@@ -35,7 +35,8 @@ from magic_committer.errors import MagicError, OptionError
 from magic_committer.job import Job
 from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.batches import QUERY_PROPERTY, end_earlier_runs
+from magic_committer.spark.batches import end_earlier_runs
+from magic_committer.spark.driver import QUERY_PROPERTY
 from magic_committer.spark.formats import FrameFiles
 from magic_committer.spark.source import WrittenPartition, abort_undecided, hand_over, write_attempt
 from magic_committer.spark.source_options import SourceOptions

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
-from magic_committer.errors import StoreError
+from magic_committer.errors import NotFound, PermissionDenied, StoreError
 
 T = TypeVar("T")
 
@@ -195,7 +195,7 @@ class ObjectStore(Protocol):
         """Read a whole object of at most ``max_bytes`` bytes.
 
         Raises:
-            NotFound: the object does not exist.
+            NotFound: the object does not exist. A store may answer 403 for that: see `looked`.
             InvalidRequest: the object is larger; ``code`` is ``"TooLarge"``. Nothing more was read.
         """
         ...
@@ -204,7 +204,7 @@ class ObjectStore(Protocol):
         """Read an object's properties and user metadata.
 
         Raises:
-            NotFound: the object does not exist.
+            NotFound: the object does not exist. A store may answer 403 for that: see `looked`.
         """
         ...
 
@@ -538,6 +538,60 @@ def told_transport(store: ObjectStore) -> str:
     with suppress(StoreError):
         return transport_of(store)
     return ""
+
+
+def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
+    """Do a GET or a HEAD of a key; for adapters. AWS answers 403, not 404, for a missing key to who
+    may not list by that very request: under a policy that allows s3:ListBucket for some prefixes,
+    that is everybody, for a GET names no prefix. So after a 403 the key is listed.
+
+    Args:
+        store: the store.
+        key: the key.
+        look: sends the request.
+
+    Raises:
+        NotFound: there is no object. Its ``status`` is 403 if only the listing told.
+        StoreError: as ``look`` raises it. A refusal stands if the key is listed, and a second look
+            is refused; or if the listing is refused as well.
+    """
+    try:
+        return look()
+    except PermissionDenied as refused:
+        if refused.status != 403:
+            raise
+        try:
+            there = listed(store, key) is not None
+        except StoreError as error:
+            raise refused from error
+        if there:
+            return look()  # it may have come meanwhile
+        raise not_shown(store, key, refused) from refused
+
+
+def not_shown(store: ObjectStore, key: str, refused: StoreError) -> NotFound:
+    """The error of a look that was refused, at a key that a listing does not show."""
+    return NotFound(
+        f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing shows"
+        " no object there",
+        operation=refused.operation,
+        bucket=store.bucket,
+        key=key,
+        status=refused.status,
+        attempts=refused.attempts,
+    )
+
+
+def listed(store: ObjectStore, key: str) -> ObjectInfo | None:
+    """The object at a key as a listing shows it, without metadata; None if it shows none. One page:
+    with the key as prefix, the key comes first.
+
+    Raises:
+        StoreError: the key could not be listed.
+    """
+    for page in store.list(key):
+        return next((info for info in page.objects if info.key == key), None)
+    return None
 
 
 def same_etag(a: str, b: str) -> bool:

@@ -45,6 +45,7 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    looked,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -105,6 +106,8 @@ class MemoryStore:
         ids: draws upload ids.
         part_bytes_min: the least size of every part but the last, in bytes. Make it small for tests
             of many parts.
+        missing_is_refused: True: a GET or HEAD of a missing key is answered with 403, as AWS does
+            to who may not list the whole bucket (README, "Permissions"). False (default): with 404.
 
     Attributes:
         before: called with each `Request` before it takes effect, in the thread that sent it. If it
@@ -127,6 +130,7 @@ class MemoryStore:
         clock: Callable[[], float] | None = None,
         ids: Callable[[], str] | None = None,
         part_bytes_min: int = PART_BYTES_MIN,
+        missing_is_refused: bool = False,
     ) -> None:
         if not 1 <= page_keys <= PAGE_KEYS_MAX:
             raise ValueError(f"page_keys is between 1 and {PAGE_KEYS_MAX}")
@@ -142,6 +146,7 @@ class MemoryStore:
             clock=clock or SystemClock().now,
             ids=ids or new_id,
             part_bytes_min=part_bytes_min,
+            missing_is_refused=missing_is_refused,
         )
 
     def __repr__(self) -> str:
@@ -161,10 +166,16 @@ class MemoryStore:
     # The port ------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        return self._send(Request("get", key), lambda: self._bucket.get(key, max_bytes))
+        def look() -> StoredObject:
+            return self._send(Request("get", key), lambda: self._bucket.get(key, max_bytes))
+
+        return looked(self, key, look)
 
     def head(self, key: str) -> ObjectInfo:
-        return self._send(Request("head", key), lambda: self._bucket.head(key))
+        def look() -> ObjectInfo:
+            return self._send(Request("head", key), lambda: self._bucket.head(key))
+
+        return looked(self, key, look)
 
     def put(
         self,

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from magic_committer import checksum as checksums
-from magic_committer.errors import InvalidRequest, NotFound, PreconditionFailed, StoreError
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+)
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -114,11 +120,13 @@ class Bucket:
         clock: Callable[[], float],
         ids: Callable[[], str],
         part_bytes_min: int,
+        missing_is_refused: bool,
     ) -> None:
         self.name = name
         self.page_keys = page_keys
         self.forgetful_complete = forgetful_complete
         self.part_bytes_min = part_bytes_min
+        self.missing_is_refused = missing_is_refused
         self._clock = clock
         self._ids = ids
         self.objects: dict[str, StoredBytes] = {}
@@ -327,6 +335,9 @@ class Bucket:
     def _find(self, verb: str, key: str) -> StoredBytes:
         self._check_key(verb, key)
         found = self.objects.get(key)
+        if found is None and self.missing_is_refused and verb in ("get", "head"):
+            message = "without s3:ListBucket the store does not say that there is no such object"
+            raise self._error(PermissionDenied, verb, key, 403, "AccessDenied", message)
         if found is None:
             message = "there is no such object"
             raise self._error(NotFound, verb, key, 404, "NoSuchKey", message)

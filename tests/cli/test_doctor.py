@@ -20,9 +20,9 @@ from magic_committer.commit import probe
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.capabilities import verdicts
 from magic_committer.doctor.policies import PERMISSIONS, ROLES, Role, actions_of, policy
-from magic_committer.errors import FormatError, PermissionDenied, Unanswered
+from magic_committer.errors import FormatError, NotFound, PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Mode, Track
+from magic_committer.options import FAILING, Mode, Track
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.s3.client import connect
@@ -116,12 +116,26 @@ def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, ac
         for row in ran.json()["rows"]
         if row["about"] == "permission" and row["name"] in ON_STORES
     }
-    assert answers == {(name, "denied" if name == action else "ok") for name in ON_STORES}
+    # Nothing is there above: that its GET is refused says nothing.
+    above = {(action, "unknown")} if action == "s3:GetObject" else set()
+    assert answers == above | {(n, "denied" if n == action else "ok") for n in ON_STORES}
     assert checks(ran)["promise", "append"]["answer"] == "no"
     assert action in checks(ran)["promise", "append"]["detail"]
     assert ran.code == 43
     used.before = None
     assert content(used) == before
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_what_an_object_that_is_not_there_answers_is_told(command: Command, refused: bool) -> None:
+    """Below the destination a missing object is tried: 403 (a right to list some prefixes only) is
+    told, and nothing is denied by it."""
+    with served(MemoryStore("bucket", missing_is_refused=refused)):
+        ran = command("doctor", PATH, "--format", "json")
+    assert ran.code == 0, ran.out
+    get = checks(ran)["permission", "s3:GetObject"]
+    assert (get["answer"], "a job lists its key" in get["detail"]) == ("ok", refused)
+    assert "denied" not in {row["answer"] for row in ran.json()["rows"]}
 
 
 def test_two_denials_do_not_hide_the_rest(command: Command, used: MemoryStore) -> None:
@@ -432,7 +446,7 @@ class Guard:
         self.role: Role | None = None
         self.track: Track = "s3"
         self.did: dict[str, set[str]] = {role: set() for role in ROLES}
-        store.before = self._look
+        store.before, store.after = self._look, self._tell
 
     @contextmanager
     def acting(self, role: Role) -> Iterator[None]:
@@ -448,16 +462,28 @@ class Guard:
             return
         action = ACTIONS[request.verb]
         self.did[self.role].add(action)
-        statements = policy(self.role, DEST, self.track)["Statement"]
         for key in request.keys or (request.key,):
-            if not any(allows(statement, action, key) for statement in statements):
+            if not self._may(action, key):
                 refused = denied(request)
                 refused.args = (f"{self.role} {action} {key}",)
                 raise refused
 
+    def _tell(self, request: Request, answer: object) -> PermissionDenied | None:
+        """Of a missing object IAM says so only to who may list, by a request without a prefix."""
+        if self.role is None or request.verb not in ("get", "head"):
+            return None
+        hides = isinstance(answer, NotFound) and not self._may("s3:ListBucket", None)
+        return denied(request) if hides else None
 
-def allows(statement: dict[str, Any], action: str, key: str) -> bool:
-    """Whether a statement allows an action on a key, or the listing of a prefix."""
+    def _may(self, action: str, key: str | None) -> bool:
+        assert self.role is not None
+        statements = policy(self.role, DEST, self.track)["Statement"]
+        return any(allows(statement, action, key) for statement in statements)
+
+
+def allows(statement: dict[str, Any], action: str, key: str | None) -> bool:
+    """Whether a statement allows an action on a key, or the listing of a prefix. None: the request
+    has none, so a condition on it is false."""
 
     def each(value: Any) -> list[str]:
         return value if isinstance(value, list) else [value]
@@ -465,7 +491,9 @@ def allows(statement: dict[str, Any], action: str, key: str) -> bool:
     if action not in each(statement["Action"]):
         return False
     if action.startswith("s3:List") and "Parts" not in action:
-        condition = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", "*")
+        condition = statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix")
+        if condition is None or key is None:
+            return condition is None
         return any(fnmatchcase(key, pattern) for pattern in each(condition))
     arn = f"arn:aws:s3:::bucket/{key}"
     return any(fnmatchcase(arn, pattern) for pattern in each(statement["Resource"]))
@@ -488,10 +516,30 @@ def write_files(guard: Guard, job: mc.Job) -> list[mc.TaskCommit]:
     return results
 
 
+@contextmanager
+def losing_completes(store: MemoryStore) -> Iterator[None]:
+    """No answer to a Complete in the block, and no effect."""
+    look = store.before
+
+    def lose(request: Request) -> None:
+        if look is not None:
+            look(request)
+        if request.verb == "complete_upload":
+            raise Unanswered("no answer")
+
+    store.before = lose
+    try:
+        yield
+    finally:
+        store.before = look
+
+
 def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
     """Jobs that commit, abort, die and are recovered by hand or from cron."""
     guard.track = track
-    for end in ("commit", "abort", "recover", "litter", "cleanup"):
+    for end in ("commit", "abort", "recover", "finish", "revert", "litter", "cleanup"):
+        if mode in FAILING:
+            store.delete([key for key in store.keys("a/t/") if "/_" not in key])
         with guard.acting("committer"):
             job = mc.start(PATH, mode=mode, track=track, accept="results")
         results = write_files(guard, job)
@@ -505,6 +553,14 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
                 job.abort()
             elif end == "recover":
                 mc.recover(PATH, job.id, dead_after=0.0)
+            elif end in ("finish", "revert"):
+                with losing_completes(store), pytest.raises(mc.CommitIncomplete):
+                    job.commit(results)
+                if end == "finish":
+                    assert mc.recover(PATH, job.id).outcome == "committed"
+                    assert job.commit(results).outcome == "committed"
+                else:
+                    assert mc.abort(PATH, job.id, revert=True).outcome == "reverted"
         if end == "litter":
             store.delete([f"a/t/__magic_job-{job.id}/job.json"])
     with guard.acting("cleaner"):
@@ -516,7 +572,7 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
 
 
 @pytest.mark.parametrize("track", ["s3", "memory"])
-@pytest.mark.parametrize("mode", ["append", "replace"])
+@pytest.mark.parametrize("mode", get_args(Mode))
 def test_the_policies_are_enough(mode: Mode, track: Track) -> None:
     """Jobs start, write, commit, abort, are recovered and cleaned up, each by who may do no more
     than its policy says; nothing is left open."""
@@ -525,7 +581,8 @@ def test_the_policies_are_enough(mode: Mode, track: Track) -> None:
         store.put_object("a/t/1/x.csv", b"old")
         mc.start("s3://bucket/a")
         jobs(guard, store, mode, track)
-        assert store.body("a/t/1/x.csv") == b"data"
+        if mode not in FAILING:
+            assert store.body("a/t/1/x.csv") == b"data"
         assert not store.open_uploads()
 
 

@@ -141,6 +141,7 @@ def run(case: Case, kills: tuple[Kill, ...]) -> End:
     """The job, killed by the first; recoveries, killed by the others; and a last recovery."""
     world = World(random.Random(SEED))
     world.store._bucket.forgetful_complete = case.forgetful
+    world.store._bucket.missing_is_refused = case.given  # as under the least policy on AWS
     world.store._bucket.page_keys = 1000
     probe._known.clear()
     try:

@@ -127,7 +127,13 @@ _THE_MARKER = (
         "a foreign marker is old", MARKER, "read_marker",
         (("Marker(info.etag, '', info.last_modified, info.last_modified)",
           "Marker(info.etag, '', 0.0, info.last_modified)"),),
-        "I8: a marker of Hadoop's that came later is overwritten", times=2,
+        "I8: a marker of Hadoop's that came later is overwritten",
+    ),
+    Hand(
+        "a marker that cannot be read is old", MARKER, "read_marker",
+        (("Marker(found.etag, '', found.last_modified, found.last_modified)",
+          "Marker(found.etag, '', 0.0, found.last_modified)"),),
+        "I8: a marker of Hadoop's with SSE-C that came later is overwritten",
     ),
     Hand(
         "marked in any state", MARKER, "write_marker",

@@ -11,7 +11,7 @@ CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/c
 CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
-STATE, LONG = "commit/upload_state.py", "commit/long_names.py"
+STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
 FORCE, GIVING = "maintenance/force.py", "maintenance/giving_up.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
@@ -183,6 +183,16 @@ _THE_DECISION = (
         "I10: a first sending that was not answered lands after 'nothing was decided'",
     ),
     Hand(
+        "a refusal is believed", RECORDS, "swap", (("final and not error.sent", "final"),),
+        "I10: a gateway refuses what the store has done: 'nothing was decided' is told",
+    ),
+    Hand(
+        "a refused swap may be unknown", RECORDS, "_read_back",
+        (("final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)",
+          "isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)"),),
+        "I10: the first try lands, the second is forbidden, as is the read: 'refused' is told",
+    ),
+    Hand(
         "a doubt of one try: swap", RECORDS, "swap",
         (("doubtful = doubtful or may_still_land(error)", "doubtful = may_still_land(error)"),),
         "I10: the first try lands, the second is forbidden: 'nothing was decided' is told",
@@ -198,9 +208,14 @@ _THE_DECISION = (
         "I10: conditional_writes='off': 'nothing was decided' is told, and the first sending lands",
     ),
     Hand(
-        "a store's error after the decision", JOB_COMMIT, "JobCommit._publish",
+        "a store's error after the decision", JOB_COMMIT, "JobCommit._without_record",
         (("except StoreError:", "except ZeroDivisionError:"),),
         "I10: a decided job ends in an error that says that nothing was decided",
+    ),
+    Hand(
+        "a failed swap is told as what is", JOB_COMMIT, "JobCommit._swap_to_completed",
+        (("return records.Swapped(False, self._moved_on(seen, failure))", "raise failure"),),
+        "I10: a job is told as committed that another process has undone",
     ),
     Hand(
         "no task is a job too", CHECK, "expected", (("if tasks:\n    return", "return"),),
@@ -386,13 +401,32 @@ _A_WAY_OUT = (
     ),
     Hand(
         "a wrong HEAD means nothing there", STATE, "_at",
-        (("is_listed(runtime, key)", "False"),),
+        (("listed(runtime.store, key) is not None", "False"),),
         "I2: a visible object of a customer's key is called absent, and its file lost",
     ),
     Hand(
-        "a longer key is the key", STATE, "is_listed",
-        (("any(info.key == key for info in page.objects)", "bool(page.objects)"),),
+        "a longer key is the key", BASE, "listed",
+        (("info.key == key", "True"),),
         "a key that the store cannot hold is taken for an object: its job is never undone",
+    ),
+    Hand(
+        "every 403 means nothing there", BASE, "looked",
+        (("listed(store, key) is not None", "False"),),
+        "I2, I10: a record that may not be read is called gone",
+    ),
+    Hand(
+        "a 403 is believed", BASE, "looked", (("refused.status != 403", "True"),),
+        "under the least policy on AWS no first job at a destination is ever finished",
+    ),
+    Hand(
+        "a listing that is refused shows nothing", BASE, "looked",
+        (("raise refused from error", "there = False"),),
+        "I2, I10: a record of which nothing may be seen is called gone",
+    ),
+    Hand(
+        "what is not shown is deleted", DELETES, "delete_if_same",
+        (("info = found", "return runtime.store.delete_one(key) or True"),),
+        "I6: a neighbour's object that answers HEAD with 400 is deleted by its name",
     ),
     Hand(
         "characters for bytes", LONG, "is_long",

@@ -36,9 +36,6 @@ EXPLAINED: dict[str, str] = {
     "commit/published.py:_named:without part 2:498e1abe": (
         "an upload that two sets name is looked up twice; each key is counted once all the same"
     ),
-    "commit/upload_state.py:is_listed:True:5d114f1b": (
-        "equivalent: a listing has a page, an empty one at least"
-    ),
     "committers/magic/saved.py:SavedFiles.give_up:drop call:775adfb5": (
         "the abort of the file asks once more and comes to the same: a line more in the log"
     ),

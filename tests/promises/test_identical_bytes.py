@@ -10,7 +10,13 @@ import pytest
 import magic_committer as mc
 from magic_committer._runtime import Runtime
 from magic_committer.commit.deletes import delete_if_same
-from magic_committer.errors import InvalidRequest, PermissionDenied, PreconditionFailed
+from magic_committer.errors import (
+    InvalidRequest,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+)
+from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import JobRecord, ObjectRef
 from magic_committer.stores.base import same_time
@@ -148,23 +154,33 @@ def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> Non
 # A delete whose condition is answered oddly -------------------------------------------------------
 
 
-def test_a_look_that_is_refused_deletes_nothing(s3: MemoryStore) -> None:
-    """I6: one 400 at the HEAD is no word on conditional deletes: nothing is deleted by its name."""
+@pytest.mark.parametrize("error", [InvalidRequest, PermissionDenied])
+@pytest.mark.parametrize("theirs", [True, False])
+@pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
+def test_what_the_store_does_not_show_is_compared_by_a_listing(
+    s3: MemoryStore, error: type[StoreError], theirs: bool, mode: Mode
+) -> None:
+    """I6, I7: HEAD of an old object is refused for good (a customer's key): it goes if a listing
+    shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
+    job = mc.start(DEST, mode=mode)
     committed_task(job, "1", {"a.csv": b"1"})
+    sent: list[str | None] = []
 
     def before(request: Request) -> None:
-        if request.verb == "head" and request.key == "t/old.csv":
-            s3.put_object("t/old.csv", b"theirs")
-            raise InvalidRequest("bad request", status=400)
+        if request.key == "t/old.csv" and request.verb in ("get", "head"):
+            if theirs:
+                s3.put_object("t/old.csv", b"theirs")
+            raise error("refused", status=403 if error is PermissionDenied else 400)
+        if request.key == "t/old.csv" and request.verb == "delete_one":
+            sent.append(request.if_match)
 
     s3.before = before
-    with pytest.raises(mc.CommitIncomplete):
-        job.commit()
-    s3.before = None
-    mc.recover(DEST, job.id)
-    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
+    assert job.commit().outcome == "committed"
+    assert (sent == []) is theirs
+    assert None not in sent
+    kept = {"t/old.csv": b"theirs"} if theirs else {}
+    assert visible(s3) == {"t/a.csv": b"1", **kept}
 
 
 def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:

@@ -15,7 +15,9 @@ from magic_committer.commit import records
 from magic_committer.commit.success_marker import marker_ref, write_marker
 from magic_committer.errors import (
     InvalidRequest,
+    PermissionDenied,
     PreconditionFailed,
+    StoreError,
     Unanswered,
     WriteConflict,
 )
@@ -215,18 +217,46 @@ def test_a_marker_that_is_too_large_to_read_counts_by_its_time(job: Finishing) -
     assert len(job.s3.body(MARKER)) == SUCCESS_BYTES_MAX + 1
 
 
-def test_a_marker_that_the_store_refuses_to_give_is_an_error(after_another: Finishing) -> None:
+@pytest.mark.parametrize(
+    "error", [PermissionDenied("it is refused", status=403), InvalidRequest("odd")]
+)
+def test_a_marker_that_the_store_refuses_to_give_is_an_error(
+    after_another: Finishing, error: StoreError
+) -> None:
     """I8: a GET that is refused tells nothing of the marker: nothing is written over it."""
 
     def refuse(request: Request) -> None:
         if (request.verb, request.key) == ("get", MARKER):
-            raise InvalidRequest("it wants a key", status=400, code="InvalidRequest")
+            raise error
 
     after_another.s3.before = refuse
-    with pytest.raises(InvalidRequest, match="it wants a key"):
+    with pytest.raises(type(error), match=error.message):
         after_another.mark()
     after_another.s3.before = None
     assert after_another.s3.body(MARKER) == b"older"
+
+
+@pytest.mark.parametrize("age", ["older", "newer"])
+def test_a_marker_of_a_customers_key_is_another_programs(
+    after_another: Finishing, age: str
+) -> None:
+    """I8: GET of it answers 400 for ever (Hadoop with SSE-C): a listing tells its age. An older one
+    is written over, a newer one stays."""
+    if age == "newer":
+        after_another.machine.clock.ahead += 60
+        after_another.s3.put_object(MARKER, b"newer")
+
+    def refuse(request: Request) -> None:
+        if (request.verb, request.key) in (("get", MARKER), ("head", MARKER)):
+            raise InvalidRequest("it wants a key", status=400, code="InvalidRequest")
+
+    after_another.s3.before = refuse
+    told = after_another.mark()
+    after_another.s3.before = None
+    assert (told == "", after_another.s3.body(MARKER) == b"newer") == (
+        age == "older",
+        age == "newer",
+    )
 
 
 def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finishing) -> None:

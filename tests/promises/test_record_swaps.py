@@ -8,11 +8,13 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.errors import (
+    InvalidRequest,
     JobExists,
     NotSupported,
     OutcomeUnknown,
     PermissionDenied,
     PreconditionFailed,
+    StoreError,
     Unanswered,
     WriteConflict,
 )
@@ -23,6 +25,8 @@ from magic_committer.testing import PatientClock
 from tests.promises.hands import At
 
 KEY = "t/__magic_job-j/job.json"
+REFUSALS = {InvalidRequest: 400, PermissionDenied: 403, NotSupported: 501}
+"""What a gateway between us and the store may answer, with its status."""
 
 
 @pytest.fixture
@@ -115,20 +119,81 @@ def test_a_store_that_wants_etags_without_quotes_is_understood(
     assert records.read(runtime, KEY) is None
 
 
+@pytest.mark.parametrize(
+    "told", [Unanswered(""), PermissionDenied("of the second try", status=403, attempts=2)]
+)
 def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
-    s3: MemoryStore, runtime: Runtime
+    s3: MemoryStore, runtime: Runtime, told: StoreError
 ) -> None:
-    """I10: a swap was not answered, and the record may not be read: it may have won."""
+    """I10: a swap, or its first try, was not answered, and the record may not be read: it may have
+    won."""
     seen = running(runtime)
 
     def fail(request: Request) -> None:
         if its_put(request):
-            raise Unanswered("")
+            raise told
         raise PermissionDenied("the token has expired")
 
     s3.before = fail
     with pytest.raises(OutcomeUnknown, match=r"attach\('s3://bucket/t/', 'j'\)"):
         to(runtime, seen)
+
+
+@pytest.mark.parametrize("state", [State.ABORTING, State.COMMITTING])
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_refusal_of_what_took_effect_is_recognised(
+    s3: MemoryStore, runtime: Runtime, error: type[StoreError], state: State
+) -> None:
+    """I10: a gateway refuses a swap that the store has done: the record is read back, and tells."""
+    seen = running(runtime)
+
+    def refuse(request: Request, _: object) -> None:
+        if its_put(request):
+            raise error("a gateway's", status=REFUSALS[error])
+
+    s3.after = refuse
+    swapped = to(runtime, seen, state)
+    assert (swapped.won, stored(runtime).record.state) == (True, state)
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+@pytest.mark.parametrize("unread", [PermissionDenied, Unanswered])
+def test_a_refusal_that_cannot_be_read_back(
+    s3: MemoryStore, runtime: Runtime, error: type[StoreError], unread: type[StoreError]
+) -> None:
+    """I10: a swap is refused, and then the record cannot be read: it is unknown. If both are denied
+    nothing of ours is let through (an expired token): the refusal is told."""
+    seen = running(runtime)
+
+    def refuse(request: Request) -> None:
+        if its_put(request):
+            raise error("refused", status=REFUSALS[error])
+        raise unread("not to be read", status=403)
+
+    s3.before = refuse
+    denied = (error, unread) == (PermissionDenied, PermissionDenied)
+    with pytest.raises(error if denied else OutcomeUnknown):
+        to(runtime, seen)
+    s3.before = None
+    assert stored(runtime).etag == seen.etag
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+def test_a_plain_refusal_costs_one_look(
+    s3: MemoryStore, runtime: Runtime, error: type[StoreError]
+) -> None:
+    """A swap without effect that is refused: one PUT, one GET, and the refusal is told."""
+    seen = running(runtime)
+    before = s3.requests.copy()
+
+    def refuse(request: Request) -> None:
+        if its_put(request):
+            raise error("refused", status=REFUSALS[error])
+
+    s3.before = refuse
+    with pytest.raises(error):
+        to(runtime, seen)
+    assert s3.requests - before == {"put": 1, "get": 1}
 
 
 def test_a_record_that_moved_on_is_not_removed(s3: MemoryStore, runtime: Runtime) -> None:

@@ -16,6 +16,7 @@ import magic_committer as mc
 from magic_committer.commit.closed import BATCHES_PER_LOOK, DELETED_MAX
 from magic_committer.errors import BatchUnsettled, PermissionDenied, Unanswered
 from magic_committer.options import Mode
+from magic_committer.protocol.ledger import hash_of
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
@@ -97,7 +98,9 @@ def test_batches_follow_each_other(s3: MemoryStore) -> None:
         report.uuid,
         None,
     )
-    assert mc.read_stream(DEST, QUERY) == mc.StreamState(QUERY, f"{DEST}/", 5, report.uuid)
+    assert mc.read_stream(DEST, QUERY) == mc.StreamState(
+        QUERY, f"{DEST}/", 5, report.uuid, checkpoint=hash_of(CHECKPOINT)
+    )
     assert mc.read_stream(DEST, "another") is None
 
 

@@ -120,7 +120,7 @@ def test_batches_follow_each_other() -> None:
     told = ledger(world)
     assert (told.done, told.done_by, told.claim) == (5, report.uuid, None)
     state = stream_state(TreeLedgers(world.parts()), URL, QUERY)
-    assert state == mc.StreamState(QUERY, URL, 5, report.uuid)
+    assert state == mc.StreamState(QUERY, URL, 5, report.uuid, checkpoint=CHECKPOINT)
     assert stream_state(TreeLedgers(world.parts()), URL, "another") is None
 
 

@@ -101,6 +101,8 @@ def test_an_upload_that_cannot_be_told_is_not_told_to_be_missing(
         if request.verb == "list_uploads":
             raise NotSupported("no such listing", status=501)
         denying(verb, key=".csv")(request)
+        if verb == "head":  # else a listing of the key tells
+            denying("list", key=".csv")(request)
 
     s3.before = hook
     (found,) = mc.inspect(DEST)

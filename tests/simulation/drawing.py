@@ -127,6 +127,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
     world.foreign_put("t10/foreign.csv", b"foreign")
     world.injector.abort_costs = chance.random() < 0.4
+    world.store._bucket.missing_is_refused = chance.random() < 0.2 and not focus.plain
     if chance.random() < UNEVEN and not focus.plain:
         world.latencies = LATENCIES
     driver = main_job(world, focus)

@@ -21,6 +21,7 @@ condition          412 of a conditional write, no effect, whether its condition 
 bad request        400, no effect
 refused again      the first try takes effect, or lands later; the second is refused: 403, and
                    ``attempts=2``
+refused after      the effect; then a gateway's 403 in the place of the store's answer
 some keys fail     a batch delete answers for some of its keys with an error each
 false success      the server is killed inside a Complete (versitygw): the upload is neither open
                    nor completed, and every Complete of it is answered with 200 from then on, until
@@ -62,14 +63,17 @@ from tests.simulation.scheduler import Actor, Killed, Scheduler, Strand
 FAULTS = (
     "error before", "slow down", "refused", "lost reply", "late", "sent twice", "late and again",
     "crash before", "crash after", "crash in flight", "pause", "clock jump",
-    "conflict", "condition", "bad request", "refused again", "some keys fail", "stale listing",
-    "false success",
+    "conflict", "condition", "bad request", "refused again", "refused after", "some keys fail",
+    "stale listing", "false success",
 )  # fmt: skip
 HARMLESS = ("pause", "clock jump", "sent twice", "stale listing")
 """Faults that excuse no litter: a paused process, a wrong clock, a retry that was answered; what a
 listing did not show is excused by itself."""
 
-UNHEARD = ("lost reply", "late", "sent twice", "late and again", "refused again", "crash after")
+UNHEARD = (
+    "lost reply", "late", "sent twice", "late and again", "refused again", "refused after",
+    "crash after",
+)  # fmt: skip
 """Faults after which a request has, or may have, taken effect, and its sender does not know."""
 
 CONDITIONAL = (
@@ -85,13 +89,14 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "conflict": CONFLICTING,
     "condition": CONDITIONAL,
     "refused again": WRITES,
+    "refused after": ("swap record",),
     "some keys fail": ("delete",),
     "stale listing": ("list_uploads",),
     "false success": ("complete_upload",),
 }
 """Faults that make sense for some kinds only: a read is no write conflict, takes no effect late and
-has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). All
-others may strike any kind."""
+has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). What
+was done and is refused is looked at where it decides. All others may strike any kind."""
 
 REFUSED_MORE_MAX = 4
 """Requests of its verb that are refused after a first one."""
@@ -246,6 +251,8 @@ class Injector:
         if fate == "crash after":
             self._scheduler.kill(strand.actor)
             raise Killed
+        if fate == "refused after":
+            raise _refused(request)
         if fate == "lost reply":
             raise _unanswered(request, "its reply is lost")
         if request.verb == "complete_upload" and request.upload_id in self._stuck:
@@ -308,7 +315,7 @@ class Injector:
                 self._send_late(request, strand)
             self._scheduler.sleep(0.1)
             raise _refused(request, attempts=2)
-        if fault in ("lost reply", "crash after", "stale listing"):
+        if fault in ("lost reply", "refused after", "crash after", "stale listing"):
             self._fates[strand] = fault
         elif fault == "some keys fail":
             objects = self._watch.truth.store._bucket.objects

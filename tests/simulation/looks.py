@@ -30,6 +30,7 @@ from magic_committer.errors import (
     CommitIncomplete,
     PermissionDenied,
     PreconditionFailed,
+    StoreError,
     Unanswered,
     WriteConflict,
 )
@@ -59,7 +60,7 @@ def _list_first() -> list[Replacement]:
         early[id(self.runtime)] = list(found)
         return announce(self, partitions)
 
-    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int) -> Any:
+    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int, *_: Any) -> Any:
         there = early.get(id(runtime))
         yield from existing(runtime, dest, partitions, in_flight) if there is None else there
 
@@ -152,12 +153,26 @@ def _any_conflict() -> list[Replacement]:
     return [(complete, "_settle", settle)]
 
 
+def _believed_refusals() -> list[Replacement]:
+    real = records._read_back
+
+    def read_back(
+        runtime: Any, key: str, why: StoreError, job_id: str, *, final: bool = False
+    ) -> records.Seen | None:
+        if final:
+            raise why
+        return real(runtime, key, why, job_id)
+
+    return [(records, "_read_back", read_back)]
+
+
 BY_PARTITION = Focus(
     modes=("replace_partitions", "fail_partitions"), others=("neighbour", "writer")
 )
 BESIDE_APPEND = Focus(modes=("replace", "replace_partitions"), others=("neighbour", "writer"))
 TWINS = Focus(modes=("append",))
 REFUSED = Focus(fault="refused again", target="swap record")
+REFUSED_AFTER = Focus(fault="refused after", target="swap record")
 FORBIDDEN = Focus(modes=("append",), fault="refused", target="list_parts")
 ALIKE = Focus(modes=("replace",), deeds=("mark alike", "same"))
 NOT_DELETED = Focus(modes=("replace",), fault="refused", target="delete_one data")
@@ -182,6 +197,8 @@ RULES_OF_LOOKS = (
          lambda: [(pendingset.AttemptSet, "claim", pendingset.AttemptSet.read)], TWINS),
     Rule("late, but looks", "a late attempt aborts nothing that has become visible",
          ("I2",), 6000, lambda: _blind(abort)),
+    Rule("a refused swap is read back", "a refusal may hide that the swap took effect",
+         ("I10",), 3000, _believed_refusals, REFUSED_AFTER),
     Rule("a refused retry is unknown", "once any try was unanswered, the record is read back",
          ("I10", "I4"), 6000,
          lambda: [(records, "may_still_land", lambda e: isinstance(e, Unanswered))], REFUSED),

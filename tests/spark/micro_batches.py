@@ -20,7 +20,7 @@ import magic_committer as mc
 from magic_committer.job import Job, Task
 from magic_committer.spark import batches as runs
 from magic_committer.spark import source
-from magic_committer.spark.batches import QUERY_PROPERTY
+from magic_committer.spark.driver import QUERY_PROPERTY
 from magic_committer.spark.source import MagicSource
 from magic_committer.spark.stream import MagicStreamWriter, WrittenInBatch
 from magic_committer.stores.memory import MemoryStore, Request

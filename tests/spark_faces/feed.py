@@ -29,6 +29,10 @@ class Feed:
         """The checkpoint location."""
         return self.directory / "checkpoint"
 
+    def named(self, query: str) -> str:
+        """What `foreach_batch` calls the checkpoint of a query."""
+        return f"query:{query} at file:{self.checkpoint}"
+
     def give(self, batches: int) -> None:
         """Add input for so many batches: the next numbers."""
         (self.directory / "in").mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, write_dataframe
 from magic_committer.spark.batches import RUN_PROPERTY
-from magic_committer.spark.driver import checkpoint_of
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, until
 from tests.spark_faces.feed import ROWS, Feed, magic
@@ -136,6 +136,30 @@ def test_sparks_partition_by_is_ignored_and_ours_is_not(
     assert {key.split("/")[1] for key in data if key.startswith("kept/")} == {"odd=0", "odd=1"}
 
 
+@pytest.mark.parametrize("face", [by_format, by_function])
+def test_a_copied_checkpoint_loses_no_row_in_silence(
+    spark: SparkSession,
+    lake: Lake,
+    feed: Feed,
+    tmp_path_factory: pytest.TempPathFactory,
+    face: Callable[[Lake], tuple[Callable[[DataFrame], DataStreamWriter], str]],
+) -> None:
+    """Its query has the id of the first one, and perhaps other rows: it fails at a number that the
+    first one has published, also the last one, and says what to do. The first one goes on."""
+    write, dest = face(lake)
+    feed.give(1)
+    feed.run(write(feed.rows(spark)), dest)
+    copy = Feed(tmp_path_factory.mktemp("copy"))
+    shutil.copytree(feed.checkpoint, copy.checkpoint)
+    feed.give(1)
+    feed.run(write(feed.rows(spark)), dest)
+    with pytest.raises(StreamingQueryException, match="another checkpoint has published"):
+        copy.run(write(feed.rows(spark)), dest)
+    feed.give(1)
+    feed.run(write(feed.rows(spark)), dest)
+    assert found(lake) == list(range(3 * ROWS))
+
+
 def test_foreach_batch_ends_what_a_killed_driver_has_left(
     spark: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:
@@ -145,9 +169,7 @@ def test_foreach_batch_ends_what_a_killed_driver_has_left(
     feed.give(1)
     left = {}
     for query in ("clicks", "orders"):
-        job = mc.start(
-            lake.dest, track="memory", checkpoint=checkpoint_of(mc.StreamBatch(query, 0))
-        )
+        job = mc.start(lake.dest, track="memory", checkpoint=feed.named(query))
         with job.task(0) as task, task.open("a.json", "w", unique=True) as file:
             file.write("{}")
         left[query] = job
@@ -176,7 +198,7 @@ def test_foreach_batch_looks_again_when_the_query_is_started_again(
 
     feed.give(2)
     feed.run(feed.rows(spark).writeStream.foreachBatch(write))
-    left = mc.start(lake.dest, checkpoint=checkpoint_of(mc.StreamBatch("clicks", 0)))
+    left = mc.start(lake.dest, checkpoint=feed.named("clicks"))
     feed.give(1)
     feed.run(feed.rows(spark).writeStream.foreachBatch(write))
     with pytest.raises(mc.JobNotRunning):

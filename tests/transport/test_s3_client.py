@@ -15,7 +15,13 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import checksum as checksums
-from magic_committer.errors import InvalidRequest, NotSupported, OptionError, PermissionDenied
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    OptionError,
+    PermissionDenied,
+)
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, Part, UploadInfo
 from magic_committer.stores.s3 import S3Store, client, connect
@@ -495,3 +501,44 @@ def test_a_store_works_after_a_fork(server: ScriptedServer) -> None:
     store.put("after", b"x")
     assert child.exitcode == 0
     assert [asked.path for asked in server.asked] == ["/b/before", "/b/child", "/b/after"]
+
+
+# What is not there --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["get", "head"])
+@pytest.mark.parametrize("found", ["", "k", "k-longer", "denied"])
+def test_a_refusal_of_what_a_listing_does_not_show_means_that_nothing_is_there(
+    server: ScriptedServer, verb: str, found: str
+) -> None:
+    """AWS answers 403 for a missing key to who may not list by that very request: a listing of the
+    key tells. If it shows the key, that is looked at once more; a refusal then, or of the listing,
+    stands."""
+    store = make(server)
+    entry = (
+        f"<Contents><Key>{found}</Key><Size>1</Size>"
+        "<LastModified>2026-11-20T11:00:00.000Z</LastModified></Contents>"
+    )
+    listing = document("ListObjects", entry if found else "")
+    refused = error(403, "AccessDenied")
+    server.said(refused, refused if found == "denied" else listing, *[refused] * (found == "k"))
+    is_there = found in ("k", "denied")
+    with pytest.raises(PermissionDenied if is_there else NotFound) as told:
+        store.get("k", max_bytes=1) if verb == "get" else store.head("k")
+    assert (told.value.status, told.value.operation) == (403, verb)
+    assert len(server.asked) == 2 + (found == "k")
+    assert server.asked[1].query["prefix"] == "k"
+
+
+def test_what_comes_between_a_refusal_and_its_listing_is_found(server: ScriptedServer) -> None:
+    """Two jobs end at once under such a policy: the second finds the marker of the first."""
+    store = make(server)
+    entry = (
+        "<Contents><Key>k</Key><Size>1</Size>"
+        "<LastModified>2026-11-20T11:00:00.000Z</LastModified></Contents>"
+    )
+    there = Reply(
+        headers={"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 11:00:00 GMT"}, body=b"x"
+    )
+    server.said(error(403, "AccessDenied"), document("ListObjects", entry), there)
+    assert store.get("k", max_bytes=1).body == b"x"

@@ -1,7 +1,7 @@
 """A store behind a proxy, and one at an address of IPv6: by both ways alike.
 
 The SDK decides whether a proxy is asked, and which. So each test runs once by boto3 and once by
-libcurl, which must do the same.
+the fast way, which must do the same.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def test_a_proxy_reached_by_tls_is_left_to_the_sdk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``auto`` sends by boto3 through it, also an encrypted request within the encrypted one, and
-    says why; ``curl`` is refused with the reason."""
+    says why; ``fast`` is refused with the reason."""
     behind = server if scheme == "http" else hidden
     with forwarder(behind.url, context=trusted.server("127.0.0.1")) as proxy:
         assert proxy.url.startswith("https://")

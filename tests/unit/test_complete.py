@@ -278,16 +278,18 @@ def test_an_upload_of_which_nobody_can_tell_is_unfinished(
     """403 on Complete and on the question: it may be open, so it is never called lost."""
     world = World(ERRORS[answer])
     world.denied[verb] = ERRORS["403"]
-    if verb == "head":
+    if verb == "head":  # and a listing, which would tell
+        world.denied["list"] = ERRORS["403"]
         world.store.drop_upload(world.upload.upload_id)
     assert world.run(if_none_match=if_none_match)[0] is Completion.UNFINISHED
 
 
 def test_what_keeps_a_404_from_being_told_is_the_reason() -> None:
-    """404 on Complete, 403 on HEAD: the operator is told of the 403, which is to be mended."""
+    """404 on Complete, 403 on HEAD and on a listing of the key: the operator is told of the 403,
+    which is to be mended."""
     world = World(ERRORS["404"])
     world.store.drop_upload(world.upload.upload_id)
-    world.denied["head"] = ERRORS["403"]
+    world.denied |= {"head": ERRORS["403"], "list": ERRORS["403"]}
     assert world.run() == (Completion.UNFINISHED, ERRORS["403"])
 
 

@@ -29,7 +29,14 @@ from weakref import WeakValueDictionary
 
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.checksum import joins
-from magic_committer.errors import InvalidRequest, NotFound, NotSupported, OptionError, StoreError
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    OptionError,
+    PermissionDenied,
+    StoreError,
+)
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
@@ -55,6 +62,7 @@ from magic_committer.stores.base import (
     UploadPage,
     Written,
     found_on,
+    not_shown,
 )
 from magic_committer.stores.s3.answers import Reply
 from magic_committer.stores.s3.config import (
@@ -124,7 +132,8 @@ class S3Store:
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         wanted = {**self._named(key), **self._customer_key}
-        reply, _ = self._ask(Call("get", "GetObject", key, wanted, bytes_max=max_bytes))
+        call = Call("get", "GetObject", key, wanted, bytes_max=max_bytes)
+        reply = self._run(self._looking(call))
         return StoredObject(self._object(key, reply, size=len(reply["Body"])), reply["Body"])
 
     def head(self, key: str) -> ObjectInfo:
@@ -132,8 +141,24 @@ class S3Store:
 
     def _heading(self, asked: Head) -> Work[ObjectInfo]:
         wanted = {**self._named(asked.key), **self._customer_key}
-        reply, _ = yield Call("head", "HeadObject", asked.key, wanted)
+        reply = yield from self._looking(Call("head", "HeadObject", asked.key, wanted))
         return self._object(asked.key, reply)
+
+    def _looking(self, call: Call) -> Work[Reply]:
+        """A GET or a HEAD, as `magic_committer.stores.base.looked`."""
+        try:
+            return (yield call)[0]
+        except PermissionDenied as refused:
+            if refused.status != 403:
+                raise
+            page = Call("list", "ListObjectsV2", call.key, {"Prefix": call.key, **self._payer})
+            try:
+                shown, _ = yield page
+            except StoreError as error:
+                raise refused from error
+            if not any(one["Key"] == call.key for one in shown.get("Contents", ())):
+                raise not_shown(self, call.key, refused) from refused
+        return (yield call)[0]  # it may have come meanwhile
 
     def put(
         self,
