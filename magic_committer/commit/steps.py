@@ -70,7 +70,7 @@ def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
         raise OptionError(
             f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
             " and boto3 sends each request in a thread",
-            hint=f"Options(commit_threads={THREADS_MAX}); `magic-committer doctor` says why the"
+            hint=f"Options(commit_threads={THREADS_MAX}); a report's transport says why the"
             " requests go by boto3",
         )
 

@@ -20,10 +20,10 @@ from magic_committer.stores.s3.http import (
     Cause,
     Deadline,
     Http,
+    HttpRequest,
     Loop,
     Network,
     NoAnswer,
-    Request,
     Sent,
     origin_of,
 )
@@ -32,15 +32,15 @@ from tests.transport.raw_server import OK, Raw, Wire, answering, raw_server
 SECONDS = 60.0
 """For a request that is to be answered, on a loaded machine."""
 BIG = memoryview(bytes(8 * 1024**2))
-Send = Callable[[Http, Request, Deadline], Answer]
+Send = Callable[[Http, HttpRequest, Deadline], Answer]
 
 
-def alone(client: Http, request: Request, deadline: Deadline) -> Answer:
+def alone(client: Http, request: HttpRequest, deadline: Deadline) -> Answer:
     """Send in this thread."""
     return client.send(request, deadline)
 
 
-def in_a_loop(client: Http, request: Request, deadline: Deadline) -> Answer:
+def in_a_loop(client: Http, request: HttpRequest, deadline: Deadline) -> Answer:
     """Send by a loop."""
     loop = Loop(client)
     try:
@@ -73,10 +73,10 @@ def client() -> Iterator[Http]:
     made.close()
 
 
-def to(raw: Raw | str, method: str = "GET", body: Any = b"", **more: Any) -> Request:
+def to(raw: Raw | str, method: str = "GET", body: Any = b"", **more: Any) -> HttpRequest:
     """A request to a server."""
     url = raw if isinstance(raw, str) else raw.url
-    return Request(method, origin_of(url), "/b/k?q", [("x-a", "1")], body, **more)
+    return HttpRequest(method, origin_of(url), "/b/k?q", [("x-a", "1")], body, **more)
 
 
 def within(seconds: float = SECONDS) -> Deadline:
@@ -84,7 +84,7 @@ def within(seconds: float = SECONDS) -> Deadline:
     return Deadline(seconds, seconds)
 
 
-def ended(send: Send, client: Http, request: Request, seconds: float = SECONDS) -> Any:
+def ended(send: Send, client: Http, request: HttpRequest, seconds: float = SECONDS) -> Any:
     """What becomes of a request: status and body, or cause and whether it was sent."""
     try:
         answer = send(client, request, within(seconds))
@@ -446,7 +446,9 @@ def test_a_loop_has_each_answer_for_who_asked(client: Http) -> None:
         told: dict[int, Any] = {}
         while len(told) < 200:
             while number < 200 and loop.flying < 16:
-                loop.start(number, Request("GET", origin_of(raw.url), f"/{number}", []), within())
+                loop.start(
+                    number, HttpRequest("GET", origin_of(raw.url), f"/{number}", []), within()
+                )
                 number += 1
             told |= dict(loop.wait(1.0))
         loop.close()

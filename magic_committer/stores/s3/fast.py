@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import Place, Setup
+from magic_committer.stores.s3.config import Location, Setup
 from magic_committer.stores.s3.errors import NoCredentials
-from magic_committer.stores.s3.http import Answer, Deadline, Http, NoAnswer, Request
+from magic_committer.stores.s3.http import Answer, Deadline, Http, HttpRequest, NoAnswer
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, BadParameter, Call, build, sha256_of
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
@@ -39,7 +39,7 @@ class Fast:
         self._setup = setup
         self._clock = clock
         self._credentials = setup.credentials
-        self._where: tuple[Place, Signer] = (setup.place, Signer(setup.place.region))
+        self._where: tuple[Location, Signer] = (setup.place, Signer(setup.place.region))
 
     @property
     def has_credentials(self) -> bool:
@@ -69,7 +69,7 @@ class Fast:
                     raise
         raise AssertionError("unreachable")
 
-    def request(self, call: Call) -> Request:
+    def request(self, call: Call) -> HttpRequest:
         """Write and sign a request.
 
         Raises:
@@ -88,7 +88,7 @@ class Fast:
                 made.method, place.origin.netloc, path, made.query, headers, payload,
                 self._credentials(), stamp(self._clock.now()),
             )  # fmt: skip
-        return Request(made.method, place.origin, target, headers, made.body, call.bytes_max)
+        return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
 
     def read(self, call: Call, answer: Answer) -> Reply:
         """Read an answer. Raises as `answers.read`."""
@@ -104,7 +104,7 @@ class Fast:
         self._where = (there, Signer(there.region))
         return True
 
-    def _signs(self, call: Call, place: Place) -> bool:
+    def _signs(self, call: Call, place: Location) -> bool:
         """Whether the signature covers the body. Small bodies always: it costs microseconds. Parts
         over plain HTTP, where nothing else shows that they were changed on the way; over TLS those
         without a checksum, which the store would check. What the SDK's configuration says comes

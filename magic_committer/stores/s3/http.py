@@ -159,7 +159,7 @@ def origin_of(url: str) -> Origin:
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     """A request that is complete: its target is quoted, and it is signed. Only ``Host`` and the
     length are added.
 
@@ -515,7 +515,7 @@ class Connection:
         if sock is not None:
             sock.close()
 
-    def exchange(self, request: Request, deadline: Deadline) -> Exchange:
+    def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
         """Send a request, at most once, and receive its answer.
 
         Raises:
@@ -560,7 +560,7 @@ class Connection:
             cause = Cause.LIMIT
         return NoAnswer(cause, sent, _words(error), where=self._origin.url)
 
-    def _pieces(self, request: Request) -> Generator[memoryview, None, None]:
+    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
         """The bytes of a request, piece by piece: its head first, with a small body."""
         body, method = request.body, request.method
         length = (
@@ -797,7 +797,7 @@ class Http:
         self.close = weakref.finalize(self, _close_all, self._idle)
         _made.add(self)
 
-    def send(self, request: Request, deadline: Deadline) -> Answer:
+    def send(self, request: HttpRequest, deadline: Deadline) -> Answer:
         """Send a request at most once, and wait for its answer in this thread. Raises as
         `Connection.exchange`."""
         connection = self.take(request.origin)
@@ -901,7 +901,7 @@ class Loop:
         """How many requests are under way, or have an outcome that was not given yet."""
         return len(self._busy) + len(self._ended)
 
-    def start(self, tag: Any, request: Request, deadline: Deadline) -> None:
+    def start(self, tag: Any, request: HttpRequest, deadline: Deadline) -> None:
         """Begin a request; ``tag`` is what the caller knows it by."""
         seat = self._seat(request.origin)
         seat.tag = tag

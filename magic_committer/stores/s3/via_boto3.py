@@ -53,8 +53,8 @@ from magic_committer.stores.s3.http import (
     Cause,
     Deadline,
     Http,
+    HttpRequest,
     NoAnswer,
-    Request,
     Sent,
     origin_of,
 )
@@ -266,7 +266,7 @@ class _Hooks:
         )
 
 
-def _as_ours(request: AWSPreparedRequest, call: Call) -> Request:
+def _as_ours(request: AWSPreparedRequest, call: Call) -> HttpRequest:
     scheme, _, rest = request.url.partition("://")
     netloc, slash, target = rest.partition("/")
     if call.operation in ("PutObject", "UploadPart"):
@@ -274,7 +274,7 @@ def _as_ours(request: AWSPreparedRequest, call: Call) -> Request:
     else:
         body = request.body or b""
         body = body.encode() if isinstance(body, str) else body
-    return Request(
+    return HttpRequest(
         request.method,
         origin_of(f"{scheme}://{netloc}"),
         f"{slash or '/'}{target}",
