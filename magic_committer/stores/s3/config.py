@@ -82,7 +82,7 @@ class Key(NamedTuple):
     token: str | None
 
 
-class Location(NamedTuple):
+class BucketPlace(NamedTuple):
     """Where a bucket is: its server, what comes before the key, and the region that signs."""
 
     origin: Origin
@@ -111,8 +111,8 @@ class Setup:
     """
 
     endpoint: str
-    place: Location
-    moved: Callable[[str], Location]
+    place: BucketPlace
+    moved: Callable[[str], BucketPlace]
     credentials: Callable[[], Credentials] | None
     signs_bodies: bool | None
     network: Network
@@ -163,7 +163,7 @@ def plain_setup(bucket: str, options: S3Options) -> Setup:
     legacy = s3.get("us_east_1_regional_endpoint") != "regional"
     aws = partial(_aws_endpoint, fips=fips, dualstack=dualstack, legacy=legacy)
 
-    def place(region: str) -> Location:
+    def place(region: str) -> BucketPlace:
         if url:
             return _place(_endpoint(url), bucket, region, style or "path")
         return _place(aws(region), bucket, region, style or "auto")
@@ -363,15 +363,15 @@ def _endpoint(url: str) -> str:
     return url
 
 
-def _place(endpoint: str, bucket: str, region: str, style: str) -> Location:
+def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
     """Where a bucket is at an endpoint, by the SDK's rules for addressing."""
     parts = urlsplit(endpoint)
     path = parts.path.rstrip("/")
     hostable = _LABEL if parts.scheme == "https" else _LABELS
     origin = origin_of(f"{parts.scheme}://{parts.netloc}")
     if style == "path" or not hostable.fullmatch(bucket) or _is_address(origin.host):
-        return Location(origin, f"{path}/{bucket}", region)
-    return Location(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
+        return BucketPlace(origin, f"{path}/{bucket}", region)
+    return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
 
 
 def _is_address(host: str) -> bool:

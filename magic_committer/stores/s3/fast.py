@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import Location, Setup
+from magic_committer.stores.s3.config import BucketPlace, Setup
 from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import Answer, Deadline, Http, HttpRequest, NoAnswer
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, BadParameter, Call, build, sha256_of
@@ -39,7 +39,7 @@ class Fast:
         self._setup = setup
         self._clock = clock
         self._credentials = setup.credentials
-        self._where: tuple[Location, Signer] = (setup.place, Signer(setup.place.region))
+        self._where: tuple[BucketPlace, Signer] = (setup.place, Signer(setup.place.region))
 
     @property
     def has_credentials(self) -> bool:
@@ -104,7 +104,7 @@ class Fast:
         self._where = (there, Signer(there.region))
         return True
 
-    def _signs(self, call: Call, place: Location) -> bool:
+    def _signs(self, call: Call, place: BucketPlace) -> bool:
         """Whether the signature covers the body. Small bodies always: it costs microseconds. Parts
         over plain HTTP, where nothing else shows that they were changed on the way; over TLS those
         without a checksum, which the store would check. What the SDK's configuration says comes
