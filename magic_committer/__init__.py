@@ -4,11 +4,17 @@ Start with `write` (one process) or `start` (many processes). The README shows h
 library; ``docs/`` gives the reasons.
 
 A name is loaded when it is first asked for, so that ``import magic_committer`` itself is cheap.
+So another thread may be in the middle of an import when a program forks. The child would wait for
+its end for ever: a fork waits for it instead.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
+from threading import get_ident
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from magic_committer.version import __version__
@@ -194,13 +200,62 @@ _MODULES = ("errors", "options", "remedy")
 if not TYPE_CHECKING:  # to a type checker, every name would be there
 
     def __getattr__(name: str) -> object:
+        if name not in _HOME and name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        _begin()
         if name in _MODULES:
             return import_module(f"{__name__}.{name}")
-        if name not in _HOME:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         globals()[name] = value  # the next look-up does not come here
         return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__, *_MODULES})
+
+
+_LOADED_LATE = {
+    "magic_committer",
+    "awscrt",
+    "xxhash",
+    "boto3",
+    "botocore",
+    "s3transfer",
+    "urllib3",
+    "pycurl",
+}
+_IMPORT_SECONDS_MAX = 60.0
+
+
+def _await_imports() -> None:
+    """Wait until no other thread imports what the library loads late. Python lets nobody ask for
+    that; its own table says who holds the lock of which module (3.11 to 3.14).
+
+    What was registered last runs first: the hook of `logging` takes a lock that imports need, so it
+    must run after this one. Should another hook do the same, the wait ends by its time."""
+    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", {})
+    until = monotonic() + _IMPORT_SECONDS_MAX
+    while monotonic() < until:
+        held = [lock() for name, lock in list(locks.items()) if name.split(".")[0] in _LOADED_LATE]
+        if all(getattr(lock, "owner", None) in (None, get_ident()) for lock in held):
+            return
+        sleep(0.002)
+
+
+def _begin() -> None:
+    """Before the first part of the library is loaded."""
+    if _await_imports in _begun:
+        return
+    try:
+        import_module("concurrent.futures.thread")  # and logging
+    except RuntimeError as error:
+        raise RuntimeError(
+            "magic_committer is used for the first time while the interpreter ends: its parts"
+            " cannot be loaded any more. Load them before, at the top of the program: import"
+            " magic_committer.api"
+        ) from error
+    _begun.append(_await_imports)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_await_imports)
+
+
+_begun: list[object] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 # Of a job and its attempts ------------------------------------------------------------------------
 
 ID_USED_ONCE = (
@@ -24,6 +26,19 @@ OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes
 
 UPGRADE = "Upgrade magic-committer, if a newer version wrote it"
 SAME_VERSION = "Use the same version of magic-committer in all processes of a job"
+
+# Of this machine ----------------------------------------------------------------------------------
+
+
+def of_disk(error: OSError) -> str:
+    """Of a local file that could not be opened or written."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return (
+            "Too many files are open, connections among them: keep fewer files open at a time, or"
+            " raise the limit before the program starts: ulimit -n 4096"
+        )
+    return "See the options buffer_dir and buffer_bytes_max"
+
 
 # Of paths -----------------------------------------------------------------------------------------
 

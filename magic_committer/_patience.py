@@ -15,12 +15,17 @@ know them.
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from functools import partial
+from types import CodeType
+from typing import Any
 
 SLICE_SECONDS = 0.2
 """After how many seconds a waiting thread of the pool looks whether its errand has ended."""
@@ -208,6 +213,41 @@ def end_all() -> None:
     """End every errand of the process, because the interpreter ends."""
     global _age
     _age += 1
+
+
+def of_handler(
+    error: BaseException | None, before: BaseException | None = None
+) -> BaseException | None:
+    """What a signal handler has raised, where an error is that, or was made of it; None: it was
+    not. The SDK takes every TimeoutError for its socket's, and puts other errors into its own.
+
+    Args:
+        error: the error.
+        before: the exception that was handled when the work began: it is no part of this.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None  # handlers run in the main thread only
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
+    seen = [before]
+    while codes and error is not None and not any(error is one for one in seen):
+        seen.append(error)
+        traceback = error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code in codes:
+                return error
+            traceback = traceback.tb_next
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    while isinstance(handler, partial):
+        handler = handler.func
+    for function in (handler, getattr(handler, "__call__", None)):  # noqa: B004 (an object's own)
+        code = getattr(function, "__code__", None)  # a bound method has its function's
+        if isinstance(code, CodeType):
+            return code
+    return None
 
 
 def was_interrupted() -> bool:

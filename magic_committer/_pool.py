@@ -8,35 +8,43 @@ Invariants:
   bound the memory, whatever the length of the input.
 * A function's exception is a value here (`Outcome.error`). It is never lost and never raised in a
   thread.
-* Callers wait by `Future.result` or by iterating `each`, never by a lock that is held over I/O. So
+* Callers wait by `Future.wait` or by iterating `each`, never by a lock that is held over I/O. So
   a scheduler may replace the pool: it must offer only the protocols below.
+* **The end of a wait is a value, never an exception.** What a signal handler raises in a wait, a
+  TimeoutError too, is the caller's, and leaves it.
 * Ctrl-C ends every wait. What is in flight then gets `GRACE_SECONDS`; a thread that does not end is
   left alone. **No thread keeps the interpreter from ending**: all are daemons. So code that must
   not lose anything at exit waits for it there (`upload.sender`).
 * What the caller's context says (`patience`) holds in the threads too.
-* A forked child starts its own threads.
+* A forked child starts its own threads. No lock is held over what waits, and those that another
+  thread may have held at the fork are made anew (`renewed_in_children`).
 """
 
 from __future__ import annotations
 
 import atexit
 import contextvars
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future as StdFuture
+from concurrent import futures
+from concurrent.futures import thread as _thread  # noqa: F401 (impossible later, at the end)
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, end_all, was_interrupted
 
 T = TypeVar("T")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+
+_log = logging.getLogger("magic_committer")
 
 THREADS_MAX = 64
 """Threads of a process's default pool: enough for 2,000 requests of 30 ms each in a second."""
@@ -51,30 +59,40 @@ EXIT_SECONDS = 0.5
 class Future(Protocol[R_co]):
     """The future result of a function."""
 
-    def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the result. Raises what the function raised.
-
-        Args:
-            timeout: seconds; None: no limit. Ignored if time is not real.
-
-        Raises:
-            TimeoutError: the function has not ended in that time: `done` is False.
-        """
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end, for so many seconds; as long as it takes if time is not real. Gives
+        whether it has ended."""
         ...
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Whether it has ended."""
+        ...
+
+    def result(self) -> R_co:
+        """The result, after the end. Raises what the function raised."""
+        ...
+
+    def exception(self) -> BaseException | None:
+        """What the function raised, after the end; None: nothing."""
         ...
 
 
 def result_of(future: Future[R]) -> R:
     """Wait for a future without a limit, and hear Ctrl-C. Raises what the function raised."""
-    while True:
-        try:
-            return future.result(LOOK_SECONDS)
-        except TimeoutError:  # from the wait, or the function's own
-            if future.done():
-                return future.result()
+    while not future.wait(LOOK_SECONDS):
+        continue
+    return future.result()
+
+
+def taken(queue: SimpleQueue[T], seconds: float) -> T | None:
+    """The next item of a queue; None: there was none for so many seconds."""
+    try:
+        return queue.get(timeout=seconds)
+    except Empty as empty:
+        traceback = empty.__traceback__
+        if traceback is not None and traceback.tb_next is not None:
+            raise  # not the queue's: a signal handler has raised it
+        return None
 
 
 def room_of(in_flight: int | Callable[[], int]) -> Callable[[], int]:
@@ -137,6 +155,11 @@ class Pool(Protocol):
         ...
 
 
+class _Handed(futures.Future[R]):
+    def wait(self, seconds: float) -> bool:
+        return self.done() or bool(futures.wait((self,), seconds).done)
+
+
 class ThreadPool:
     """The pool of real threads. ``threads_max=0`` runs everything in the calling thread."""
 
@@ -145,15 +168,18 @@ class ThreadPool:
             raise ValueError("threads_max is 0 (no threads) or more")
         self.threads_max = threads_max
         self._name = name
+        self._begin()
+        renewed_in_children(self, ThreadPool._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._pid = 0
         self._threads: _Threads | None = None
         self._late: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def __repr__(self) -> str:
         return f"ThreadPool(threads_max={self.threads_max})"
 
-    def submit(self, function: Callable[[], R]) -> StdFuture[R]:
+    def submit(self, function: Callable[[], R]) -> _Handed[R]:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
         a thread of this very pool. If that one waited for another thread, all of them might wait
         for one another, for ever."""
@@ -171,7 +197,7 @@ class ThreadPool:
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
-        finished: SimpleQueue[tuple[T, int, StdFuture[R]]] = SimpleQueue()
+        finished: SimpleQueue[tuple[T, int, _Handed[R]]] = SimpleQueue()
         errand = Errand()
         flying = weight = 0
         source = iter(items)
@@ -200,10 +226,9 @@ class ThreadPool:
                     )
                 if not flying:
                     return
-                try:
-                    done, grams, future = finished.get(timeout=LOOK_SECONDS)
-                except Empty:
+                if (ended := taken(finished, LOOK_SECONDS)) is None:
                     continue
+                done, grams, future = ended
                 flying, weight = flying - 1, weight - grams
                 yield _outcome(done, future)
         finally:
@@ -229,12 +254,7 @@ class ThreadPool:
         """
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:
-            threading.Thread(
-                target=_tick,
-                args=(bell, seconds, function),
-                name=f"{self._name}-every",
-                daemon=True,
-            ).start()
+            _start(_tick, (bell, seconds, function), f"{self._name}-every")
         return lambda: bell.put(None)
 
     def close(self) -> None:
@@ -242,22 +262,19 @@ class ThreadPool:
         threads."""
         with self._lock:
             threads, self._threads = self._threads, None
-            alive = self._pid == os.getpid()
-        if threads is not None and alive:
+        if threads is not None:
             self._late.put(None)
             threads.stop()
             threads.join(None)
 
     def _running(self) -> _Threads:
         with self._lock:
-            if self._threads is None or self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._late = SimpleQueue()
-                self._threads = _Threads(self.threads_max, self._name)
-                threading.Thread(
-                    target=_drain, args=(self._late,), name=f"{self._name}-late", daemon=True
-                ).start()
-            return self._threads
+            if self._threads is not None:
+                return self._threads
+            threads = self._threads = _Threads(self.threads_max, self._name)
+            late = self._late = SimpleQueue()
+        _start(_drain, (late,), f"{self._name}-late")
+        return threads
 
 
 # Threads ------------------------------------------------------------------------------------------
@@ -279,27 +296,30 @@ class _Threads:
         self._lock = threading.Lock()
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
+        self._count = 0
         self._started: list[threading.Thread] = []
         self._stopped = False
-        self.pid = os.getpid()
         _alive.add(self)
 
-    def submit(self, function: Callable[[], R]) -> StdFuture[R]:
-        future: StdFuture[R] = StdFuture()
+    def submit(self, function: Callable[[], R]) -> _Handed[R]:
+        future: _Handed[R] = _Handed()
         context = contextvars.copy_context()
         with self._lock:
             if self._stopped:
                 raise RuntimeError("the pool is closed")
             self._work.put(lambda: _run(future, lambda: context.run(function)))
-            if not self._idle.acquire(blocking=False) and len(self._started) < self._threads_max:
-                thread = threading.Thread(
-                    target=_work_off,
-                    args=(self._work, self._idle),
-                    name=f"{self._name}_{len(self._started)}",
-                    daemon=True,
-                )
-                thread.start()
-                self._started.append(thread)
+            if self._idle.acquire(blocking=False) or self._count >= self._threads_max:
+                return future
+            name = f"{self._name}_{self._count}"
+            self._count += 1
+        thread = _start(_work_off, (self._work, self._idle), name)
+        if thread is not None:
+            self._started.append(thread)
+            return future
+        with self._lock:
+            self._count -= 1
+        with suppress(Empty):  # another thread has taken it
+            (self._work.get_nowait() or _nothing)()
         return future
 
     @property
@@ -311,7 +331,7 @@ class _Threads:
         """Let each thread end after all submitted work is done."""
         with self._lock:
             self._stopped = True
-            for _ in self._started:
+            for _ in range(self._count):
                 self._work.put(None)
 
     def join(self, seconds: float | None) -> None:
@@ -323,16 +343,51 @@ class _Threads:
 
     def __del__(self) -> None:
         # Nobody holds this pool any more, so nobody can submit: no lock is needed.
-        for _ in self._started:
+        for _ in range(self._count):
             self._work.put(None)
 
 
 _alive: WeakSet[_Threads] = WeakSet()
 
+_renewed: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
+
+
+def renewed_in_children(one: T, begin: Callable[[T], None]) -> None:
+    """Call ``begin(one)`` in each forked child, before anything else runs there: another thread of
+    the parent may have held its lock, and be in the middle of a change."""
+    _renewed[one] = begin
+
+
+def _in_child() -> None:
+    _alive.clear()
+    for one, begin in list(_renewed.items()):
+        begin(one)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 _of_thread = threading.local()
 """``work``: the queue that this thread works off. It does not hold the pool
 (`_Threads.__del__`)."""
+
+
+def _start(
+    target: Callable[..., None], arguments: tuple[Any, ...], name: str
+) -> threading.Thread | None:
+    """Start a daemon thread; None, and a warning: the system has no more, or the interpreter ends
+    (from 3.12 on it allows none then)."""
+    thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        _log.warning("%s: its work is done without it", error)
+        return None
+    return thread
+
+
+def _nothing() -> None:
+    pass
 
 
 def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
@@ -348,7 +403,7 @@ def _end_threads() -> None:
     """End all threads: none may run while the interpreter is taken apart. Runs after
     `upload.sender` has aborted open uploads, because it was registered before."""
     end_all()
-    threads = [one for one in tuple(_alive) if one.pid == os.getpid()]
+    threads = tuple(_alive)
     for one in threads:
         one.stop()
     ends = monotonic() + EXIT_SECONDS
@@ -365,11 +420,8 @@ def _leave(flying: int, finished: SimpleQueue[Any], errand: Errand) -> None:
         while flying and not sys.is_finalizing():
             if errand.ended and monotonic() > until:
                 return
-            try:
-                finished.get(timeout=LEAVE_SECONDS / 3 if errand.ended else LOOK_SECONDS)
-            except Empty:
-                continue
-            flying -= 1
+            if taken(finished, LEAVE_SECONDS / 3 if errand.ended else LOOK_SECONDS) is not None:
+                flying -= 1
     except BaseException:  # another signal
         errand.end(0.0)
         raise
@@ -398,20 +450,16 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 
 
 def _log_lost(function: Callable[[], object]) -> None:
-    import logging
-
-    logging.getLogger("magic_committer").warning(
-        "what ran in the background failed: %r", function, exc_info=True
-    )
+    _log.warning("what ran in the background failed: %r", function, exc_info=True)
 
 
-def _run_now(function: Callable[[], R]) -> StdFuture[R]:
-    future: StdFuture[R] = StdFuture()
+def _run_now(function: Callable[[], R]) -> _Handed[R]:
+    future: _Handed[R] = _Handed()
     _run(future, function)
     return future
 
 
-def _run(future: StdFuture[R], function: Callable[[], R]) -> None:
+def _run(future: _Handed[R], function: Callable[[], R]) -> None:
     try:
         result = function()
     except BaseException as error:
@@ -421,7 +469,7 @@ def _run(future: StdFuture[R], function: Callable[[], R]) -> None:
         future.set_result(result)
 
 
-def _outcome(item: T, future: StdFuture[R]) -> Outcome[T, R]:
+def _outcome(item: T, future: _Handed[R]) -> Outcome[T, R]:
     error = future.exception()
     return (
         Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())

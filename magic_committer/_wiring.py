@@ -7,11 +7,13 @@ registers that store for its bucket. Every other bucket is S3, reached as the en
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
 from magic_committer.committers.base import JobCommitter, Process
@@ -252,9 +254,12 @@ def harmless(progress: ProgressFunction) -> ProgressFunction:
         nonlocal raised
         if raised:
             return
+        before = sys.exception()
         try:
             progress(step)
-        except Exception:
+        except Exception as error:
+            if of_handler(error, before) is not None:
+                raise
             raised = True
             logger.warning("the progress function raised, it is not called again", exc_info=True)
 

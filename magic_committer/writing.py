@@ -6,14 +6,17 @@ aborted; `magic_committer.job` has the rules for that.
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, overload
+from weakref import WeakSet
 
-from magic_committer._patience import cleaning_up
+from magic_committer._patience import cleaning_up, ending
 from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
 from magic_committer.filesystem import open_writes
@@ -202,12 +205,19 @@ class Writing(FileCalls):
             raise MagicError("a job is used once", hint="Call write(...) again")
         self._pid = os.getpid()
         self._job = self._start()
-        self._task = self._job.task("0")
-        self._end_life = self._job.keep_alive()
-        self._job._keep_at_home()
-        dest = self._job.dest
-        if is_s3_url(dest) or is_file_tree(dest):
-            self._leave_urls = open_writes.enter(dest, self._files)
+        try:
+            self._task = self._job.task("0")
+            self._end_life = self._job.keep_alive()
+            self._job._keep_at_home()
+            _entered.add(self)
+            dest = self._job.dest
+            if is_s3_url(dest) or is_file_tree(dest):
+                self._leave_urls = open_writes.enter(dest, self._files)
+        except BaseException as error:  # a signal: the job is there, and nobody leaves the block
+            _entered.discard(self)
+            self._end_life()
+            give_up(self._job, error)
+            raise
         return self
 
     def __exit__(
@@ -219,11 +229,14 @@ class Writing(FileCalls):
         if self._pid != os.getpid():
             leave_alone(self.job, self._pid, error)
             return
+        if self not in _entered:
+            return  # the interpreter's end has left it
         try:
             self._leave_urls()
             self._end(error)
         finally:
             self._end_life()
+            _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
         assert self._task is not None
@@ -265,3 +278,20 @@ def _not_started() -> MagicError:
 
 def _nothing() -> None:
     """Stands for the end of a life that has not begun."""
+
+
+_entered: WeakSet[Writing] = WeakSet()
+
+
+@atexit.register
+def _abort_what_is_entered() -> None:
+    """Abort the jobs of blocks that nothing leaves any more, for example in a generator. Later,
+    while the interpreter is taken apart, nothing can be sent. Runs before the pool's end."""
+    for one in tuple(_entered):
+        if one._pid != os.getpid():
+            continue
+        error = GeneratorExit("the interpreter ended inside of its block")
+        with ending():
+            one.__exit__(GeneratorExit, error, None)
+        told = "; ".join(getattr(error, "__notes__", ()))
+        logging.getLogger("magic_committer").warning("job %s: %s: %s", one.id, error, told)

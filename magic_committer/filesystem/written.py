@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from magic_committer.errors import UploadFailed
 from magic_committer.filesystem.kept import KeptBytes
 from magic_committer.filesystem.shelf import ShelvedFile
 from magic_committer.upload import FileState, TaskFile
@@ -75,6 +76,10 @@ class WrittenFile(TaskFile):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
         self._stream.check_process()
+
+    def two_at_once(self) -> UploadFailed:
+        """The error of a call that finds another one under way."""
+        return self._stream.two_at_once()
 
     def readable(self) -> bool:
         return False

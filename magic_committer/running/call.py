@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, fields
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, TypeVar
 
 import tenacity
@@ -34,7 +34,7 @@ from tenacity import BaseRetrying
 from magic_committer import _wiring
 from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
-from magic_committer._pool import LOOK_SECONDS
+from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
 from magic_committer._runtime import (
     Clock,
@@ -304,9 +304,8 @@ class _Run(Generic[Item]):
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
         now = self.clock.monotonic()
-        try:
-            order = self._ended.get(timeout=max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS)))
-        except Empty:
+        seconds = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
+        if (order := taken(self._ended, seconds)) is None:
             if self.tries.flying and now - heard > self.quiet:
                 self._give_up_waiting()
             return heard if self.tries.flying else now
@@ -397,10 +396,9 @@ class _Run(Generic[Item]):
             future.cancel()
         until = self.clock.monotonic() + seconds
         while self._flying and (left := until - self.clock.monotonic()) > 0:
-            try:
-                self._flying.pop(self._ended.get(timeout=left), None)
-            except Empty:
+            if (order := taken(self._ended, left)) is None:
                 return
+            self._flying.pop(order, None)
 
 
 def _error_of(future: Future[TryResult]) -> BaseException | None:

@@ -32,7 +32,7 @@ Invariants:
   is 40 MiB for the first 1,000 parts. All streams of a process share ``buffer_bytes_max``. Bytes
   beyond it, and every part above 64 MiB, wait on disk. Memory of sent blocks is used again by the
   next ones, and given back when no file is open.
-* Waiting is by ``Future.result`` and nothing else; no lock is held over I/O.
+* Waiting is by ``Future.wait`` and nothing else; no lock is held over I/O.
 * A forked child touches nothing of its parent's files: writing, closing and aborting them raises in
   the child, and finalizers do nothing.
 

@@ -25,7 +25,7 @@ Invariants:
   files are changed by single steps of lists only (append, pop, remove).
 * A file on disk has no name if the system allows it (Linux): it disappears with the process, even
   after a kill. Elsewhere `release` removes it.
-* A forked child counts from zero and never removes a file of its parent.
+* A forked child counts from zero (`renewed_in_children`) and never removes a file of its parent.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from collections import deque
 from typing import Protocol, cast
 
 from magic_committer import checksum as checksums
+from magic_committer._pool import renewed_in_children
 from magic_committer.options import MiB, Options
 from magic_committer.stores.base import Checksum, ChecksumAlgorithm, FileSlice, PartBody
 
@@ -65,6 +66,7 @@ class BlockSource:
 
     def __init__(self) -> None:
         self._begin()
+        renewed_in_children(self, BlockSource._begin)
 
     def __repr__(self) -> str:
         return f"<BlockSource {self.bytes_in_use} bytes in use>"
@@ -100,7 +102,6 @@ class BlockSource:
     def reserve(self, count: int, bytes_max: int) -> bool:
         """Take ``count`` bytes of the budget, if all blocks then hold at most ``bytes_max``. Kept
         pages make room."""
-        self._check_process()
         with self._lock:
             held = self._settled() + count
             if held > bytes_max:
@@ -118,7 +119,6 @@ class BlockSource:
 
     def take(self, size: int) -> memoryview | None:
         """Kept pages of that size which nobody reads; None if there are none."""
-        self._check_process()
         for _ in range(len(self._kept)):
             try:
                 pages = self._kept.pop(0)  # the oldest: the likeliest to be idle
@@ -150,10 +150,6 @@ class BlockSource:
             return False
         return True
 
-    def _check_process(self) -> None:
-        if self._pid != os.getpid():
-            self._begin()
-
     def _settled(self) -> int:
         while self._given_back:
             self._in_use -= self._given_back.popleft()
@@ -171,7 +167,6 @@ class OpenFile:
     __slots__ = ("_number", "_pid", "_source")
 
     def __init__(self, source: BlockSource, number: int) -> None:
-        source._check_process()
         self._source = source
         self._pid = os.getpid()
         self._number = number

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from magic_committer._patience import cleaning_up
-from magic_committer.errors import WrongProcess
+from magic_committer.errors import UploadFailed, WrongProcess
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -99,6 +99,14 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     @abstractmethod
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
+
+    def two_at_once(self) -> UploadFailed:
+        """The error of a call that finds another one under way."""
+        return UploadFailed(
+            f"{self.name} is written by two threads at once, or by a signal handler and what it has"
+            " interrupted: it is not published",
+            hint="Give each thread a file of its own, or hold a lock of yours around each write",
+        )
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")

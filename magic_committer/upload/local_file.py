@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed
 from magic_committer.upload.file import DiskFile, FileState
@@ -72,7 +73,7 @@ class LocalFile(DiskFile):
         except OSError as error:
             raise UploadFailed(
                 f"{name} cannot be written to local disk: {error}",
-                hint="See the option buffer_dir",
+                hint=of_disk(error),
             ) from error
         self._state = FileState.OPEN
 
@@ -166,7 +167,7 @@ class LocalFile(DiskFile):
             raise self._fail(
                 UploadFailed(
                     f"{self.name} could not be kept on local disk: {error}",
-                    hint="See the option buffer_dir",
+                    hint=of_disk(error),
                 )
             ) from error
         except UploadFailed as error:

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
-from magic_committer._pool import Future, result_of
+from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
@@ -120,8 +120,16 @@ class PartSender:
             with self._errand.here():
                 self._create = self._runtime.pool.submit(self._create_upload)
         except BaseException:
-            self._settle()
+            self._let_go()
             raise
+
+    def _let_go(self) -> None:
+        """The pool took nothing; or it did, and a signal handler has raised before it could say so:
+        then nobody waits for it, and whoever sees the other first aborts the upload."""
+        self.stopped = True
+        self._settle()
+        if self._created is not None:
+            self._abort_upload()
 
     @property
     def begun(self) -> bool:
@@ -136,7 +144,7 @@ class PartSender:
             with self._errand.here():
                 self._end = self._runtime.pool.submit(function)
         except BaseException:
-            self._settle()
+            self._let_go()
             raise
 
     @property
@@ -207,8 +215,13 @@ class PartSender:
             raise ValueError(f"{self.url} is {self.state}: it cannot become {to}")
         self.state = to
 
+    def fail(self, what: str, error: Exception) -> None:
+        """Note that this has failed, unless something has before: `check` raises it."""
+        if self.failure is None:
+            self.failure = (what, error)
+
     def check(self) -> None:
-        """Raise UploadFailed if the Create or a part is known to have failed."""
+        """Raise UploadFailed if the Create, a part or a write is known to have failed."""
         if self.failure is not None:
             what, error = self.failure
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
@@ -347,9 +360,11 @@ class PartSender:
             self._created = self._runtime.store.create_upload(
                 self.key, attributes=self._attributes, checksum=self._checksum
             )
+            if self.stopped and not self.begun:
+                self._abort_upload()  # see `_let_go`
             on_answer(self._created)
         except Exception as error:
-            self.failure = ("the Create", error)
+            self.fail("the Create", error)
 
     def _put_part(
         self, number: int, block: PartSource, upload_id: str
@@ -358,8 +373,7 @@ class PartSender:
             # A frame of its own for the views of the block: none is left when it is released.
             return None if self.stopped else self._put_body(number, block, upload_id)
         except Exception as error:
-            if self.failure is None:
-                self.failure = (f"part {number}", error)
+            self.fail(f"part {number}", error)
             return None
         finally:
             block.release()
@@ -422,11 +436,9 @@ def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
     """
     if future is None:
         return
-    try:
-        future.result(seconds)
-    except TimeoutError:
-        return  # or it is the function's own, which has noted it
-    except BaseException as error:
-        if not future.done():
-            raise
+    while not future.wait(LOOK_SECONDS if seconds is None else seconds):
+        if seconds is not None:
+            return
+    error = future.exception()
+    if error is not None:
         _log.warning("what was in flight ended by %r", error)

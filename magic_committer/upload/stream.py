@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from magic_committer import checksum as checksums
+from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import Runtime
 from magic_committer.errors import UploadFailed, WrongType
@@ -49,8 +49,9 @@ class UploadStream(TaskFile):
     """A file that becomes a pending upload when it is closed. It can only be written, from start to
     end.
 
-    One thread at a time may use it. Streams are independent of each other. For its memory see
-    ``upload/__init__.py``.
+    One thread at a time may use it, one after the other: a `write` or `close` that finds another
+    one under way raises, and the file has failed. Streams are independent of each other. For its
+    memory see ``upload/__init__.py``.
 
     Args:
         runtime: the store and the pool.
@@ -106,6 +107,8 @@ class UploadStream(TaskFile):
         self._options = options
         self._blocks = blocks
         self._block: Block | None = None
+        self._quick: Block | None = None  # `_block`, while no call works on it
+        self._inside = False  # such a call is under way
         self._open_file = blocks.open_file(options)
         self._ledger = PartLedger(options.block_bytes, uniform=options.uniform_parts)
         self._failure: Exception | None = None
@@ -217,7 +220,8 @@ class UploadStream(TaskFile):
 
         Raises:
             UploadFailed: Create or a part failed, part 10,001 would be needed, or the disk is full.
-                The upload was aborted. All later calls raise it too, also `close`.
+                The upload was aborted. All later calls raise it too, also `close`. Or another
+                thread is in `write` or `close`: then the file's next call aborts the upload.
             WrongProcess: this is a forked child of the process that opened the file. Nothing was
                 sent.
             ValueError: the file is closed.
@@ -226,18 +230,40 @@ class UploadStream(TaskFile):
             Exception: what ``before_block`` raised.
         """
         # A small write into a block with room. All calls come before the first look at the state:
-        # a signal handler may run after each of them, and may abort the file.
+        # after each of them another thread may run, or a signal handler, which may abort the file.
         kind = type(data)
         if kind is bytes or kind is bytearray:
             count, pid = len(data), os.getpid()  # type: ignore[arg-type]
-            sender, block = self._sender, self._block
+            sender, block = self._sender, self._quick
             if block is not None and pid == sender.pid and sender.state is _OPEN:
-                end = block.length + count
+                start = block.length
+                end = start + count
                 if end < block.quick_end and sender.failure is None and self._failure is None:
-                    block.memory[block.length : end] = data  # type: ignore[index]
-                    block.length = end
-                    return count
-        return self._write(data)
+                    block.memory[start:end] = data  # type: ignore[index]
+                    # On 3.11 a slice may start the collector, and with it other code.
+                    if block.length == start and self._quick is block:
+                        block.length = end
+                        return count
+                    raise self.two_at_once()
+        self._go_inside()
+        try:
+            return self._write(data)
+        finally:
+            self._inside, self._quick = False, self._block
+
+    def _go_inside(self) -> None:
+        """Begin a call that no other one may overtake. Nothing runs between its look and its
+        sign."""
+        if self._inside:
+            raise self.two_at_once()
+        self._inside, self._quick = True, None
+
+    def two_at_once(self) -> UploadFailed:
+        """The error of a call beside another one. The file has failed: its next call aborts it,
+        because this one may not touch what the other works on."""
+        error = super().two_at_once()
+        self._sender.fail("a write", error)
+        return error
 
     def _write(self, data: Buffer) -> int:
         self._check_open()
@@ -325,8 +351,16 @@ class UploadStream(TaskFile):
         self._raise_failure()
         if self.closed:
             return
+        self._go_inside()
+        try:
+            self._close()
+        finally:
+            self._inside = False
+
+    def _close(self) -> None:
         self._sender.move(FileState.CLOSING)
         try:
+            self._sender.check()
             self._settle()
             if self._beside is not None and not self._sender.begun:
                 self._hand_over_end(self._beside)
@@ -336,7 +370,7 @@ class UploadStream(TaskFile):
             self._failure_told_by_close = True
             self._fail(error)
             raise
-        self._raise_failure()
+        self._raise_failure()  # of a small file that has ended in this very thread
 
     @property
     def has_ended(self) -> bool:
@@ -479,7 +513,7 @@ class UploadStream(TaskFile):
         except OSError as error:
             raise UploadFailed(
                 f"a block of {self.name} could not be kept on disk: {error}",
-                hint="See the options buffer_dir and buffer_bytes_max",
+                hint=of_disk(error),
             ) from error
         ledger.add(count)
         if 2 * ledger.filled >= ledger.next_bytes and not self._sender.begun:
@@ -533,7 +567,7 @@ class UploadStream(TaskFile):
             error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
 
     def _end(self, *, in_pool: bool = False) -> None:
-        block, self._block = self._block, None
+        block, self._block, self._quick = self._block, None, None
         if block is not None:
             block.release()
         self._open_file.end()
@@ -565,6 +599,7 @@ class TextUpload(io.TextIOWrapper):
     ) -> None:
         super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
         self._stream = stream
+        self._inside = False
 
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
@@ -573,8 +608,8 @@ class TextUpload(io.TextIOWrapper):
     # get the error late (`write`), or never (`close`: its file counts as closed there).
 
     def write(self, text: str, /) -> int:
-        """Write text, as to every text file. Raises what `UploadStream.write` would; WrongType for
-        bytes."""
+        """Write text, as to every text file. Raises what `UploadStream.write` would, also if two
+        threads write at once; WrongType for bytes."""
         if self._stream.pid != os.getpid():
             self._stream.check_process()
         if not isinstance(text, str):
@@ -584,7 +619,15 @@ class TextUpload(io.TextIOWrapper):
                 if isinstance(text, bytes | bytearray)
                 else "Write str(...) of it; or open the file with mode 'wb' for bytes",
             )
-        return super().write(text)
+        # It would lose what comes while it hands on what it keeps (until 3.12.4). There is no call
+        # between the look and the sign.
+        if self._inside:
+            raise self._stream.two_at_once()
+        self._inside = True
+        try:
+            return super().write(text)
+        finally:
+            self._inside = False
 
     def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
         """`write` each item."""
@@ -647,7 +690,9 @@ def _flat(data: Buffer, name: str) -> memoryview:
         return memoryview(b"")
     if not view.c_contiguous:
         return memoryview(view.tobytes())
-    return pickle.PickleBuffer(view).raw()
+    return view.cast(
+        "B"
+    )  # of the same buffer; a view of a view would have an export (ARCHITECTURE)
 
 
 def _kind(data: object) -> str:

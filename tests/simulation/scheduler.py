@@ -336,12 +336,20 @@ class StrandFuture:
         """Whether it has ended."""
         return self._ended.is_set
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Wait for it; no time-out: no strand interrupts another."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for it, as long as it takes: no strand interrupts another."""
         self._scheduler.wait(self._ended)
+        return True
+
+    def result(self) -> Any:
+        """What it has returned. Raises what it has raised."""
         if self._error is not None:
             raise self._error
         return self._result
+
+    def exception(self) -> BaseException | None:
+        """What it has raised."""
+        return self._error
 
 
 class StrandPool:

@@ -32,6 +32,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "asyncio": (),
     # Time and chance: a simulator hands in its own. Real threads and sockets wait by real time.
     "time": (
+        "__init__.py",
         "_runtime.py",
         "_patience.py",
         "_pool.py",
@@ -46,8 +47,10 @@ BANS: dict[str, tuple[str, ...]] = {
     # A library logs and raises; it neither prints nor decides for the process. A command does.
     "print": (),
     "sys.exit": ("cli/main.py",),
-    "signal": (),
-    "atexit": ("upload/", "_pool.py"),
+    "signal.signal": (),
+    "signal.setitimer": (),
+    "signal.alarm": (),
+    "atexit": ("upload/", "_pool.py", "writing.py"),
     # Readers of foreign bytes that can run code.
     "eval": (),
     "exec": (),

@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from queue import Empty
 
 import pytest
 
@@ -163,6 +164,83 @@ def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
     may_end.set()
     pool.close()
     assert told[0]
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, Empty], ids=lambda kind: str(kind.__name__))
+@pytest.mark.parametrize("wait", ["a result", "an iteration"])
+def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
+    kind: type[Exception], wait: str
+) -> None:
+    """Also what a wait of its own would end by: a deadline by SIGALRM raises TimeoutError."""
+    pool, may_end = ThreadPool(1), threading.Event()
+
+    def handler(*_: object) -> None:
+        may_end.set()  # the function has ended by the time that the wait looks
+        raise kind("the caller's")
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        future = pool.submit(lambda: may_end.wait(PATIENCE_SECONDS))
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(kind, match="the caller's"):
+            if wait == "a result":
+                _pool.result_of(future)
+            else:
+                list(pool.each(lambda _: may_end.wait(PATIENCE_SECONDS), [1], in_flight=1))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        pool.close()
+
+
+def test_a_forked_child_uses_a_pool_whose_first_use_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread of the parent starts the pool's first threads at the fork: it is not there in
+    the child, and nothing waits for it."""
+    pool, begun, may_go_on = ThreadPool(2, name="forked"), threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def slow(thread: threading.Thread) -> None:
+        if thread.name.startswith("forked"):
+            begun.set()
+            assert may_go_on.wait(PATIENCE_SECONDS)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slow)
+    first = threading.Thread(target=lambda: pool.submit(int).result())
+    first.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # if it hangs
+        threading.Thread.start = start  # type: ignore[method-assign]
+        os._exit(pool.submit(lambda: 7).result())
+    may_go_on.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    first.join(PATIENCE_SECONDS)
+    pool.close()
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_a_pool_that_gets_no_more_threads_works_without(
+    there: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The system has no more, or the interpreter ends: who asks does the work, and a log says
+    so."""
+    pool = ThreadPool(4)
+    for _ in range(there):
+        pool.submit(int).result()
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    outcomes = pool.each(lambda number: 2 * number, range(20), in_flight=10)
+    assert sorted(one.unwrap() for one in outcomes) == list(range(0, 40, 2))
+    pool.every(1.0, lambda: True)()
+    assert "can't start new thread: its work is done without it" in caplog.text
 
 
 def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:

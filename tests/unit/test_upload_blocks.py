@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import sys
@@ -329,32 +330,44 @@ def test_a_failed_stream_keeps_no_pages() -> None:
     world.assert_nothing_left()
 
 
-def test_a_forked_child_keeps_none_of_its_parents_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_child(function: Callable[[], None]) -> None:
+    """Call a function in a forked child; its failure is raised here."""
+    process = multiprocessing.get_context("fork").Process(target=function)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_a_forked_child_keeps_none_of_its_parents_pages() -> None:
     """What the parent keeps is no memory of the child's, and the end of a parent's file there
     changes nothing of it."""
     source = BlockSource()
     file = source.open_file(FOUR)
     filled(source).release()
     inherited = filled(source)
-    pid: Any = os.getpid() + 1
-    monkeypatch.setattr("os.getpid", lambda: pid)
-    own = source.open_file(FOUR)
-    assert source.bytes_kept == 0
-    inherited.release()
-    file.end()
-    assert source.bytes_kept == 0
-    filled(source).release()
-    assert source.bytes_kept == MiB
-    own.end()
+
+    def child() -> None:
+        own = source.open_file(FOUR)
+        assert source.bytes_kept == 0
+        inherited.release()
+        file.end()
+        assert source.bytes_kept == 0
+        filled(source).release()
+        assert source.bytes_kept == MiB
+        own.end()
+
+    in_child(child)
 
 
-def test_a_forked_child_counts_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_counts_from_zero() -> None:
     """In a child the parent's blocks are not counted, nor what is given back of them."""
     source = BlockSource()
     inherited = source.block(FIRST_BYTES, options())
     inherited.append(memoryview(b"parent's"))
-    pid: Any = os.getpid() + 1
-    monkeypatch.setattr("os.getpid", lambda: pid)
-    assert source.reserve(10, 10)
-    inherited.release()
-    assert source.bytes_in_use == 10
+
+    def child() -> None:
+        assert source.reserve(10, 10)
+        inherited.release()
+        assert source.bytes_in_use == 10
+
+    in_child(child)

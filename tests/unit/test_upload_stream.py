@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import io
 import logging
 import os
 import pickle
 import random
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from magic_committer.errors import (
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import FileState, UploadStream, blocks, sender
+from magic_committer.upload import FileState, TextUpload, UploadStream, blocks, sender
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
 
@@ -781,3 +783,101 @@ def test_it_says_what_it_is() -> None:
             late()
     with pytest.raises(ValueError, match="closed file"), stream:
         pass
+
+
+# Threads ------------------------------------------------------------------------------------------
+
+
+def slow_parts(world: World) -> tuple[threading.Event, threading.Event]:
+    """Let each part wait. Gives what says that one has begun, and what lets all go on."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def before(request: Any) -> None:
+        if request.verb == "put_part":
+            begun.set()
+            assert may_end.wait(60)
+
+    world.store.before = before
+    return begun, may_end
+
+
+@pytest.mark.parametrize("call", ["write", "a large write", "close", "text"])
+def test_a_second_thread_inside_a_file_is_told_at_once(call: str) -> None:
+    """While one thread waits for a part, another one's call raises, and the file has failed: what
+    both wrote could not be whole."""
+    world = World(ThreadPool(2), options=options(parts_in_flight=1))
+    stream = world.open("a")
+    text = TextUpload(stream)
+    begun, may_end = slow_parts(world)
+
+    def write() -> None:
+        with contextlib.suppress(UploadFailed):  # it is the last write, or it is not
+            if call == "text":
+                text.write("x" * (12 * BLOCK))  # more than it keeps
+            else:
+                stream.write(bytes(4 * BLOCK))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert begun.wait(60)
+    calls: dict[str, Callable[[], object]] = {
+        "write": lambda: stream.write(b"x"),
+        "a large write": lambda: stream.write(bytes(2 * BLOCK)),
+        "close": stream.close,
+        "text": lambda: text.write("x"),
+    }
+    while not stream._inside:
+        pass
+    with pytest.raises(UploadFailed, match=r"two threads at once.*a file of its own"):
+        calls[call]()
+    may_end.set()
+    thread.join(60)
+    with pytest.raises(UploadFailed, match="two threads at once"):
+        stream.close()
+    world.assert_nothing_left()
+
+
+def test_threads_may_write_a_file_one_after_the_other() -> None:
+    """A file that is handed from thread to thread is as good as any."""
+    world = World(ThreadPool(2))
+    stream = world.open("a")
+    text = TextUpload(stream)
+    for number in range(6):
+        thread = threading.Thread(target=lambda number=number: text.write(str(number) * BLOCK))
+        thread.start()
+        thread.join(60)
+    text.close()
+    assert world.finished[0].length == 6 * BLOCK
+
+
+def test_what_two_threads_write_at_once_is_whole_or_the_file_fails() -> None:
+    """Small records, without a lock: all that were taken are there, or an error was raised."""
+    world = World(ThreadPool(2))
+    stream = world.open("a")
+    taken, errors = [0, 0], []
+
+    def write(number: int) -> None:
+        record = bytes([number]) * 10
+        try:
+            for _ in range(20_000):
+                taken[number] += stream.write(record)
+        except (UploadFailed, ValueError) as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    if errors:
+        with pytest.raises(UploadFailed, match="two threads at once"):
+            stream.close()
+        world.assert_nothing_left()
+    else:
+        stream.close()
+        assert world.finished[0].length == sum(taken)

@@ -56,11 +56,17 @@ class LazyFuture:
         self._function: Callable[[], Any] | None = function
         self._value: Any = None
 
-    def result(self, timeout: float | None = None) -> Any:
+    def wait(self, seconds: float) -> bool:
         if self._function is not None:
             function, self._function = self._function, None
             self._value = function()
+        return True
+
+    def result(self) -> Any:
         return self._value
+
+    def exception(self) -> None:
+        return None
 
     def done(self) -> bool:
         return self._function is None

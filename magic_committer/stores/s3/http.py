@@ -28,6 +28,7 @@ import select
 import selectors
 import socket
 import ssl
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -39,7 +40,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from magic_committer._patience import SLICE_SECONDS, Errand
+from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
 from magic_committer.stores.base import FileSlice, PartBody
 
 httptools: Any
@@ -527,6 +528,7 @@ class Connection:
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
         self._given = 0
+        before = sys.exception()
         reused, self.is_open = self.is_open, False  # until the answer is whole
         try:
             if not reused:
@@ -542,6 +544,8 @@ class Connection:
             self._since = monotonic()
             return answer
         except (OSError, ValueError) as error:
+            if (interrupt := of_handler(error, before)) is not None:
+                raise interrupt from None
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
@@ -592,6 +596,7 @@ class Connection:
         network, origin = self._network, self._origin
         place = origin_of(network.proxy) if network.proxy else origin
         cause, where = Cause.PROXY if network.proxy else Cause.CONNECT, place.url
+        before = sys.exception()
         try:
             yield from self._connect(place, deadline)
             if origin.scheme != "https":
@@ -604,6 +609,8 @@ class Connection:
             why = f"certificate verify failed: {error.verify_message}"
             raise NoAnswer(Cause.CERTIFICATE, Sent.NEVER, why, where=where) from None
         except (OSError, ValueError) as error:
+            if of_handler(error, before) is not None:
+                raise
             timed_out = isinstance(error, TimeoutError) and error.errno is None
             why = "no connection in time" if timed_out else _words(error)
             if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from magic_committer._patience import of_handler
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
@@ -118,9 +120,12 @@ class ViaBoto3:
         document as it came under ``Document``. Raises as `fast.Fast.ask`."""
         client = self._client()
         turn = self._hooks.turns.turn = _Turn(call, deadline)
+        before = sys.exception()
         try:
             parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
+            if (interrupt := of_handler(error, before)) is not None:
+                raise interrupt from None
             if turn.failure is None and turn.answer is None:
                 raise _failure(error) from None
             parsed = None
