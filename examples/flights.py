@@ -3,11 +3,13 @@
     make demo
 
 It starts an S3 server of its own (moto) and a local Spark, and needs nothing but Python: Spark's
-Java comes from a wheel where the machine has none. Read `write_month` and `write_with_spark`: they
-are what you would write yourself. The rest prepares, watches from outside, and checks.
+Java comes from a wheel where the machine has none. Read `write_month` and `write_with_spark`, and
+`write_half` and `write_together`: they are what you would write yourself. The rest prepares,
+watches from outside, and checks.
 
-All of it ends with this process, also by kill -9: the server and Spark's Java read a pipe from here
-and end when it does, and Spark's Python workers end with the Java.
+All of it ends with this process, also by kill -9: the server, the process that joins the last job
+and Spark's Java read a pipe from here and end when it does, and Spark's Python workers end with the
+Java.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,6 +36,7 @@ import boto3
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
+import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
 from tools import java, moto_server
 
@@ -40,6 +45,9 @@ FLIGHTS = 336_776
 CSV_DEST = f"s3://{BUCKET}/flights"
 PARQUET_DEST = f"s3://{BUCKET}/flights_parquet"
 PARQUET_FILES = 4
+HALVES_DEST = f"s3://{BUCKET}/flights_halves"
+HALVES = ("first", "second")
+PIECE_BYTES = 1024**2
 UNLUCKY_MONTH = 3
 LOOK_SECONDS = 0.1
 LOG_LINES_SHOWN = 40
@@ -68,6 +76,20 @@ def write_with_spark(spark: SparkContext, months: Sequence[Month]) -> Any:
     return write_partitions(rdd, CSV_DEST, write_month)
 
 
+def write_half(job: mc.Job, half: str) -> None:
+    """Runs in any process that has the job: copy half of the rows to one large file, in pieces."""
+    with job.task(half) as task, task.open(f"{half}-half.csv") as file:
+        shutil.copyfileobj(io.BytesIO(half_of(read_flights(), half)), file, PIECE_BYTES)
+
+
+def write_together(spark: SparkContext) -> Any:
+    """A Spark task and a process that knows no more than the job's id write; then all appears."""
+    job = mc.start(HALVES_DEST)
+    with joining(job.id):
+        spark.parallelize(HALVES[:1], 1).foreach(lambda half: write_half(job, half))
+    return job.commit(expect=len(HALVES))
+
+
 def fail_once(month: int) -> None:
     """The trouble: one task's first attempt breaks in the middle of its file."""
     attempt = TaskContext.get()
@@ -85,6 +107,13 @@ def read_flights() -> str:
     archive = next(file for file in files if file.name == "flights.csv.zip")
     with zipfile.ZipFile(Path(str(archive.locate()))) as opened:
         return opened.read("flights.csv").decode()
+
+
+def half_of(csv: str, half: str) -> bytes:
+    """Half of the lines: the first, with the header, or the rest."""
+    lines = csv.splitlines(keepends=True)
+    middle = len(lines) // 2
+    return "".join(lines[:middle] if half == HALVES[0] else lines[middle:]).encode()
 
 
 def by_month(csv: str) -> list[Month]:
@@ -121,6 +150,11 @@ class Bucket:
     def open_uploads(self) -> int:
         """Uploads that are neither completed nor aborted."""
         return len(self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", ()))
+
+    def parts(self, key: str) -> int:
+        """In how many parts an object was sent: S3 says it in the ETag."""
+        etag: str = self.client.head_object(Bucket=BUCKET, Key=key)["ETag"]
+        return int(etag.strip('"').rpartition("-")[2])
 
     def read(self, key: str) -> bytes:
         """An object's bytes."""
@@ -215,6 +249,23 @@ def local_spark() -> Iterator[tuple[SparkSession, java.Java]]:
             for line in log.read().decode(errors="replace").splitlines()[-LOG_LINES_SHOWN:]:
                 print(f"    spark: {line}", file=sys.stderr)
             raise
+
+
+@contextlib.contextmanager
+def joining(job_id: str) -> Iterator[None]:
+    """Run another Python while the body runs, and wait for its end: it joins the job."""
+    command = [sys.executable, "-m", "examples.flights", job_id]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        yield
+        code = process.wait()
+    if code:
+        raise RuntimeError(f"the process that joined the job ended with code {code}")
+
+
+def join(job_id: str) -> None:
+    """What that Python does."""
+    threading.Thread(target=moto_server.end_with_parent, daemon=True).start()
+    write_half(mc.attach(HALVES_DEST, job_id), HALVES[1])
 
 
 @contextlib.contextmanager
@@ -315,6 +366,23 @@ def write_parquet(story: Story, bucket: Bucket, spark: SparkSession, csv: str) -
     check_only_success_beside(story, bucket, "flights_parquet/", visible)
 
 
+def write_halves(story: Story, bucket: Bucket, spark: SparkContext, csv: str) -> None:
+    """Two programs and one job: files of several parts."""
+    story.chapter("5  One job, a Spark task and another process: two large files")
+    report = write_together(spark)
+    visible = bucket.visible("flights_halves/")
+    for key, size in visible.items():
+        story.say(f"{key:<32}{size:>12,}  in {bucket.parts(key)} parts")
+    stored = b"".join(bucket.read(key) for key in sorted(visible))
+    story.say()
+    story.check(
+        f"one commit, {report.files} files, each sent in several parts",
+        report.files == len(visible) == 2 and all(bucket.parts(key) > 1 for key in visible),
+    )
+    story.check("every byte is as it was", stored == csv.encode())
+    story.check("no upload is left", bucket.open_uploads() == 0)
+
+
 def check_only_success_beside(
     story: Story, bucket: Bucket, prefix: str, visible: Mapping[str, int]
 ) -> None:
@@ -338,6 +406,7 @@ def main() -> int:
         bucket = Bucket(boto3.client("s3"))
         write_csv(story, bucket, spark.sparkContext, by_month(csv))
         write_parquet(story, bucket, spark, csv)
+        write_halves(story, bucket, spark.sparkContext, csv)
     seconds = time.monotonic() - story.started
     verdict = "All as promised" if story.kept else "NOT as promised: see above"
     print(f"\n{verdict} ({seconds:.0f} s).")
@@ -346,6 +415,9 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        if sys.argv[1:]:
+            join(sys.argv[1])
+        else:
+            sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("\nInterrupted; the server and Spark are gone.")

@@ -156,8 +156,27 @@ class Pool(Protocol):
 
 
 class _Handed(futures.Future[R]):
+    """A future whose waits take no lock: a signal handler that raises between two steps of
+    `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ended = False
+        self._bell: SimpleQueue[bool] = SimpleQueue()
+        self.add_done_callback(_Handed._end)  # the first of them
+
+    def _end(self: futures.Future[Any]) -> None:
+        assert isinstance(self, _Handed)
+        self._ended = True
+        self._bell.put(True)
+
+    def done(self) -> bool:
+        return self._ended
+
     def wait(self, seconds: float) -> bool:
-        return self.done() or bool(futures.wait((self,), seconds).done)
+        if not self._ended and taken(self._bell, seconds):
+            self._bell.put(True)  # for the next one who waits
+        return self._ended
 
 
 class ThreadPool:
@@ -197,16 +216,16 @@ class ThreadPool:
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
-        finished: SimpleQueue[tuple[T, int, _Handed[R]]] = SimpleQueue()
+        finished: SimpleQueue[tuple[T, _Handed[R]]] = SimpleQueue()
         errand = Errand()
-        flying = weight = 0
+        flying: dict[_Handed[R], int] = {}
         source = iter(items)
         held: tuple[T, int] | None = None
         exhausted = False
         room = room_of(in_flight)
         try:
             while True:
-                while not exhausted and flying < room():
+                while not exhausted and len(flying) < room():
                     if held is None:
                         try:
                             item = next(source)
@@ -215,21 +234,19 @@ class ThreadPool:
                             break
                         held = (item, weigh(item) if weigh else 0)
                     item, grams = held
-                    if flying and weigh and weight + grams > weight_max:
+                    if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
                     held = None
-                    flying, weight = flying + 1, weight + grams
                     with errand.here():
                         future = self.submit(lambda item=item: function(item))  # type: ignore[misc]
-                    future.add_done_callback(
-                        lambda f, item=item, grams=grams: finished.put((item, grams, f))  # type: ignore[misc]
-                    )
+                    flying[future] = grams
+                    future.add_done_callback(lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
                 if not flying:
                     return
                 if (ended := taken(finished, LOOK_SECONDS)) is None:
                     continue
-                done, grams, future = ended
-                flying, weight = flying - 1, weight - grams
+                done, future = ended
+                del flying[future]
                 yield _outcome(done, future)
         finally:
             _leave(flying, finished, errand)
@@ -411,17 +428,17 @@ def _end_threads() -> None:
         one.join(max(0.0, ends - monotonic()))
 
 
-def _leave(flying: int, finished: SimpleQueue[Any], errand: Errand) -> None:
-    """Wait until nothing of an iteration is in flight; only briefly if it was interrupted."""
+def _leave(flying: Iterable[_Handed[Any]], finished: SimpleQueue[Any], errand: Errand) -> None:
+    """Wait until nothing of an iteration is in flight; only briefly if it was interrupted. The
+    futures say it, not what was taken of the queue: a signal handler may have raised just then."""
     if flying and was_interrupted():
         errand.end(GRACE_SECONDS)
     until = monotonic() + GRACE_SECONDS + LEAVE_SECONDS
     try:
-        while flying and not sys.is_finalizing():
+        while not sys.is_finalizing() and any(not future.done() for future in flying):
             if errand.ended and monotonic() > until:
                 return
-            if taken(finished, LEAVE_SECONDS / 3 if errand.ended else LOOK_SECONDS) is not None:
-                flying -= 1
+            taken(finished, LEAVE_SECONDS / 3 if errand.ended else LOOK_SECONDS)
     except BaseException:  # another signal
         errand.end(0.0)
         raise

@@ -59,13 +59,14 @@ def running() -> Iterator[str]:
         process.wait()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """In a thread of the child: end it when its standard input does."""
     os.read(0, 1)
     os._exit(0)
 
 
 def _serve() -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
     import logging
 

@@ -176,8 +176,11 @@ class AttemptSet:
                 # Only at the first try: an unanswered try may still take effect.
                 self.refused = number == 0 and refused(error)
                 raise
-        assert failure is not None
-        raise failure
+        try:
+            assert failure is not None
+            raise failure
+        finally:
+            failure = None  # it keeps this frame, and so would be kept by itself
 
     def take_back(self) -> None:
         """Delete the object at the key after the attempt was undone. If it stays, the job's sweep

@@ -27,6 +27,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from traceback import clear_frames
 
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
 from magic_committer._pool import LOOK_SECONDS, Future, result_of
@@ -373,6 +374,7 @@ class PartSender:
             # A frame of its own for the views of the block: none is left when it is released.
             return None if self.stopped else self._put_body(number, block, upload_id)
         except Exception as error:
+            clear_frames(error.__traceback__)  # it is kept, and they hold the body
             self.fail(f"part {number}", error)
             return None
         finally:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import warnings
@@ -19,7 +20,7 @@ from magic_committer import checksum as checksums
 from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import Runtime
-from magic_committer.errors import UploadFailed, WrongType
+from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
@@ -394,7 +395,7 @@ class UploadStream(TaskFile):
     def _raise_failure(self) -> None:
         if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
-            raise self._failure
+            raise _again(self._failure)
 
     def _end_here(self) -> None:
         if self._ledger.owes_a_part:
@@ -486,7 +487,7 @@ class UploadStream(TaskFile):
         if self.closed:
             raise ValueError(f"I/O operation on closed file {self.name}")
         if self._failure is not None:
-            raise self._failure
+            raise _again(self._failure)
         try:
             self._sender.check()
         except UploadFailed as error:
@@ -557,7 +558,7 @@ class UploadStream(TaskFile):
         ):  # a hook may have aborted, then raised
             self._sender.move(FileState.FAILED)
         if isinstance(error, Exception):
-            self._failure = error
+            self._failure = _again(error)
         else:  # KeyboardInterrupt and the like are raised once; later calls mention it
             self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
         try:
@@ -673,6 +674,16 @@ def _abort_dropped(sender: PartSender, on_abort: Callable[[], None]) -> None:
         sender.abort()
     finally:
         on_abort()
+
+
+def _again(error: Exception) -> Exception:
+    """The error for another call. The file may not keep one that was raised: its traceback keeps
+    the file, and what the caller was writing; all of it would wait for the collector."""
+    if not isinstance(error, MagicError):  # it may not be made for copies
+        return error
+    copied = copy.copy(error)
+    copied.__cause__ = error.__cause__
+    return copied
 
 
 def _flat(data: Buffer, name: str) -> memoryview:

@@ -138,7 +138,8 @@ def test_killed_while_it_prepares_it_repairs_itself(
         assert not (checkout.root / ".venv" / "complete.json").exists()
     told = checkout.green_run()
     assert "Preparing .venv" in told
-    assert verdicts(told) == ["ok"] * 10
+    assert verdicts(told) == ["ok"] * 13
+    assert len(re.findall(r"-half\.csv .* in 2 parts$", told, re.MULTILINE)) == 2
     assert told.rstrip().splitlines()[-1].startswith("All as promised")
 
 

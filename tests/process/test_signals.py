@@ -129,6 +129,8 @@ for number in range(rounds):
     [
         ("KeyboardInterrupt", "auto"),
         ("SystemExit", "boto3"),
+        ("TimeoutError", "auto"),
+        ("TimeoutError", "boto3"),
     ],
 )
 def test_an_alarm_at_any_instant_is_heard(url: str, kind: str, transport: str) -> None:

@@ -1,0 +1,246 @@
+"""A process that writes files, one after the other, as the JSON on its command line says.
+
+    python -m tests.process.writing '{"way": "attach", ...}'
+
+Its first write is the first thing that it asks of its store. It prints a line of JSON for each
+file, and what of it only the collector could free.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+import gc
+import io
+import json
+import mmap
+import multiprocessing
+import os
+import pickle
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import magic_committer as mc
+
+FILE_BYTES = 17 * 1024**2
+"""Three parts."""
+BODY_BYTES_MIN = 64 * 1024
+Cell = tuple[str, int]
+"""A kind of piece, and the bytes of one."""
+
+
+@dataclass
+class Program:
+    """What a process does.
+
+    Attributes:
+        way: how it gets its job. dest, job: which. handle: what the job's starter handed over.
+        cells: a file each.
+        transport: what sends its requests.
+        trouble: its store fails in mid-file: each file must fail.
+        collector: when it looks. "late": only after each file, where it meets all in the order in
+            which it was made; "usual"; "always": at every new object; "told": as late, and what
+            it finds is told, not freed.
+    """
+
+    way: str
+    dest: str
+    job: str = ""
+    handle: str = ""
+    cells: list[Cell] = field(default_factory=list)
+    transport: str = "auto"
+    trouble: str = ""
+    collector: str = "late"
+
+    def json(self) -> str:
+        """For the command line."""
+        return json.dumps(asdict(self))
+
+    @property
+    def s3(self) -> mc.S3Options:
+        """Quick to give up where the store is silent."""
+        if not self.trouble:
+            return mc.S3Options(transport=self.transport)  # type: ignore[arg-type]
+        return mc.S3Options(
+            transport=self.transport,  # type: ignore[arg-type]
+            connect_seconds_max=1,
+            read_seconds_max=1,
+            retry_seconds_max=1,
+        )
+
+
+# What is written ----------------------------------------------------------------------------------
+
+
+def pieces(kind: str, size: int) -> Iterator[Any]:
+    """Pieces for one file."""
+    for _ in range(0, FILE_BYTES, size):
+        if kind == "bytes":
+            yield bytes(size)
+        elif kind == "text":
+            yield "a" * size
+        elif kind == "bytearray":
+            yield bytearray(size)
+        elif kind == "memoryview":
+            yield memoryview(bytes(size))
+        elif kind == "array":
+            yield array.array("d", bytes(size // 8 * 8))
+        elif kind == "numpy":
+            import numpy
+
+            yield numpy.zeros(size // 8)
+        else:
+            assert kind == "pyarrow", kind
+            import pyarrow
+
+            yield pyarrow.py_buffer(bytes(size))
+
+
+def fill(file: Any, kind: str, size: int) -> None:
+    """Write all of a file."""
+    if kind == "copyfileobj":
+        shutil.copyfileobj(io.BytesIO(bytes(FILE_BYTES)), file, size)
+    elif kind == "to_csv":
+        import pandas
+
+        frame = pandas.DataFrame({"a": range(FILE_BYTES // 500), "b": "x" * 500})
+        frame.to_csv(file, chunksize=max(1, size // 500))
+    else:
+        for piece in pieces(kind, size):
+            file.write(piece)
+
+
+def mode_of(kind: str) -> Any:
+    """How the file is opened."""
+    return "w" if kind in ("text", "to_csv") else "wb"
+
+
+def in_task(task: mc.Task, cell: Cell) -> int:
+    """For `run`: one file."""
+    gc.disable()
+    kind, size = cell
+    with task.open(f"{kind}-{size}", mode_of(kind)) as file:
+        fill(file, kind, size)
+    gc.collect()
+    return os.getpid()
+
+
+def in_partition(task: mc.Task, cells: Iterable[Cell]) -> None:
+    """For Spark: a file for each row."""
+    for cell in cells:
+        in_task(task, cell)
+
+
+# Ways to a job ------------------------------------------------------------------------------------
+
+
+def job_of(program: Program) -> mc.Job:
+    """The job, by the program's way."""
+    if program.way == "start":
+        return mc.start(program.dest, s3=program.s3)
+    if program.way == "attach":
+        return mc.attach(program.dest, program.job, s3=program.s3)
+    if program.way == "from_dict":
+        return mc.Job.from_dict(json.loads(program.handle), s3=program.s3)
+    assert program.way == "pickle", program.way
+    job: mc.Job = pickle.loads(base64.b64decode(program.handle))
+    return job
+
+
+def write(program: Program, number: int, cell: Cell) -> str:
+    """Write one file; gives the name of its error, or "". All of its own is gone afterwards."""
+    kind, size = cell
+    try:
+        if program.way == "open_magic":
+            folder = f"{program.dest}/__magic_job-{program.job}/job-{program.job}/00/tasks"
+            path = f"{folder}/attempt_{number}/__base/x"
+            with mc.open_magic(path, mode_of(kind), s3=program.s3) as file:
+                fill(file, kind, size)
+        else:
+            with job_of(program).task(number) as task, task.open("x", mode_of(kind)) as file:
+                fill(file, kind, size)
+    except mc.MagicError as error:
+        return type(error).__name__
+    return ""
+
+
+# The collector ------------------------------------------------------------------------------------
+
+HELD = (memoryview, mmap.mmap, socket.socket, socket.SocketIO, io.FileIO)
+"""What no garbage may hold; and bodies of parts. A file of the library has none of them once it has
+ended."""
+
+
+def left_behind() -> list[str]:
+    """What the garbage held that was kept to be told."""
+    found = [_shown(one) for one in gc.garbage if isinstance(one, HELD)]
+    found += [
+        f"{type(body).__name__} of {len(body)} in {_shown(one)}"
+        for one in gc.garbage
+        for body in gc.get_referents(one)
+        if type(body) in (bytes, bytearray, str) and len(body) >= BODY_BYTES_MIN
+    ]
+    if found:
+        found += sorted({_shown(one) for one in gc.garbage if hasattr(one, "f_code")})
+    gc.garbage.clear()
+    return found
+
+
+def _shown(one: Any) -> str:
+    code = getattr(one, "f_code", None)
+    return f"frame {code.co_filename}:{code.co_qualname}" if code else type(one).__qualname__
+
+
+def main(program: Program) -> None:
+    """Write all files of a program."""
+    if program.collector == "always":
+        gc.set_threshold(1, 1, 1)
+    elif program.collector != "usual":
+        gc.collect()
+        gc.disable()
+    if program.collector == "told":
+        gc.set_debug(gc.DEBUG_SAVEALL)
+    for number, cell in enumerate(program.cells):
+        error = write(program, number, cell)
+        gc.collect()
+        print(json.dumps([*cell, error, left_behind()]), flush=True)
+
+
+def run(program: Program) -> None:
+    """By `run`, each file in a process of its own; a pool whose process dies is not made anew."""
+    context = multiprocessing.get_context(program.handle)
+    once = None if program.handle == "fork" else 1  # how many files a process writes
+    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=once) as executor:
+        mc.run(program.dest, in_task, program.cells, executor=executor, s3=program.s3)
+
+
+def spark(program: Program) -> None:
+    """By Spark, each file in a worker of its own."""
+    from pyspark.sql import SparkSession
+
+    from magic_committer.spark import write_partitions
+    from tools import java
+
+    with java.for_spark(java.find()) as environment:
+        os.environ.update(environment)
+        settings: dict[str, Any] = {
+            "spark.ui.enabled": False,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.worker.reuse": False,
+            "spark.python.worker.faulthandler.enabled": True,
+        }
+        session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+        cells = session.sparkContext.parallelize(program.cells, len(program.cells))
+        write_partitions(cells, program.dest, in_partition)
+        session.stop()
+
+
+if __name__ == "__main__":
+    told = Program(**json.loads(sys.argv[1]))
+    {"run": run, "spark": spark}.get(told.way, main)(told)
