@@ -32,7 +32,7 @@ _ANSWERS = (
     ),
     Hand(
         "a 409 of a conditional Complete is asked again", RETRY, "Attempts._again",
-        (('found != "final" and not (found == "conflict" and self._call.conflict_final)',
+        (('found != "final" and not (found == "conflict" and self._conflict_final)',
           'found != "final"'),),
         "mode fail: the conflict that S3 reports is waited out, for minutes",
     ),
@@ -43,7 +43,7 @@ _ANSWERS = (
     ),
     Hand(
         "an abort is sent again", RETRY, "Attempts._out_of_bounds",
-        (("1 if self._call.once else self._options.retry_attempts_max",
+        (("1 if self._once else self._options.retry_attempts_max",
           "self._options.retry_attempts_max"),),
         "I2: an abort goes out on a look that is minutes old",
     ),
@@ -98,7 +98,7 @@ _TIME = (
     ),
     Hand(
         "each request waits by itself", RETRY, "Attempts.left",
-        (("min(own, self._patience.left(self._call.verb, now, self._seconds_max))", "own"),),
+        (("min(own, self._patience.left(self._verb, now, self._seconds_max))", "own"),),
         "a thousand requests to a store that is down wait one after the other",
     ),
     Hand(

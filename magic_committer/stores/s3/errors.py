@@ -241,8 +241,10 @@ def translate(
     )
     if isinstance(built, PermissionDenied):
         built.action = ACTIONS.get(operation, "")
-    # Its frames hold the request and its body.
+    # Their frames hold the request and its body.
     built.__cause__ = error.with_traceback(None)
+    if error.__suppress_context__:
+        error.__context__ = None
     return built
 
 

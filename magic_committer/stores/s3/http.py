@@ -618,7 +618,7 @@ class Connection:
             raise NoAnswer(cause, Sent.NEVER, why, where=where) from None
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
-        failed: OSError | None = None
+        code = 0
         addresses = _addresses_of(place)
         for number, (family, address) in enumerate(addresses, 1):
             seconds = self._network.connect_seconds_max
@@ -640,8 +640,9 @@ class Connection:
             if not code:
                 return
             self.close()
-            failed = TimeoutError() if code == errno.ETIMEDOUT else OSError(code, os.strerror(code))
-        raise failed or OSError("the name has no address")
+        if code == errno.ETIMEDOUT:
+            raise TimeoutError
+        raise OSError(code, os.strerror(code)) if code else OSError("the name has no address")
 
     def _tunnel(self, deadline: Deadline) -> Step:
         """Ask the proxy for a tunnel to the store."""

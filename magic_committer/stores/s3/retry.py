@@ -94,8 +94,9 @@ class Attempts:
     """
 
     __slots__ = (
-        "_bucket", "_call", "_clock", "_endpoint", "_errand", "_last_try_seconds", "_options",
-        "_patience", "_retrying", "_seconds_max", "_started", "_state", "count", "sent",
+        "_bucket", "_clock", "_conflict_final", "_endpoint", "_errand", "_key", "_last_try_seconds",
+        "_once", "_options", "_patience", "_retrying", "_seconds_max", "_started", "_state",
+        "_verb", "_waits", "count", "sent",
     )  # fmt: skip
 
     def __init__(
@@ -105,7 +106,10 @@ class Attempts:
         self._options = options
         self._clock = clock
         self._bucket = bucket
-        self._call = call
+        # Not the request itself: what tenacity makes is a circle, and would keep the body.
+        self._verb, self._key = call.verb, call.key
+        self._once, self._conflict_final = call.once, call.conflict_final
+        self._waits = call.operation == "CompleteMultipartUpload"
         self._patience = patience()
         self._errand = errand()
         self._seconds_max = seconds_max(options)
@@ -123,7 +127,7 @@ class Attempts:
         own = self._seconds_max - (now - self._started)
         if self._patience is None:
             return own
-        return min(own, self._patience.left(self._call.verb, now, self._seconds_max))
+        return min(own, self._patience.left(self._verb, now, self._seconds_max))
 
     @property
     def _broken_off(self) -> bool:
@@ -137,9 +141,9 @@ class Attempts:
         return Unanswered(
             f"{self._name} was not sent: the store has not answered for"
             f" {self._seconds_max:g} s, or the work was interrupted",
-            operation=self._call.verb,
+            operation=self._verb,
             bucket=self._bucket,
-            key=self._call.key,
+            key=self._key,
             attempts=0,
             sent=False,
             hint="Nothing took effect: try again when the store answers",
@@ -149,9 +153,8 @@ class Attempts:
         """Begin a try: its deadline."""
         self.count += 1
         options = self._options
-        waits = self._call.operation == "CompleteMultipartUpload"
         return Deadline(
-            options.complete_seconds_max if waits else options.read_seconds_max,
+            options.complete_seconds_max if self._waits else options.read_seconds_max,
             self.left,
             errand=self._errand,
             alive=None if self._patience is None else self.answered,
@@ -162,7 +165,7 @@ class Attempts:
         if self._endpoint not in _met:
             _met.add(self._endpoint)
         if self._patience is not None:
-            self._patience.answered(self._call.verb)
+            self._patience.answered(self._verb)
 
     def failed(self, error: Failure) -> float | None:
         """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
@@ -210,15 +213,14 @@ class Attempts:
 
     def error(self, error: Failure) -> StoreError:
         """What the caller is told of the last failure."""
-        call = self._call
         return translate(
-            error, call.verb, self._bucket, call.key, attempts=self.count, sent=self.sent
+            error, self._verb, self._bucket, self._key, attempts=self.count, sent=self.sent
         )
 
     @property
     def _name(self) -> str:
-        where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
-        return f"{self._call.verb}{where}"
+        where = f" s3://{self._bucket}/{self._key}" if self._bucket else ""
+        return f"{self._verb}{where}"
 
     def _stranger(self, error: Failure) -> bool:
         """Whether the store may well be none: it never answered, and now nobody is there."""
@@ -235,7 +237,7 @@ class Attempts:
     def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
         return (
             self._left_after(state) < self._last_try_seconds + state.upcoming_sleep
-            or self.count >= (1 if self._call.once else self._options.retry_attempts_max)
+            or self.count >= (1 if self._once else self._options.retry_attempts_max)
             or self._broken_off
         )
 
@@ -246,7 +248,7 @@ class Attempts:
             return self.count < SKEWED_ATTEMPTS_MAX
         if not_tls(error) and self._stranger(error):
             return False  # another scheme or port never heals
-        return found != "final" and not (found == "conflict" and self._call.conflict_final)
+        return found != "final" and not (found == "conflict" and self._conflict_final)
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         throttled = kind(_error(state)) == "throttled"
@@ -302,14 +304,12 @@ def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> 
         try:
             reply = way.ask(call, attempts.begin())
         except FAILURES as error:
-            wait = attempts.failed(error)
-            told = attempts.error(error) if wait is None else None
+            # No variable keeps what is raised: it would keep itself by its traceback, and the body.
+            if (wait := attempts.failed(error)) is None:
+                raise attempts.error(error) from error
         else:
             attempts.answered()
             return reply, attempts.count
-        if told is not None:
-            raise told
-        assert wait is not None
         attempts.sleep(wait)
 
 

@@ -87,6 +87,13 @@ class _Turn:
         self.answer: Answer | None = None
         self.failure: Exception | None = None
 
+    def let_go(self) -> Exception:
+        """The failure, which is kept no more: it would keep what keeps it. The SDK's frames, which
+        hold the body, are gone from it."""
+        failure, self.failure = self.failure, None
+        assert failure is not None
+        return failure.with_traceback(None)
+
 
 class ViaBoto3:
     """Sends the requests of one bucket by the SDK's client. Safe for many threads, and after a
@@ -132,7 +139,7 @@ class ViaBoto3:
         finally:
             self._hooks.turns.turn = None
         if turn.failure is not None:
-            raise turn.failure.with_traceback(None)  # the SDK's frames hold the body
+            raise turn.let_go()
         assert turn.answer is not None
         if parsed is not None and call.operation not in OPERATIONS:
             return {**parsed, "Document": turn.answer.body}
