@@ -59,7 +59,7 @@ soak: venv  ## Mixed jobs on versitygw, with drivers, workers and the server kil
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(TRANSPORT),--transport $(TRANSPORT)) $(if $(WEATHER),--weather)
 
-pythons: venv  ## Run unit, contract and promise tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
+pythons: venv  ## Run unit, contract, promise and process tests on Python 3.11 to 3.14, and on the lowest dependencies: ONLY=3.14
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.pythons $(ONLY)
 
 sparks: venv  ## Run a short file of tests on Spark 3.5, 4.0, 4.1 and 4.3, each in its own environment: ONLY=3.5

@@ -35,7 +35,7 @@ SUITES = {"3.13": "trixie", "3.14": "forky"}
 """Pythons that a later Debian has."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 LOWEST = "lowest"
-FOLDERS = ("unit", "contract", "promises")
+FOLDERS = ("unit", "contract", "promises", "process")
 PACKAGES = frozenset(("awscrt", "flask", "flask-cors", "greenlet", "hypothesis", "moto", "pytest"))
 """Of the packages for development, those that these tests need."""
 CHECKOUT = "/checkout"

@@ -75,6 +75,20 @@ MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seco
 """Those of the sample whose killers are known: they must kill still. `make mutants` tries all."""
 
 
+UNCACHED = (
+    *("env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPYCACHEPREFIX=/dev/null/none"),
+    *(
+        *PYTEST,
+        *SLOW,
+        PROCESSES,
+        DEALT["tests"],
+        "tests/process/test_crashes.py",
+        "-k=writes_lives and (bytes or text or copyfileobj)",
+    ),
+)
+"""Once more where no bytecode is kept: what is compiled moves the collector."""
+
+
 @dataclass(frozen=True)
 class Suite:
     """Commands that run one after the other.
@@ -132,6 +146,7 @@ SUITES = (
     Suite("search", 70, ("model",), slow=True, spread="tests"),
     Suite("crashwalk", 50, ("crashwalk",), slow=True, spread="tests"),
     Suite("running", 60, ("running", "engines"), slow=True),
+    Suite("process", 300, ("process",), (UNCACHED,), slow=True, spread="tests"),
     Suite("kills", 280, ("stream_kills", "kills"), slow=True, spread="files"),
     Suite("benchmarks", 50, ("benchmarks",), slow=True, spread="tests"),
     Suite("transport", 190, ("transport",), slow=True, spread="tests"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -697,13 +698,24 @@ def _flat(data: Buffer, name: str) -> memoryview:
             if isinstance(data, str)
             else "Write bytes, or what has a buffer: bytearray, memoryview, array, numpy, pyarrow",
         ) from None
+    except (ValueError, BufferError) as error:
+        if isinstance(data, memoryview):  # it was released
+            raise
+        raise WrongType(
+            f"{name} takes no {_kind(data)} of this type: {error}", hint="Write data.tobytes()"
+        ) from None
+    if "O" in re.sub(":[^:]*:", "", view.format):
+        raise WrongType(
+            f"{name} takes no {_kind(data)} of Python objects: its bytes are their addresses",
+            hint="Write text or bytes that you make of them; or pickle.dump(data, file)",
+        )
     if view.nbytes == 0:
         return memoryview(b"")
     if not view.c_contiguous:
         return memoryview(view.tobytes())
-    return view.cast(
-        "B"
-    )  # of the same buffer; a view of a view would have an export (ARCHITECTURE)
+    # Of the same buffer, and not a view of a view: before 3.12.7 the collector crashes where it
+    # meets a memoryview from which another buffer is exported (CPython, gh-77894).
+    return view.cast("B")
 
 
 def _kind(data: object) -> str:

@@ -108,8 +108,8 @@ def fill(file: Any, kind: str, size: int) -> None:
     elif kind == "to_csv":
         import pandas
 
-        frame = pandas.DataFrame({"a": range(FILE_BYTES // 500), "b": "x" * 500})
-        frame.to_csv(file, chunksize=max(1, size // 500))
+        frame = pandas.DataFrame({"a": range(FILE_BYTES // 14), "b": "abcdef"})
+        frame.to_csv(file, chunksize=max(1, size // 14))
     else:
         for piece in pieces(kind, size):
             file.write(piece)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import traceback
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -123,6 +126,41 @@ def test_each_kind_of_answer_has_its_class(
     assert type(caught.value) is cls
     assert caught.value.status == reply.status
     assert caught.value.__cause__ is not None
+
+
+REFUSAL, LOST, GARBLED = error(403, "AccessDenied"), Reply(lost=True), Reply(200, "", missing=9)
+
+
+@pytest.mark.parametrize("reply", [REFUSAL, LOST, GARBLED], ids=["refused", "lost", "cut"])
+def test_an_error_that_is_kept_shows_its_way_and_keeps_no_body(
+    store: S3Store, server: ScriptedServer, reply: Reply
+) -> None:
+    """Without the collector's help: of a part that failed, only the text of its way is left. An
+    exception that its caller was handling keeps its variables, for a debugger."""
+    server.said(reply)
+    bodies = [memoryview(bytes(200_000))]
+    body = weakref.ref(bodies[0])
+
+    def fail() -> None:
+        noted = "of the caller"
+        raise ValueError(noted)
+
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="of the caller") as caller:
+            try:
+                fail()
+            finally:
+                with pytest.raises(StoreError) as caught:
+                    store.put_part("k", "u", 1, bodies.pop())
+        assert body() is None
+    finally:
+        gc.enable()
+    shown = "".join(traceback.format_exception(caught.value.__cause__))
+    assert ", in ask\n" in shown
+    assert ", in put_part\n" in "".join(traceback.format_exception(caught.value))
+    (*_, (raised, _)) = traceback.walk_tb(caller.value.__traceback__)
+    assert raised.f_locals == {"noted": "of the caller"}
 
 
 def test_a_wrong_certificate_is_final() -> None:

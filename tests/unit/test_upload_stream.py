@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from magic_committer.errors import (
     Unanswered,
     UploadFailed,
     WrongProcess,
+    WrongType,
 )
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
@@ -127,8 +130,11 @@ def test_arrays_of_other_layouts_are_written_in_c_order() -> None:
     arrays = [
         numpy.asfortranarray(numpy.arange(12, dtype=">i4").reshape(3, 4)),
         numpy.zeros(5, dtype=[("a", "i2"), ("b", "f8")]),
+        numpy.zeros(4, dtype=[("One", "i2")])[::2],
+        *(numpy.zeros(3, dtype=kind) for kind in ("?", "e", "c16", "U3", "S3", ">i4")),
         numpy.array(7.0),
         numpy.zeros((0, 3)),
+        numpy.broadcast_to(numpy.array(7), (3, 2)),
     ]
     world = World()
     with world.open() as stream:
@@ -234,6 +240,40 @@ def test_small_writes_to_disk_are_the_same(tmp_path: Path) -> None:
         for n in range(50):
             stream.write(bytes([n]))
     assert world.published() == bytes(range(50))
+
+
+def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None:
+    """Times of numpy give no buffer, objects only their addresses: a TypeError that says what to
+    do, and the file goes on. A released view is Python's own ValueError."""
+    numpy = pytest.importorskip("numpy")
+    times = numpy.zeros(3, dtype="M8[s]")
+    released = memoryview(b"gone")
+    released.release()
+    with world.open() as stream:
+        with pytest.raises(WrongType, match=r"ndarray of this type: .* Write data\.tobytes\(\)"):
+            stream.write(times)
+        for kind in ("O", [("a", "i4"), ("b", "O")]):
+            with pytest.raises(WrongType, match=r"ndarray of Python objects.*pickle\.dump"):
+                stream.write(numpy.zeros(2, dtype=kind))
+        with pytest.raises(ValueError, match="released"):
+            stream.write(released)
+        stream.write(times.tobytes())
+    assert world.published() == times.tobytes()
+
+
+def test_no_view_is_exported_from_a_view() -> None:
+    """Each view of what was written can be released: no buffer was taken from it. Before Python
+    3.12.7 the collector crashes where it meets another kind."""
+    data = b"bytes"
+    flat = stream_module._flat(data, "a file")
+    views = []
+    for one in gc.get_objects():
+        with suppress(ValueError):  # a released one
+            if type(one) is memoryview and one.obj is data:
+                views.append(one)
+    assert any(one is flat for one in views)
+    for one in views:
+        one.release()
 
 
 def test_text_is_refused_and_harms_nothing(world: World) -> None:
