@@ -34,6 +34,7 @@ from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks, sender
+from magic_committer.upload import stream as stream_module
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
 

@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
@@ -294,9 +295,14 @@ class S3Store:
         }
         if checksum is not None:
             wanted[CHECKSUM_FIELDS[checksum.algorithm]] = checksum.value
+        size = body.length if isinstance(body, FileSlice) else body.nbytes
         try:
             reply, _ = self._ask(Call("put_part", "UploadPart", key, wanted, body))
+        except StoreError as error:
+            clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
+            raise
         except EOFError as error:
+            clear_frames(error.__traceback__)
             raise InvalidRequest(
                 f"put_part s3://{self._bucket}/{key} failed: {error}",
                 operation="put_part",
@@ -304,7 +310,8 @@ class S3Store:
                 key=key,
                 code="IncompleteBody",
             ) from None
-        size = body.length if isinstance(body, FileSlice) else body.nbytes
+        finally:
+            body = memoryview(b"")
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:

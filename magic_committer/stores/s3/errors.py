@@ -12,6 +12,7 @@ sent" for "took no effect".
 from __future__ import annotations
 
 from collections.abc import Iterator
+from traceback import clear_frames
 from typing import Literal
 
 from magic_committer.errors import (
@@ -241,8 +242,8 @@ def translate(
     )
     if isinstance(built, PermissionDenied):
         built.action = ACTIONS.get(operation, "")
-    # Their frames hold the request and its body.
-    built.__cause__ = error.with_traceback(None)
+    clear_frames(error.__traceback__)  # they hold the request and its body
+    built.__cause__ = error
     if error.__suppress_context__:
         error.__context__ = None
     return built
