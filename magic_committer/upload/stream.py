@@ -704,7 +704,7 @@ def _flat(data: Buffer, name: str) -> memoryview:
         raise WrongType(
             f"{name} takes no {_kind(data)} of this type: {error}", hint="Write data.tobytes()"
         ) from None
-    if "O" in re.sub(":[^:]*:", "", view.format):
+    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):  # without fields' names
         raise WrongType(
             f"{name} takes no {_kind(data)} of Python objects: its bytes are their addresses",
             hint="Write text or bytes that you make of them; or pickle.dump(data, file)",

@@ -35,7 +35,7 @@ STALE = """
 What killed these the last time kills them no more. Look for what does, which takes minutes each:
     python -m tests.mutants --all --only NAME --keep"""
 TRIED_MIN = 40
-"""A run that is out of time has failed if it has tried fewer."""
+"""A run that is out of time goes on until it has tried so many: a slow machine is no fault."""
 
 
 def main() -> int:
@@ -118,7 +118,7 @@ def run(
         unknown = [m for m in mutants if m.id not in killers]
         measured = reach.measured(forks) if len(unknown) > UNMEASURED_MAX else None
         for first in range(0, len(mutants), AT_ONCE):
-            if time.monotonic() >= until:
+            if time.monotonic() >= until and len(verdicts) >= TRIED_MIN:
                 break
             these = mutants[first : first + AT_ONCE]
             _see_that_killers_pass(forks, jobs, [killers[m.id] for m in these if m.id in killers])
@@ -163,9 +163,6 @@ def told(mutants: Sequence[Mutant], verdicts: Sequence[Verdict], gone: Sequence[
         print(f"\nexplained, and gone or not drawn: {name}")
     print(f"\n{table(verdicts)}")
     not_tried = len(mutants) - len(verdicts)
-    if not_tried and len(verdicts) < TRIED_MIN:
-        wrong += 1
-        print(f"\nonly {len(verdicts)} were tried in the time that there was")
     killed = sum(verdict.killed for verdict in verdicts)
     survived = len(verdicts) - killed
     by_hand = sum(verdict.mutant.by_hand for verdict in verdicts)

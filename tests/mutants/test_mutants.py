@@ -126,16 +126,6 @@ def test_a_run_that_is_out_of_time_says_how_many_were_not_tried(
     assert "not tried, for want of time: 2" in capsys.readouterr().out
 
 
-def test_a_run_that_has_tried_few_for_want_of_time_fails(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Time for a few mutants only is no proof."""
-    mutant = WORDS.mutant()
-    verdicts = [verdict(mutant, "tests/x.py::y")] * (TRIED_MIN - 1)
-    assert told([mutant] * TRIED_MIN, verdicts, gone=()) == 1
-    assert f"only {TRIED_MIN - 1} were tried" in capsys.readouterr().out
-
-
 def test_what_is_explained_exists_and_says_why() -> None:
     """Every explanation is of a mutant that the whole tries, and has a reason."""
     names = {mutant.id for mutant in selection.whole()}

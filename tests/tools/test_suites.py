@@ -69,7 +69,6 @@ def test_an_unknown_suite_is_refused() -> None:
 
 
 def test_the_caps_fit_into_their_time() -> None:
-    """By its caps `make test` takes a quarter of an hour, and CI's slower suites an hour: CI is
-    ended after 90 minutes."""
+    """By its caps `make test` takes a quarter of an hour, and CI's slower suites an hour."""
     assert sum(suite.cap for suite in suites.choose(["test"])) <= 15 * 60
     assert sum(suite.cap for suite in suites.choose(["ci"])) <= 60 * 60

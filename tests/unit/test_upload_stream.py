@@ -12,7 +12,6 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,7 +268,7 @@ def test_no_view_is_exported_from_a_view() -> None:
     flat = stream_module._flat(data, "a file")
     views = []
     for one in gc.get_objects():
-        with suppress(ValueError):  # a released one
+        with contextlib.suppress(ValueError):  # a released one
             if type(one) is memoryview and one.obj is data:
                 views.append(one)
     assert any(one is flat for one in views)
