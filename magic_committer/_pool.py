@@ -161,6 +161,7 @@ class _Handed(futures.Future[R]):
 
     def __init__(self) -> None:
         super().__init__()
+        self.handed = False  # a thread has it, or will have it
         self._ended = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self.add_done_callback(_Handed._end)  # the first of them
@@ -202,10 +203,16 @@ class ThreadPool:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
         a thread of this very pool. If that one waited for another thread, all of them might wait
         for one another, for ever."""
-        if self.threads_max == 0:
-            return _run_now(function)
-        threads = self._running()
-        return _run_now(function) if threads.has_this_one else threads.submit(function)
+        future: _Handed[R] = _Handed()
+        self._hand_over(function, future)
+        return future
+
+    def _hand_over(self, function: Callable[[], R], future: _Handed[R]) -> None:
+        threads = self._running() if self.threads_max else None
+        if threads is None or threads.has_this_one:
+            _run(future, function)
+        else:
+            threads.submit(function, future)
 
     def each(
         self,
@@ -237,10 +244,16 @@ class ThreadPool:
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
                     held = None
-                    with errand.here():
-                        future = self.submit(lambda item=item: function(item))  # type: ignore[misc]
-                    flying[future] = grams
+                    future: _Handed[R] = _Handed()
                     future.add_done_callback(lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
+                    flying[future] = grams  # before a thread has it: a signal may come in between
+                    try:
+                        with errand.here():
+                            self._hand_over(lambda item=item: function(item), future)  # type: ignore[misc]
+                    except BaseException:
+                        if not future.handed:
+                            del flying[future]
+                        raise
                 if not flying:
                     return
                 if (ended := taken(finished, LOOK_SECONDS)) is None:
@@ -318,26 +331,27 @@ class _Threads:
         self._stopped = False
         _alive.add(self)
 
-    def submit(self, function: Callable[[], R]) -> _Handed[R]:
-        future: _Handed[R] = _Handed()
+    def submit(self, function: Callable[[], R], future: _Handed[R]) -> None:
         context = contextvars.copy_context()
         with self._lock:
-            if self._stopped:
-                raise RuntimeError("the pool is closed")
-            self._work.put(lambda: _run(future, lambda: context.run(function)))
-            if self._idle.acquire(blocking=False) or self._count >= self._threads_max:
-                return future
-            name = f"{self._name}_{self._count}"
-            self._count += 1
+            if not self._stopped:
+                self._work.put(lambda: _run(future, lambda: context.run(function)))
+                future.handed = True
+                if self._idle.acquire(blocking=False) or self._count >= self._threads_max:
+                    return
+                name = f"{self._name}_{self._count}"
+                self._count += 1
+        if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
+            _run(future, function)
+            return
         thread = _start(_work_off, (self._work, self._idle), name)
         if thread is not None:
             self._started.append(thread)
-            return future
+            return
         with self._lock:
             self._count -= 1
         with suppress(Empty):  # another thread has taken it
             (self._work.get_nowait() or _nothing)()
-        return future
 
     @property
     def has_this_one(self) -> bool:
@@ -431,7 +445,7 @@ def _end_threads() -> None:
 def _leave(flying: Iterable[_Handed[Any]], finished: SimpleQueue[Any], errand: Errand) -> None:
     """Wait until nothing of an iteration is in flight; only briefly if it was interrupted. The
     futures say it, not what was taken of the queue: a signal handler may have raised just then."""
-    if flying and was_interrupted():
+    if was_interrupted():
         errand.end(GRACE_SECONDS)
     until = monotonic() + GRACE_SECONDS + LEAVE_SECONDS
     try:
@@ -468,12 +482,6 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 
 def _log_lost(function: Callable[[], object]) -> None:
     _log.warning("what ran in the background failed: %r", function, exc_info=True)
-
-
-def _run_now(function: Callable[[], R]) -> _Handed[R]:
-    future: _Handed[R] = _Handed()
-    _run(future, function)
-    return future
 
 
 def _run(future: _Handed[R], function: Callable[[], R]) -> None:

@@ -96,7 +96,8 @@ class StreamBatch:
 def hash_of(checkpoint: str) -> str:
     """What a record holds of a checkpoint's location: 64 hexadecimal digits. The location itself
     may tell more than every reader of the destination should know. Pure."""
-    return sha256(checkpoint.encode()).hexdigest()
+    same = re.sub(r"\bs3[an]://", "s3://", checkpoint).rstrip("/")  # however it is spelled
+    return sha256(same.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class Ledger:
     def is_of_another(self, checkpoint: str | None) -> bool:
         """Whether the last batch was published from another checkpoint. False if either is not
         known."""
-        return checkpoint is not None and self.checkpoint not in ("", checkpoint)
+        return bool(checkpoint) and self.checkpoint not in ("", checkpoint)
 
     def claimed(self, claim: Claim, nonce: str) -> Ledger:
         """The ledger after an arrow ``claim``."""

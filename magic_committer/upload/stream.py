@@ -566,7 +566,8 @@ class UploadStream(TaskFile):
             with cleaning_up(error):
                 self._end(in_pool=in_pool)
         except Exception as failed:
-            error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+            for told in (error, self._failure):
+                told.add_note(f"the upload of {self.name} could not be aborted: {failed}")
 
     def _end(self, *, in_pool: bool = False) -> None:
         block, self._block, self._quick = self._block, None, None
