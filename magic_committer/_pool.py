@@ -84,6 +84,31 @@ def result_of(future: Future[R]) -> R:
     return future.result()
 
 
+def beside(function: Callable[[], R], errand: Errand) -> R:
+    """Call ``function``, from the main thread in another one. A signal handler may raise in that
+    one at any instant, and the SDK takes a TimeoutError for its socket's, or loses it: so the main
+    thread only waits. Whatever ends the wait ends the errand too: nothing takes effect after what
+    the caller does next."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+
+    def unless_over() -> R:
+        if errand.over:
+            raise InterruptedError("its caller has given it up")
+        return function()
+
+    future = BESIDE.submit(unless_over)
+    try:
+        while not future.wait(LOOK_SECONDS):
+            continue
+        return future.result()
+    finally:
+        if not future.done():
+            errand.end(0.0)
+            future.wait(GRACE_SECONDS)
+        del future  # its error has this frame
+
+
 def taken(queue: SimpleQueue[T], seconds: float) -> T | None:
     """The next item of a queue; None: there was none for so many seconds."""
     try:
@@ -397,6 +422,9 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
+
+BESIDE = ThreadPool(name="magic-committer-beside")
+"""Does what the main thread, or a loop, only waits for."""
 
 _of_thread = threading.local()
 """``work``: the queue that this thread works off. It does not hold the pool

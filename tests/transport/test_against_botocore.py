@@ -20,8 +20,8 @@ from magic_committer.stores.s3.config import (
     plain_setup,
 )
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.http import origin_of
-from magic_committer.stores.s3.requests import OPERATIONS, BadParameter, Call, build
+from magic_committer.stores.s3.http import BadParameter, origin_of
+from magic_committer.stores.s3.requests import OPERATIONS, Call, build
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 MOMENT = datetime(2026, 11, 22, 23, 59, 59, tzinfo=UTC)

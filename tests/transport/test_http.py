@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,7 +29,7 @@ from magic_committer.stores.s3.http import (
     Sent,
     origin_of,
 )
-from tests.transport.raw_server import OK, Raw, Wire, answering, raw_server
+from tests.transport.raw_server import OK, Asked, Raw, Wire, answering, raw_server
 
 SECONDS = 60.0
 """For a request that is to be answered, on a loaded machine."""
@@ -317,8 +319,73 @@ def test_the_next_address_is_tried(
     with raw_server(answering()) as raw:
         there = origin_of(raw.url)
         found = [(socket.AF_INET, ("127.0.0.1", 9)), (socket.AF_INET, (there.host, there.port))]
-        monkeypatch.setattr(http, "_addresses_of", lambda place: found)
+        monkeypatch.setattr(http, "_addresses_of", lambda *_: found)
         assert ended(send, client, to("http://store.invalid")) == (200, b"ok")
+
+
+def test_a_lookup_ends_with_the_request(
+    send: Send, client: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No signal and no deadline ends the system's function."""
+    ending = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ending.wait() and [])
+    try:
+        assert ended(send, client, to("http://slow.invalid"), 0.5) == (Cause.CONNECT, Sent.NEVER)
+    finally:
+        ending.set()
+
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "between two bytes": (Deadline, "moved"),
+    "in a wait": (Deadline, "look"),
+    "in the parser": (http._Reading, "on_header"),
+    "at the end": (http._Reading, "answer"),
+    "in the body's file": (os, "fstat"),
+}
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError, ValueError])
+@pytest.mark.parametrize("point", POINTS)
+def test_what_a_handler_raises_is_the_callers(
+    send: Send,
+    client: Http,
+    kind: type,
+    point: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """It is no failure of the network. The request went once at most, and its connection is
+    closed."""
+    owner, name = POINTS[point]
+    file = tmp_path / "body"
+    file.write_bytes(b"body")
+    gone = threading.Event()
+
+    def struck(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGALRM)
+        return getattr(owner, name)(*arguments)
+
+    def handler(*_: object) -> None:
+        raise kind("the caller's")
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        raw.asked.append(wire.ask() or Asked("", b""))
+        if point != "in a wait":
+            wire.say(OK)
+        wire.ask()
+        gone.set()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with raw_server(serve) as raw:
+            monkeypatch.setattr(owner, name, struck)
+            with pytest.raises(kind, match="the caller's"):
+                send(client, to(raw, "PUT", FileSlice(str(file), 0, 4)), within())
+            assert gone.wait(SECONDS)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(raw.asked) == 1
 
 
 @pytest.mark.parametrize("silent", ["connect", "answer", "body"])
@@ -357,7 +424,7 @@ def test_a_line_break_is_never_sent(send: Send, client: Http) -> None:
         for header in (("a", "b\r\nc: d"), ("a\n", "b"), ("a", "b\0")):
             asked = to(raw)
             asked.headers.append(header)
-            with pytest.raises(ValueError, match="line break"):
+            with pytest.raises(http.BadParameter, match="line break"):
                 send(client, asked, within())
     assert raw.asked == []
 
@@ -430,6 +497,33 @@ def test_a_dropped_client_closes_its_connections() -> None:
         (connection,) = dropped._idle[origin_of(raw.url)]
         del dropped
         assert connection.sock is None
+
+
+def test_a_forked_child_leaves_its_parents_answers(client: Http) -> None:
+    """It closes what is under way. Its parent gets the answer."""
+    may_answer = threading.Event()
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.ask()
+        may_answer.wait()
+        wire.say(OK)
+
+    with raw_server(serve) as raw:
+        loop = Loop(client)
+        loop.start("mine", to(raw), within())
+        while not any(seat.connection._given for seat in loop._busy):
+            assert not list(loop.wait(0.1))
+        child = os.fork()
+        if child == 0:
+            told = [outcome for _, outcome in loop.wait(1.0)]
+            os._exit(0 if [type(one) for one in told] == [NoAnswer] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        may_answer.set()
+        ended: list[Any] = []
+        while not ended:
+            ended = list(loop.wait(1.0))
+        loop.close()
+    assert [(tag, answer.body) for tag, answer in ended] == [("mine", b"ok")]
 
 
 def test_a_loop_has_each_answer_for_who_asked(client: Http) -> None:

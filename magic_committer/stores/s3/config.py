@@ -27,6 +27,8 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from magic_committer._patience import Errand
+from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import http, redact
@@ -255,7 +257,7 @@ class _Settings:
         if options.access_key is not None:
             key = Key(options.access_key, options.secret_key or "", options.session_token)
         elif self._session is not None:
-            return lambda: _asked(self._session)
+            return _Asking(self._session)
         else:
             environment = os.environ
             token = environment.get("AWS_SESSION_TOKEN") or environment.get("AWS_SECURITY_TOKEN")
@@ -266,6 +268,21 @@ class _Settings:
             )
         redact.know(*key)
         return lambda: key
+
+
+class _Asking:
+    """Asks the SDK for credentials. The main thread only waits where they are fetched."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._found: Any = None
+
+    def __call__(self) -> Credentials:
+        if self._found is not None and not getattr(self._found, "refresh_needed", bool)():
+            return _asked(self._session)
+        frozen = beside(lambda: _asked(self._session), Errand())
+        self._found = self._session.get_credentials()
+        return frozen
 
 
 def _asked(session: Any) -> Credentials:

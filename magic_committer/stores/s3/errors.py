@@ -27,9 +27,8 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.stores.s3.answers import Refused, TooLarge, Unreadable
-from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from magic_committer.stores.s3.http import BadParameter, Cause, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
-from magic_committer.stores.s3.requests import BadParameter
 
 
 class NoCredentials(Exception):

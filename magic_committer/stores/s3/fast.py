@@ -14,7 +14,7 @@ from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import BucketPlace, Setup
 from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import Answer, Deadline, Http, HttpRequest, NoAnswer
-from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, BadParameter, Call, build, sha256_of
+from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call, build, sha256_of
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
 _MOVED = frozenset((301, 307, 400))
@@ -62,8 +62,6 @@ class Fast:
             request = self.request(call)
             try:
                 return read(call.operation, self.http.send(request, deadline))
-            except ValueError as error:
-                raise BadParameter(str(error)) from None
             except Refused as error:
                 if last or not self.moves(error):
                     raise

@@ -35,12 +35,13 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
+from magic_committer._pool import BESIDE, Future
 from magic_committer.stores.base import FileSlice, PartBody
 
 httptools: Any
@@ -69,6 +70,8 @@ IDLE_SECONDS_MAX = 15.0
 """A connection that was idle for longer is not used again: the server may be about to close it."""
 ADDRESS_SECONDS = 30.0
 """How long addresses are used without asking again. Balancers change theirs every minute."""
+OLD_ADDRESS_SECONDS = 300.0
+"""How long they are used while it is asked again."""
 NEXT_ADDRESS_SECONDS = 2.0
 """After so long without a connection the next address is tried, if there is one."""
 BYTES_PER_SECOND_MIN = 16 * 1024
@@ -113,6 +116,10 @@ class Cause(Enum):
     """The connection ended, or what came is not HTTP."""
     LIMIT = "limit"
     """The head of the answer is over its limit, or the body of what is no success."""
+
+
+class BadParameter(Exception):
+    """What is asked cannot be written in a request. Nothing is sent."""
 
 
 class NoAnswer(Exception):
@@ -212,8 +219,8 @@ class Deadline:
     """
 
     __slots__ = (
-        "_alive", "_begun", "_earned", "_earned_before", "_errand", "_moved_at", "_receiving",
-        "_unsaid", "_until", "_wait",
+        "_alive", "_begun", "_earned", "_earned_before", "_moved_at", "_receiving", "_unsaid",
+        "_until", "_wait", "errand",
     )  # fmt: skip
 
     def __init__(
@@ -227,7 +234,7 @@ class Deadline:
         self._wait = wait_seconds
         self._begun = self._moved_at = monotonic()
         self._until = self._begun + left_seconds
-        self._errand = errand
+        self.errand = errand
         self._alive = alive
         self._receiving = False
         self._earned = self._earned_before = 0.0
@@ -245,7 +252,7 @@ class Deadline:
 
     def look(self) -> None:
         """Raise `TimeoutError` if the time is over, or the errand is."""
-        if self.left <= 0 or (self._errand is not None and self._errand.over):
+        if self.left <= 0 or (self.errand is not None and self.errand.over):
             raise TimeoutError("the request's time is over")
 
     def receives(self) -> None:
@@ -296,21 +303,32 @@ class Network:
 
 Address = tuple[socket.AddressFamily, Any]
 _addresses: dict[tuple[str, int], tuple[float, list[Address]]] = {}
+_lookups: dict[tuple[str, int], Future[None]] = {}
 
 
-def _addresses_of(origin: Origin) -> list[Address]:
-    """Where a host listens. The answer is kept for a while: a loop asks for many connections."""
-    known = _addresses.get((origin.host, origin.port))
-    if known is not None and monotonic() - known[0] < ADDRESS_SECONDS:
-        return known[1]
-    found: list[Address] = [
-        (family, address)
-        for family, _, _, _, address in socket.getaddrinfo(
-            origin.host, origin.port, type=socket.SOCK_STREAM
-        )
-    ]
-    _addresses[origin.host, origin.port] = (monotonic(), found)
-    return found
+def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
+    """Where a host listens. Another thread asks: neither a signal nor a deadline ends a lookup, and
+    a loop has other requests. Meanwhile what was found before serves, unless it is old."""
+    place = (origin.host, origin.port)
+    at, found = _addresses.get(place, (0.0, []))
+    age = monotonic() - at
+    if found and age < ADDRESS_SECONDS:
+        return found
+    lookup = _lookups.get(place)
+    if lookup is None or lookup.done():
+        lookup = _lookups[place] = BESIDE.submit(partial(_look_up, place))
+    if found and age < OLD_ADDRESS_SECONDS:
+        return found
+    while not lookup.wait(SLICE_SECONDS):
+        deadline.look()
+    if (error := lookup.exception()) is not None:
+        raise OSError(getattr(error, "errno", None), str(getattr(error, "strerror", "") or error))
+    return _addresses[place][1]
+
+
+def _look_up(place: tuple[str, int]) -> None:
+    found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+    _addresses[place] = monotonic(), [(family, address) for family, _, _, _, address in found]
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -353,7 +371,7 @@ class _Reading:
             raise ValueError("what came is not HTTP/1.1 any more") from None
         except httptools.HttpParserError as error:
             why = error.__context__ or error
-            if isinstance(why, _TooLong):
+            if isinstance(why, _TooLong) or not isinstance(why, Exception):  # Ctrl-C in a callback
                 raise why.with_traceback(None) from None
             raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
         if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
@@ -470,7 +488,10 @@ class Connection:
         is_open: it may be used for another request.
     """
 
-    __slots__ = ("_given", "_mask", "_network", "_origin", "_poll", "_since", "is_open", "sock")
+    __slots__ = (
+        "__weakref__", "_given", "_mask", "_network", "_origin", "_poll", "_since", "is_open",
+        "sock",
+    )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
@@ -480,6 +501,7 @@ class Connection:
         self._since = 0.0
         self.sock: socket.socket | None = None
         self.is_open = False
+        _made.add(self)
 
     def __repr__(self) -> str:
         return f"<Connection to {self._origin.url}{'' if self.is_open else ', not open'}>"
@@ -523,7 +545,7 @@ class Connection:
             NoAnswer: there is none.
             EOFError: the body's file is too short, or cannot be read. The store has at most a part
                 of the request, which takes no effect.
-            ValueError: it is no HTTP request. Nothing was sent.
+            BadParameter: it is no HTTP request. Nothing was sent.
         """
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
@@ -543,9 +565,11 @@ class Connection:
             self.is_open = whole and reading.keeps_open
             self._since = monotonic()
             return answer
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             if (interrupt := of_handler(error, before)) is not None:
                 raise interrupt from None
+            if isinstance(error, EOFError):
+                raise
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
@@ -582,7 +606,9 @@ class Connection:
         text = f"{method} {target} HTTP/1.1\r\nHost: {request.origin.netloc}\r\n{extra}{named}\r\n"
         lines = len(request.headers) + 3 + extra.count("\r\n")
         if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
-            raise ValueError("the request has a line break where none can be")
+            raise BadParameter("the request has a line break where none can be")
+        if not text.isascii():
+            raise BadParameter("the request's head has a character that is not ASCII")
         head = text.encode("ascii")
         if isinstance(body, FileSlice):
             return _pieces_of_file(head, body)
@@ -619,7 +645,7 @@ class Connection:
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
         code = 0
-        addresses = _addresses_of(place)
+        addresses = _addresses_of(place, deadline)
         for number, (family, address) in enumerate(addresses, 1):
             seconds = self._network.connect_seconds_max
             if number < len(addresses):
@@ -803,7 +829,6 @@ class Http:
         self._network = network
         self._idle: dict[Origin, list[Connection]] = {}
         self.close = weakref.finalize(self, _close_all, self._idle)
-        _made.add(self)
 
     def send(self, request: HttpRequest, deadline: Deadline) -> Answer:
         """Send a request at most once, and wait for its answer in this thread. Raises as
@@ -851,14 +876,16 @@ def _close_all(idle: dict[Origin, list[Connection]]) -> None:
             connections.pop().close()
 
 
-_made: weakref.WeakSet[Http] = weakref.WeakSet()
+_made: weakref.WeakSet[Connection | Loop] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A child must not use its parent's connections. Closing them says nothing to the server."""
-    for http in list(_made):
-        _close_all(http._idle)
+    """A child must not use its parent's connections, idle or not. Closing them says nothing to the
+    server."""
+    for one in list(_made):
+        one.renew() if isinstance(one, Loop) else one.close()
     _addresses.clear()
+    _lookups.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -882,7 +909,7 @@ class _Seat:
         self.work: Exchange | None = None
 
 
-Outcome = Answer | NoAnswer | EOFError | ValueError
+Outcome = Answer | NoAnswer | EOFError | BadParameter
 
 
 class Loop:
@@ -903,6 +930,17 @@ class Loop:
         self._idle: dict[Origin, list[_Seat]] = {}
         self._ended: deque[tuple[Any, Outcome]] = deque()
         self._look_at = 0.0
+        _made.add(self)
+
+    def renew(self) -> None:
+        """Begin again in a forked child: its requests, and its selector, are the parent's."""
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._idle.clear()
+        for seat in list(self._busy):
+            seat.connection.close()
+            why = "the process that sent it has forked"
+            self._over(seat, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
 
     @property
     def flying(self) -> int:
@@ -966,7 +1004,7 @@ class Loop:
             wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
         except StopIteration as end:
             self._over(seat, end.value)
-        except (NoAnswer, EOFError, ValueError) as error:
+        except (NoAnswer, EOFError, BadParameter) as error:
             self._over(seat, error.with_traceback(None))
         else:
             self._watch(seat, wanted)

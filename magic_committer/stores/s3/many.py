@@ -26,7 +26,7 @@ from magic_committer.stores.s3.answers import Refused, Reply
 from magic_committer.stores.s3.errors import FAILURES, Failure
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.s3.http import Answer, Loop
-from magic_committer.stores.s3.requests import BadParameter, Call
+from magic_committer.stores.s3.requests import Call
 from magic_committer.stores.s3.retry import Attempts
 
 T = TypeVar("T")
@@ -161,8 +161,6 @@ class _Doing(Generic[T]):
             if not isinstance(outcome, Answer):
                 raise outcome
             reply = self._way.read(flight.call, outcome)
-        except ValueError as error:
-            self._failed(flight, BadParameter(str(error)))
         except FAILURES as error:
             self._window.answered(error)
             if isinstance(error, Refused) and not flight.moved and self._way.moves(error):

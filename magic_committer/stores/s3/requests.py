@@ -18,7 +18,7 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
-from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
 from magic_committer.stores.s3.signing import EMPTY_SHA256
 
 Parameters = Mapping[str, Any]
@@ -83,10 +83,6 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-
-
-class BadParameter(Exception):
-    """A parameter cannot be written in a request. Nothing is sent."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
@@ -35,7 +34,8 @@ from botocore.handlers import add_expect_header
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from magic_committer._patience import of_handler
+from magic_committer._patience import Errand
+from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
@@ -52,6 +52,7 @@ from magic_committer.stores.s3.config import (
 from magic_committer.stores.s3.errors import Failure, NoCredentials
 from magic_committer.stores.s3.http import (
     Answer,
+    BadParameter,
     Cause,
     Deadline,
     Http,
@@ -60,7 +61,7 @@ from magic_committer.stores.s3.http import (
     Sent,
     origin_of,
 )
-from magic_committer.stores.s3.requests import OPERATIONS, BadParameter, Call
+from magic_committer.stores.s3.requests import OPERATIONS, Call
 
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
@@ -120,19 +121,22 @@ class ViaBoto3:
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
-        return self._options.anonymous or self._core.get_credentials() is not None
+        if self._options.anonymous:
+            return True
+        return beside(self._core.get_credentials, Errand()) is not None
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
         document as it came under ``Document``. Raises as `fast.Fast.ask`."""
+        deadline.errand = Errand()  # within the caller's
+        return beside(lambda: self._ask(call, deadline), deadline.errand)
+
+    def _ask(self, call: Call, deadline: Deadline) -> Reply:
         client = self._client()
         turn = self._hooks.turns.turn = _Turn(call, deadline)
-        before = sys.exception()
         try:
             parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
-            if (interrupt := of_handler(error, before)) is not None:
-                raise interrupt from None
             if turn.failure is None and turn.answer is None:
                 raise _failure(error) from None
             parsed = None
@@ -253,10 +257,9 @@ class _Hooks:
             return None
         try:
             turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
-        except (NoAnswer, EOFError, ValueError) as error:
-            kept = BadParameter(str(error)) if isinstance(error, ValueError) else error
-            turn.failure = kept
-            raise kept.with_traceback(None) from None
+        except (NoAnswer, EOFError, BadParameter) as error:
+            turn.failure = error
+            raise error.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
     def before_parse(self, response_dict: Mapping[str, Any], **_: Any) -> None:
