@@ -12,8 +12,8 @@ Invariants:
   request again by itself, so this can happen with one `put`: an error with ``attempts`` above 1 may
   hide a request that takes effect.
 * **A refused swap is read back, once.** Between us and the store may be a gateway that refuses
-  (400, 403, 501) what the store has already done. Nothing was decided if the old state is there, or
-  if the read is denied as the swap was.
+  (400, 403, 501) what the store has already done. Nothing was decided only if the old state is
+  there. What denies the read as well (an expired token) leaves it unknown.
 * A 412 with the record unchanged means that the store did not understand a quoted ``If-Match``
   (Ceph RGW): the swap is sent again unquoted.
 * With ``conditional_writes="off"`` a swap is read, compare, write: S3A's guarantees, no more.
@@ -35,7 +35,6 @@ from magic_committer.errors import (
     NotSupported,
     OutcomeUnknown,
     PathError,
-    PermissionDenied,
     PreconditionFailed,
     StoreError,
     Unanswered,
@@ -211,7 +210,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             if final and not error.sent:
                 raise
             refused = isinstance(error, PreconditionFailed)
-            now = _read_back(runtime, leaves.key, error, record.id, final=final)
+            now = _read_back(runtime, leaves.key, error, record.id)
             if final and now is not None and same_etag(now.etag, leaves.etag):
                 raise
         if now is not None and now.record.nonce == record.nonce:
@@ -314,14 +313,10 @@ def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
     )
 
 
-def _read_back(
-    runtime: Runtime, key: str, why: StoreError, job_id: str, *, final: bool = False
-) -> Seen | None:
+def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen | None:
     try:
         return read(runtime, key)
     except StoreError as error:
-        if final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied):
-            raise why from error  # nothing of ours is let through: an expired token, a policy
         raise OutcomeUnknown(
             f"a write of job {job_id!r}'s record was not answered clearly, and the record cannot"
             f" be read: {error.message}",

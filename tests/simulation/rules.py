@@ -221,7 +221,9 @@ RIVALS = Focus(others=("rival",))
 TWICE = Focus(others=("aborter",), fault="sent twice", target="create_upload")
 REPLACED = Focus(modes=("replace", "replace_partitions"), deeds=("overwrite old",))
 FAILING = Focus(modes=("fail",), deeds=("ahead",))
-REVERTED = Focus(modes=("append",), others=("reverter",))
+REVERTED = Focus(
+    modes=("append",), others=("reverter",), fault="crash in flight", target="complete_upload"
+)
 LATE_READ = Focus(modes=("append",), others=("rival",), fault="pause", target="head record")
 WITHDRAWN = Focus(modes=("fail", "replace"), fault="late and again", target="create record")
 CLEANED = Focus(others=("cleanup",))
@@ -265,7 +267,7 @@ RULES = (
     Rule("fail by If-None-Match", "mode fail completes only where nothing is",
          ("I6",), 6000, lambda: [(publish, "FAILING", frozenset())], FAILING),
     Rule("abort, HEAD, delete †", "revert looks after it aborted the upload",
-         ("I3",), 3000, _look_first, REVERTED),
+         ("I3",), 12000, _look_first, REVERTED),
     Rule("an id is used once †", "a given id ends in `closed`, and its directory must be empty",
          ("I2", "I3", "I4", "I5", "I6", "I10"), 6000, _ids_again),
     Rule("messages, not listings", "a job of results is never committed from a listing",
