@@ -91,11 +91,16 @@ def beside(function: Callable[[], R], errand: Errand) -> R:
     the caller does next."""
     if threading.current_thread() is not threading.main_thread():
         return function()
+    work = [function]
+    del function
 
     def unless_over() -> R:
         if errand.over:
             raise InterruptedError("its caller has given it up")
-        return function()
+        try:
+            return work.pop()()  # what it was given is let go before the caller goes on
+        except BaseException as error:
+            raise error.with_traceback(None) from error.__cause__
 
     future = BESIDE.submit(unless_over)
     try:

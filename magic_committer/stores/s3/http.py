@@ -52,8 +52,8 @@ except ImportError:  # no build for this platform: boto3's way serves
 
 
 def available() -> bool:
-    """Whether answers can be read: httptools is installed."""
-    return httptools is not None
+    """Whether it can be used: httptools is installed, and this is a POSIX system."""
+    return httptools is not None and hasattr(select, "poll")
 
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -888,7 +888,8 @@ def _after_fork() -> None:
     _lookups.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # Many requests of one thread ----------------------------------------------------------------------
