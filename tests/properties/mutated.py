@@ -36,7 +36,8 @@ FLAWS = {
         Flaw(
             Hand(
                 "a failed Complete counts", "commit/complete.py", "completing",
-                (("conflict = conflicts(answer, if_none_match)", "return (Completion.DONE, None)"),),
+                (("conflict = conflicts(answer, if_none_match)",
+                  "return (Completion.DONE, None)"),),
                 "a file whose Complete was lost on its way is told to be visible",
             ),
             "magic", "complete",
