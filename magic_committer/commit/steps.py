@@ -32,7 +32,6 @@ from magic_committer.stores.base import (
     AbortUpload,
     Answer,
     Ask,
-    ForMany,
     Many,
     ObjectStore,
     ask_by_verb,
@@ -66,7 +65,7 @@ def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
     Raises:
         OptionError: it cannot.
     """
-    if commit_threads > THREADS_MAX and isinstance(store, ForMany) and store.many() is None:
+    if commit_threads > THREADS_MAX and hasattr(store, "many") and many_of(store) is None:
         raise OptionError(
             f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
             " and boto3 sends each request in a thread",

@@ -19,9 +19,8 @@ implementation (``tests/contract`` checks each implementation):
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar
 
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
 
@@ -364,19 +363,14 @@ class ObjectStore(Protocol):
         ...
 
 
-@runtime_checkable
-class Retrying(Protocol):
-    """A store that sends requests again by itself, and can be told not to."""
-
-    def once(self) -> ObjectStore:
-        """The same bucket, each request sent once."""
-        ...
+# What a store may have beside its verbs: ``once``, ``many``, ``transport``
 
 
 def sent_once(store: ObjectStore) -> ObjectStore:
-    """The store without its own retries, if it has any. For questions to which a store may give a
-    final error that looks temporary."""
-    return store.once() if isinstance(store, Retrying) else store
+    """The store without its own retries, which its method ``once`` gives, if it has any. For
+    questions to which a store may give a final error that looks temporary."""
+    once: Callable[[], ObjectStore] | None = getattr(store, "once", None)
+    return store if once is None else once()
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,48 +490,18 @@ class Many(Protocol):
         ...
 
 
-@runtime_checkable
-class ForMany(Protocol):
-    """A store that may be able to send many requests at once."""
-
-    def many(self) -> Many | None:
-        """The way to do so. None: this store has none, as it was set up; use the verbs in
-        threads."""
-        ...
-
-
 def many_of(store: ObjectStore) -> Many | None:
-    """The store's way to send many requests at once, if it has one."""
-    return store.many() if isinstance(store, ForMany) else None
-
-
-@runtime_checkable
-class Sending(Protocol):
-    """A store that can say what sends its requests."""
-
-    @property
-    def transport(self) -> tuple[str, str]:
-        """What sends the requests, and why not the fastest way; "" if it is that."""
-        ...
+    """The store's way to send many requests at once, which its method ``many`` gives. None: it has
+    none, as it was set up; use the verbs in threads."""
+    many: Callable[[], Many | None] | None = getattr(store, "many", None)
+    return None if many is None else many()
 
 
 def transport_of(store: ObjectStore) -> str:
-    """What sends the store's requests, in one phrase; "" if it has no way to say so.
-
-    Raises:
-        StoreError: the store cannot be asked at all, for example without credentials.
-    """
-    if not isinstance(store, Sending):
-        return ""
-    name, why = store.transport
+    """What sends the store's requests, in one phrase, and why not the fastest way: its pair
+    ``transport``. "" if it has no way to say so."""
+    name, why = getattr(store, "transport", ("", ""))
     return f"{name} ({why})" if why else name
-
-
-def told_transport(store: ObjectStore) -> str:
-    """As `transport_of`, for a report, which must not fail: "" also where the store cannot say."""
-    with suppress(StoreError):
-        return transport_of(store)
-    return ""
 
 
 def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:

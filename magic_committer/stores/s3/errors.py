@@ -44,60 +44,27 @@ Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 SERVER_MESSAGE_CHARS_MAX = 300
 """How many characters of the store's own words an error repeats."""
 
-THROTTLED = frozenset(
-    (
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "RequestLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "TooManyRequests",
-        "TooManyRequestsException",
-        "BandwidthLimitExceeded",
-        "ServiceUnavailable",
-        "Busy",
-    )
-)
-TRANSIENT = frozenset(
-    (
-        "InternalError",
-        "InternalServerError",
-        "InternalFailure",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServerBusy",
-        "BadGateway",
-        "GatewayTimeout",
-    )
-)
+THROTTLED = frozenset((
+    "SlowDown", "SlowDownRead", "SlowDownWrite", "RequestLimitExceeded", "Throttling",
+    "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+    "TooManyRequests", "TooManyRequestsException", "BandwidthLimitExceeded", "ServiceUnavailable",
+    "Busy",
+))  # fmt: skip
+TRANSIENT = frozenset((
+    "InternalError", "InternalServerError", "InternalFailure", "RequestTimeout",
+    "RequestTimeoutException", "ServerBusy", "BadGateway", "GatewayTimeout",
+))  # fmt: skip
 CONFLICT = frozenset(("ConditionalRequestConflict", "OperationAborted"))
-DENIED = frozenset(
-    (
-        "AccessDenied",
-        "AllAccessDisabled",
-        "AccountProblem",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "InvalidSecurity",
-        "RequestTimeTooSkewed",
-        "NotSignedUp",
-    )
-)
+DENIED = frozenset((
+    "AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId",
+    "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidSecurity",
+    "RequestTimeTooSkewed", "NotSignedUp",
+))  # fmt: skip
 UNSUPPORTED = frozenset(("NotImplemented", "MethodNotAllowed", "UnsupportedOperation"))
-IN_THE_WAY = frozenset(
-    (
-        "ObjectParentIsFile",
-        "ExistingObjectIsDirectory",
-        "XMinioParentIsObject",
-        "XMinioObjectExistsAsDirectory",
-    )
-)
+IN_THE_WAY = frozenset((
+    "ObjectParentIsFile", "ExistingObjectIsDirectory", "XMinioParentIsObject",
+    "XMinioObjectExistsAsDirectory",
+))  # fmt: skip
 """From stores whose keys are paths of files: 409 or 400, although no other write is in progress."""
 REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
 """A 403 that no policy can repair."""
