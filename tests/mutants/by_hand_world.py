@@ -42,7 +42,7 @@ _ANSWERS = (
         "I2: a request that may have taken effect counts as never sent",
     ),
     Hand(
-        "an abort is sent again", RETRY, "Attempts._out_of_bounds",
+        "an abort is sent again", RETRY, "Attempts._again",
         (("1 if self._once else self._options.retry_attempts_max",
           "self._options.retry_attempts_max"),),
         "I2: an abort goes out on a look that is minutes old",
@@ -108,7 +108,7 @@ _TIME = (
     ),
     Hand(
         "a Complete has the time of a HEAD", RETRY, "Attempts.begin",
-        (("options.complete_seconds_max if waits else options.read_seconds_max",
+        (("options.complete_seconds_max if self._waits else options.read_seconds_max",
           "options.read_seconds_max"),),
         "a Complete that S3 works on for minutes is hung up on, and sent again",
     ),

@@ -48,10 +48,7 @@ REGION_DEFAULT = "us-east-1"
 it."""
 OPTIONS_HINT = "Check S3Options, the AWS_* variables and the AWS configuration files"
 
-_FILES = {
-    "AWS_CONFIG_FILE": "~/.aws/config",
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-}
+_FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
 _VARIABLES = {
     "region": "AWS_DEFAULT_REGION",
     "ca_bundle": "AWS_CA_BUNDLE",

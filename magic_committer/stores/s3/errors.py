@@ -160,13 +160,7 @@ def reason(error: Failure) -> str:
 
 
 def translate(
-    error: Failure,
-    operation: str,
-    bucket: str,
-    key: str,
-    *,
-    attempts: int = 1,
-    sent: bool = True,
+    error: Failure, operation: str, bucket: str, key: str, *, attempts: int = 1, sent: bool = True
 ) -> StoreError:
     """Our error for a failure, which is its cause.
 

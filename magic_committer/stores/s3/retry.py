@@ -26,8 +26,6 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-import tenacity
-
 from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
@@ -95,8 +93,8 @@ class Attempts:
 
     __slots__ = (
         "_bucket", "_clock", "_conflict_final", "_endpoint", "_errand", "_key", "_last_try_seconds",
-        "_once", "_options", "_patience", "_retrying", "_seconds_max", "_started", "_state",
-        "_verb", "_waits", "count", "sent",
+        "_once", "_options", "_patience", "_seconds_max", "_started", "_verb", "_waits", "count",
+        "sent",
     )  # fmt: skip
 
     def __init__(
@@ -106,7 +104,6 @@ class Attempts:
         self._options = options
         self._clock = clock
         self._bucket = bucket
-        # Not the request itself: what tenacity makes is a circle, and would keep the body.
         self._verb, self._key = call.verb, call.key
         self._once, self._conflict_final = call.once, call.conflict_final
         self._waits = call.operation == "CompleteMultipartUpload"
@@ -115,8 +112,6 @@ class Attempts:
         self._seconds_max = seconds_max(options)
         self._started = clock.monotonic()
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
-        self._retrying: tenacity.Retrying | None = None  # made when it is needed: it costs more
-        self._state: tenacity.RetryCallState | None = None  # than a small request
         self.count = 0
         self.sent = False
 
@@ -175,41 +170,24 @@ class Attempts:
             _met.add(self._endpoint)
         if kind(error) not in ("throttled", "transient") and not never_sent(error):
             self.answered()
-        if self._retrying is None:
-            self._retrying = tenacity.Retrying(
-                retry=self._again,
-                wait=self._wait,
-                stop=self._out_of_bounds,
-                retry_error_callback=_final,
-            )
-        if self._state is None:
-            self._retrying.begin()
-            self._state = tenacity.RetryCallState(self._retrying, None, (), {})
-            self._retrying.iter(retry_state=self._state)
-        else:
-            self._state.prepare_for_next_attempt()
-        self._state.set_exception((type(error), error, None))
-        try:
-            step = self._retrying.iter(retry_state=self._state)
-        except FAILURES:  # it is final
+        if self._broken_off or not self._again(error):
             return None
-        finally:
-            self._state.outcome = None  # it holds the failure
-        if not isinstance(step, tenacity.DoSleep):
+        wait = self._wait(error)
+        if self._left_after(error) < self._last_try_seconds + wait:
             return None
-        again, warns = float(step), self.count == 1 and self._stranger(error)
+        warns = self.count == 1 and self._stranger(error)
         _log.log(
             logging.WARNING if warns else logging.INFO,
             "%s: attempt %d failed (%s), again in %.2f s%s",
             self._name,
             self.count,
             reason(error),
-            again,
+            wait,
             f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
             if warns
             else "",
         )
-        return again
+        return wait
 
     def error(self, error: Failure) -> StoreError:
         """What the caller is told of the last failure."""
@@ -227,22 +205,16 @@ class Attempts:
         decided = self._patience is not None and self._patience.kind is Kind.DECIDED
         return not decided and self._endpoint not in _met and nobody_there(error)
 
-    def _left_after(self, state: tenacity.RetryCallState) -> float:
+    def _left_after(self, error: Failure) -> float:
         """As `left`, for another try."""
-        if self.count < 2 or not self._stranger(_error(state)):
+        if self.count < 2 or not self._stranger(error):
             return self.left
         first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
         return min(self.left, first - (self._clock.monotonic() - self._started))
 
-    def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
-        return (
-            self._left_after(state) < self._last_try_seconds + state.upcoming_sleep
-            or self.count >= (1 if self._once else self._options.retry_attempts_max)
-            or self._broken_off
-        )
-
-    def _again(self, state: tenacity.RetryCallState) -> bool:
-        error = _error(state)
+    def _again(self, error: Failure) -> bool:
+        if self.count >= (1 if self._once else self._options.retry_attempts_max):
+            return False
         found = kind(error)
         if found == "skewed":
             return self.count < SKEWED_ATTEMPTS_MAX
@@ -250,13 +222,14 @@ class Attempts:
             return False  # another scheme or port never heals
         return found != "final" and not (found == "conflict" and self._conflict_final)
 
-    def _wait(self, state: tenacity.RetryCallState) -> float:
-        throttled = kind(_error(state)) == "throttled"
-        first = THROTTLED_SECONDS if throttled else TRANSIENT_SECONDS
+    def _wait(self, error: Failure) -> float:
+        first = THROTTLED_SECONDS if kind(error) == "throttled" else TRANSIENT_SECONDS
         longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
-        drawn = tenacity.wait_random(longest / 2, longest)(state)
-        # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
-        room = self._left_after(state) - 2 * self._last_try_seconds
+        from tenacity import wait_random  # late: most requests do not fail
+
+        drawn = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
+        # A wait beyond the time ends it, unless it is cut to what is left.
+        room = self._left_after(error) - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
     def sleep(self, seconds: float) -> None:
@@ -311,14 +284,3 @@ def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> 
             attempts.answered()
             return reply, attempts.count
         attempts.sleep(wait)
-
-
-def _final(state: tenacity.RetryCallState) -> None:
-    """There is no next try."""
-
-
-def _error(state: tenacity.RetryCallState) -> Failure:
-    assert state.outcome is not None
-    error = state.outcome.exception()
-    assert isinstance(error, FAILURES)
-    return error
