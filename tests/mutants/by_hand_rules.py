@@ -187,9 +187,8 @@ _THE_DECISION = (
         "I10: a gateway refuses what the store has done: 'nothing was decided' is told",
     ),
     Hand(
-        "a refused swap may be unknown", RECORDS, "_read_back",
-        (("final and isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)",
-          "isinstance(why, PermissionDenied) and isinstance(error, PermissionDenied)"),),
+        "a refused swap may be unknown", RECORDS, "swap",
+        (("not doubtful and is_final(error)", "is_final(error)"),),
         "I10: the first try lands, the second is forbidden, as is the read: 'refused' is told",
     ),
     Hand(

@@ -23,6 +23,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import boto3
@@ -129,7 +130,8 @@ class ViaBoto3:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
         document as it came under ``Document``. Raises as `fast.Fast.ask`."""
         deadline.errand = Errand()  # within the caller's
-        return beside(lambda: self._ask(call, deadline), deadline.errand)
+        # No lambda: the frame of one keeps what it has closed over, even when it is cleared.
+        return beside(partial(self._ask, call, deadline), deadline.errand)
 
     def _ask(self, call: Call, deadline: Deadline) -> Reply:
         client = self._client()
