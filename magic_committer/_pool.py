@@ -79,9 +79,12 @@ class Future(Protocol[R_co]):
 
 def result_of(future: Future[R]) -> R:
     """Wait for a future without a limit, and hear Ctrl-C. Raises what the function raised."""
-    while not future.wait(LOOK_SECONDS):
-        continue
-    return future.result()
+    try:
+        while not future.wait(LOOK_SECONDS):
+            continue
+        return future.result()
+    finally:
+        del future  # its error has this frame
 
 
 def beside(function: Callable[[], R], errand: Errand) -> R:
@@ -322,8 +325,11 @@ class ThreadPool:
         threads."""
         with self._lock:
             threads, self._threads = self._threads, None
+            late = self._late
+            if threads is not None:
+                self._late = SimpleQueue()  # what comes from now on waits for new threads
         if threads is not None:
-            self._late.put(None)
+            late.put(None)
             threads.stop()
             threads.join(None)
 
@@ -332,7 +338,7 @@ class ThreadPool:
             if self._threads is not None:
                 return self._threads
             threads = self._threads = _Threads(self.threads_max, self._name)
-            late = self._late = SimpleQueue()
+            late = self._late
         _start(_drain, (late,), f"{self._name}-late")
         return threads
 

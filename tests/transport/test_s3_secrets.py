@@ -136,7 +136,7 @@ def test_no_secret_is_shown(
 ) -> None:
     """No log line at DEBUG and no error shows a secret, in success, refusal and silence; from the
     options or from the environment; also where the store repeats what it was sent."""
-    monkeypatch.setattr(redact, "_known", set())
+    monkeypatch.setattr(redact, "_known", [set(), set()])
     if signer == "pure":  # where awscrt is installed, the SDK signs with that, and logs otherwise
         for name in ("v4", "s3v4"):
             monkeypatch.setitem(botocore.auth.AUTH_TYPE_MAPS, name, botocore.auth.S3SigV4Auth)
@@ -205,3 +205,15 @@ def test_plain_text_stays() -> None:
     redact.know("ab", "test")
     text = "put_part s3://b/test/ab failed: 403 AccessDenied"
     assert redact.redacted(text) == text
+
+
+def test_keys_of_many_jobs_are_forgotten_but_those_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that gives each job its own keys does not keep them all; a key that is told again
+    with each signature stays hidden."""
+    monkeypatch.setattr(redact, "_known", [set(), set()])
+    for number in range(5 * redact.FORMS_MAX):
+        redact.know(SECRET, f"the secret of job {number}")
+        assert SECRET not in redact.redacted(f"with {SECRET}")
+    assert sum(map(len, redact._known)) <= 2 * redact.FORMS_MAX + 8
+    last = f"the secret of job {number}"
+    assert redact.redacted(last) == redact.HIDDEN

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from queue import Empty
+from queue import Empty, SimpleQueue
 
 import pytest
 
@@ -313,6 +314,16 @@ def test_no_more_threads_than_allowed() -> None:
         idle.release()
     assert len([one for one in threading.enumerate() if one.name.startswith("three_")]) == 1
     pool.close()
+
+
+def test_what_a_finalizer_asks_for_without_threads_is_done_by_the_next_ones() -> None:
+    """Before the first thread, and after a close: the abort of a dropped file is not lost."""
+    pool, done = ThreadPool(2), SimpleQueue[str]()
+    for when in ("before", "after"):
+        pool.later(partial(done.put, when))
+        pool.ready_for_late()
+        assert done.get(timeout=60) == when
+        pool.close()
 
 
 def test_the_threads_of_a_dropped_pool_end() -> None:

@@ -38,16 +38,23 @@ _PATTERNS = (
 )  # fmt: skip
 _MARKS = ("token", "customer-key", "credential=", "signature=", "://", "accesskey")
 """No pattern matches a text that has none of these, whatever its case: most texts have none."""
-_known: set[str] = set()
-"""It only grows. There is no lock, which a fork could leave locked: adding and copying are
-atomic."""
+FORMS_MAX = 1000
+"""Of secrets that are kept: at least this many, of those told last, and at most twice as many. A
+service whose every job has keys of its own would else keep them all, and ask each text for each."""
+_known: list[set[str]] = [set(), set()]
+"""Those told last, and those before them. There is no lock, which a fork could leave locked: adding
+and copying are atomic."""
 
 
 def know(*secrets: str | bytes | None) -> None:
-    """Remove these from every text from now on, in all forms in which they are sent."""
+    """Remove these from every text from now on, in all forms in which they are sent. Who uses a
+    secret tells it again."""
+    last = _known[0]
     for secret in secrets:
-        if secret and secret not in _known:
-            _known.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
+        if secret and secret not in last:
+            last.update(form for form in _forms(secret) if len(form) >= SECRET_CHARS_MIN)
+    if len(last) > FORMS_MAX:
+        _known[:] = [set(), last]
 
 
 def _forms(secret: str | bytes) -> list[str]:
@@ -61,7 +68,7 @@ def _forms(secret: str | bytes) -> list[str]:
 def redacted(text: str) -> str:
     """The text without secrets."""
     # The longest first: one secret may be a part of another.
-    for secret in sorted(_known, key=len, reverse=True):
+    for secret in sorted(set().union(*_known), key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
     folded = text.casefold()
