@@ -190,7 +190,11 @@ class S3Store:
                 failed.update(self._delete_batch(batch))
             except (NotSupported, InvalidRequest):
                 # Some stores refuse the batch, because of its checksum or always (stores.md).
-                failed.update(self._delete_singly(batch))
+                for key in batch:
+                    try:
+                        self.delete_one(key)
+                    except StoreError as error:
+                        failed[key] = error
             except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
@@ -207,15 +211,6 @@ class S3Store:
             for one in reply.get("Error", ())
             if one.get("Code") != "NoSuchKey"
         }
-
-    def _delete_singly(self, batch: Sequence[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in batch:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = error
-        return failed
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
@@ -250,7 +245,7 @@ class S3Store:
                 return
             token = reply.get("NextContinuationToken")
             if not token or token == place.get("ContinuationToken"):
-                self._refuse_page("list", prefix, attempts)
+                _refuse_page("list", self._bucket, prefix, attempts)
             place = {"ContinuationToken": token}
 
     # Uploads -------------------------------------------------------------------------------------
@@ -292,9 +287,8 @@ class S3Store:
             "UploadId": upload_id,
             "PartNumber": number,
             **self._customer_key,
+            **_checksum_named(checksum),
         }
-        if checksum is not None:
-            wanted[CHECKSUM_FIELDS[checksum.algorithm]] = checksum.value
         size = body.length if isinstance(body, FileSlice) else body.nbytes
         try:
             reply, _ = self._ask(Call("put_part", "UploadPart", key, wanted, body))
@@ -331,7 +325,7 @@ class S3Store:
                 return tuple(parts)
             following = reply.get("NextPartNumberMarker", 0)
             if following <= marker:
-                self._refuse_page("list_parts", asked.key, attempts)
+                _refuse_page("list_parts", self._bucket, asked.key, attempts)
             marker = wanted["PartNumberMarker"] = following
 
     def complete_upload(
@@ -348,26 +342,20 @@ class S3Store:
         return self._run(self._completing(asked))
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
-        wanted: dict[str, Any] = {
+        wanted = {
             **self._named(asked.key),
             "UploadId": asked.upload_id,
             "MultipartUpload": {"Parts": [_named_part(part) for part in asked.parts]},
             **self._customer_key,
+            "MpuObjectSize": asked.length,
+            "IfNoneMatch": "*" if asked.if_none_match else None,
+            **_checksum_named(asked.checksum),
         }
-        if asked.length is not None:
-            wanted["MpuObjectSize"] = asked.length
-        if asked.if_none_match:
-            wanted["IfNoneMatch"] = "*"
         if asked.checksum is not None:
-            wanted[CHECKSUM_FIELDS[asked.checksum.algorithm]] = asked.checksum.value
             wanted["ChecksumType"] = _checksum_type(asked.checksum.algorithm)
-        reply, attempts = yield Call(
-            "complete_upload",
-            "CompleteMultipartUpload",
-            asked.key,
-            wanted,
-            conflict_final=asked.if_none_match,
-        )
+        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, _given(wanted))
+        call.conflict_final = asked.if_none_match
+        reply, attempts = yield call
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
@@ -490,20 +478,8 @@ class S3Store:
         seen_at: float | None = reply["SeenAt"]
         return float(int(self._clock.now())) if seen_at is None else seen_at
 
-    def _named(self, key: str) -> dict[str, str]:
+    def _named(self, key: str) -> dict[str, Any]:
         return {"Key": key, **self._payer}
-
-    def _refuse_page(self, verb: str, prefix: str, attempts: int) -> NoReturn:
-        raise NotSupported(
-            f"{verb} s3://{self._bucket}/{prefix} failed: the listing says that there is more, "
-            "and not where",
-            operation=verb,
-            bucket=self._bucket,
-            key=prefix,
-            status=200,
-            attempts=attempts,
-            hint="The store cannot be listed past one page",
-        )
 
 
 class _UploadPages:
@@ -565,11 +541,24 @@ class _UploadPages:
                 }
             )
         if not following or following == self._place:
-            self._store._refuse_page("list_uploads", self._prefix, attempts)
+            _refuse_page("list_uploads", self._store._bucket, self._prefix, attempts)
         self._before, self._place = page, following
 
 
 # Values -------------------------------------------------------------------------------------------
+
+
+def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn:
+    where = f" s3://{bucket}/{prefix}" if bucket else ""
+    raise NotSupported(
+        f"{verb}{where} failed: the listing says that there is more, and not where",
+        operation=verb,
+        bucket=bucket,
+        key=prefix,
+        status=200,
+        attempts=attempts,
+        hint="The store cannot be listed past one page",
+    )
 
 
 def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -587,6 +576,10 @@ def _checksum_of(reply: Reply) -> Checksum | None:
     return None
 
 
+def _checksum_named(checksum: Checksum | None) -> dict[str, Any]:
+    return {} if checksum is None else {CHECKSUM_FIELDS[checksum.algorithm]: checksum.value}
+
+
 def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
@@ -594,10 +587,7 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
 
 
 def _named_part(part: Part) -> dict[str, Any]:
-    named: dict[str, Any] = {"PartNumber": part.number, "ETag": part.etag}
-    if part.checksum is not None:
-        named[CHECKSUM_FIELDS[part.checksum.algorithm]] = part.checksum.value
-    return named
+    return {"PartNumber": part.number, "ETag": part.etag, **_checksum_named(part.checksum)}
 
 
 def _upload_of(one: Reply) -> UploadInfo:
@@ -647,12 +637,7 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
         if not token:
             return
         if token == place.get("ContinuationToken"):
-            raise NotSupported(
-                "list_buckets failed: the listing says that there is more, and not where",
-                operation="list_buckets",
-                status=200,
-                attempts=attempts,
-            )
+            _refuse_page("list_buckets", "", "", attempts)
         place = {"ContinuationToken": token}
 
 

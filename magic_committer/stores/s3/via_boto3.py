@@ -365,42 +365,32 @@ def _opened(body: bytes | PartBody) -> Any:
     return _Memory(memoryview(body))
 
 
-class _Memory:
-    """Reads memory as a file, in views of it. ``read`` may give more than it was asked for."""
-
-    READ_BYTES_MIN = 1024**2
-    """The SDK asks for 16 KiB at a time. Larger pieces save calls."""
+class _Memory(io.RawIOBase):
+    """Reads memory as a file. awscrt reads what it signs by ``readinto``."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
         self._at = 0
 
-    def __len__(self) -> int:
-        return len(self._view)
+    def readable(self) -> bool:
+        return True
 
-    def read(self, size: int = -1) -> memoryview:
-        end = len(self) if size < 0 else self._at + max(size, self.READ_BYTES_MIN)
-        piece = self._view[self._at : end]
-        self._at += len(piece)
-        return piece
+    def seekable(self) -> bool:
+        return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:
-        """Fill ``buffer``. awscrt reads what it signs in this way."""
+    def readinto(self, buffer: Any, /) -> int:
         piece = self._view[self._at : self._at + len(buffer)]
         memoryview(buffer).cast("B")[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self)}[whence]
-        self._at = min(max(base + offset, 0), len(self))
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence]
+        self._at = min(max(base + offset, 0), len(self._view))
         return self._at
 
     def tell(self) -> int:
         return self._at
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 # Failures -----------------------------------------------------------------------------------------
