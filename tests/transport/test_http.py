@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -278,6 +280,58 @@ def test_a_request_that_dies_on_the_way_is_sent_once(send: Send, client: Http) -
         assert ended(send, client, to(raw)) == (200, b"ok")
         cause, sent = ended(send, client, to(raw))
     assert (cause, sent, len(raw.asked)) == (Cause.BROKEN, Sent.PERHAPS, 2)
+
+
+DEEDS = (
+    "answers",
+    "answers",
+    "closes",
+    "resets",
+    "refuses early",
+    "cuts",
+    "says it twice",
+    "is late",
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_request_arrives_twice(send: Send, client: Http, seed: int) -> None:
+    """Whatever a server does to connections: of 100 requests each arrives once, or not at all and
+    then has no answer; what counts as never sent has not arrived."""
+    draw = random.Random(seed)
+    arrived: Counter[str] = Counter()
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        while (head := wire.head()) is not None:
+            arrived[head.split()[1]] += 1
+            deed = draw.choice(DEEDS)
+            if deed == "resets":
+                wire.reset()
+                return
+            if deed == "refuses early":
+                wire.say(b"HTTP/1.1 503 Slow\r\nContent-Length: 0\r\n\r\n")
+                return
+            while not wire.socket.recv(1 << 20).endswith(b"!"):
+                pass
+            wire.say({"cuts": OK[:-1], "says it twice": OK * 2}.get(deed, OK))
+            if deed == "is late":
+                time.sleep(0.001)  # the client may be sending its next request by now
+            if deed not in ("answers", "says it twice"):
+                return
+
+    told: dict[str, Any] = {}
+    with raw_server(serve) as raw:
+        for number in range(100):
+            asked = to(raw, "PUT", memoryview(bytes(100_000) + b"!"))
+            asked.target = f"/b/{number}"
+            try:
+                told[asked.target] = send(client, asked, within()).status
+            except NoAnswer as error:
+                told[asked.target] = error.sent
+    assert set(arrived.values()) == {1}
+    assert not [one for one in arrived if told[one] is Sent.NEVER]
+    assert not [one for one, what in told.items() if isinstance(what, int) and one not in arrived]
+    assert {200, 503} <= set(told.values())
 
 
 @pytest.mark.parametrize("hangs_up", [True, False])
