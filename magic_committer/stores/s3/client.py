@@ -410,7 +410,7 @@ class S3Store:
             return None if asked is None else (asked[0], self._work(asked[1]))
 
         def attempts(call: Call) -> Attempts:
-            return Attempts(self._options, self._clock, way.endpoint, self._bucket, call)
+            return Attempts(self._options, self._clock, way, self._bucket, call)
 
         return ask_each(way, self._clock, next_work, attempts, in_flight=in_flight)
 

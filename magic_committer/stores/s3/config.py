@@ -174,7 +174,7 @@ def plain_setup(bucket: str, options: S3Options) -> Setup:
         place,
         None if options.anonymous else settings.credentials(),
         None if (asked := s3.get("payload_signing_enabled")) is None else _truth(asked),
-        _network(options, settings, _endpoint(endpoint)),
+        network_for(options, _endpoint(endpoint), settings.get("ca_bundle")),
         _agent(options),
     )
 
@@ -423,10 +423,6 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
                 " configuration file: one of them names it",
             ) from None
     return Network(options.connect_seconds_max, options.connections_max, context, proxy)
-
-
-def _network(options: S3Options, settings: _Settings, endpoint: str) -> Network:
-    return network_for(options, endpoint, settings.get("ca_bundle"))
 
 
 def _usual_bundle() -> str:

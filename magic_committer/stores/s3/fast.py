@@ -13,7 +13,7 @@ from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import BucketPlace, Setup
 from magic_committer.stores.s3.errors import NoCredentials
-from magic_committer.stores.s3.http import Answer, Deadline, Http, HttpRequest, NoAnswer
+from magic_committer.stores.s3.http import Deadline, Http, HttpRequest, NoAnswer
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call, build, sha256_of
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
@@ -58,14 +58,7 @@ class Fast:
             NoAnswer, Refused, Unreadable, NoCredentials, BadParameter: it failed.
             EOFError: the body's file is too short, or cannot be read.
         """
-        for last in (False, True):
-            request = self.request(call)
-            try:
-                return read(call.operation, self.http.send(request, deadline))
-            except Refused as error:
-                if last or not self.moves(error):
-                    raise
-        raise AssertionError("unreachable")
+        return read(call.operation, self.http.send(self.request(call), deadline))
 
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request.
@@ -88,18 +81,16 @@ class Fast:
             )  # fmt: skip
         return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
 
-    def read(self, call: Call, answer: Answer) -> Reply:
-        """Read an answer. Raises as `answers.read`."""
-        return read(call.operation, answer)
+    @property
+    def region(self) -> str:
+        return self._where[0].region
 
-    def moves(self, error: Refused) -> bool:
-        """Whether a refusal says that the bucket is in another region. From now on all requests go
-        there."""
-        place = self._where[0]
-        if error.status not in _MOVED or error.region in ("", place.region):
+    def moves(self, error: Refused, region: str) -> bool:
+        if error.status not in _MOVED or error.region in ("", region):
             return False
-        there = self._setup.moved(error.region)
-        self._where = (there, Signer(there.region))
+        if error.region != self.region:  # else another request has moved us
+            there = self._setup.moved(error.region)
+            self._where = (there, Signer(there.region))
         return True
 
     def _signs(self, call: Call, place: BucketPlace) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from magic_committer._patience import GRACE_SECONDS, SLICE_SECONDS, was_interrupted
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
-from magic_committer.stores.s3.answers import Refused, Reply
+from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.errors import FAILURES, Failure
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.s3.http import Answer, Loop
@@ -87,14 +87,13 @@ class Window:
 class _Flight(Generic[T]):
     """A work that is under way, with its present request."""
 
-    __slots__ = ("attempts", "call", "moved", "tag", "work")
+    __slots__ = ("attempts", "call", "tag", "work")
 
     def __init__(self, tag: T, work: Work[Any]) -> None:
         self.tag = tag
         self.work = work
         self.call: Call
         self.attempts: Attempts
-        self.moved = False
 
 
 class _Doing(Generic[T]):
@@ -160,14 +159,9 @@ class _Doing(Generic[T]):
         try:
             if not isinstance(outcome, Answer):
                 raise outcome
-            reply = self._way.read(flight.call, outcome)
+            reply = read(flight.call.operation, outcome)
         except FAILURES as error:
             self._window.answered(error)
-            if isinstance(error, Refused) and not flight.moved and self._way.moves(error):
-                flight.moved = True
-                flight.attempts.count -= 1
-                self._send(flight)
-                return
             self._failed(flight, error)
         else:
             self._window.answered(None)
@@ -194,7 +188,6 @@ class _Doing(Generic[T]):
             except StoreError as error:
                 result = error.with_traceback(None)
                 break
-            flight.moved = False
             flight.attempts = self._attempts_of(flight.call)
             if (refused := flight.attempts.refuse()) is None:
                 self._send(flight)

@@ -30,7 +30,7 @@ from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.s3.answers import Reply
+from magic_committer.stores.s3.answers import Refused, Reply
 from magic_committer.stores.s3.errors import (
     FAILURES,
     Failure,
@@ -86,21 +86,20 @@ class Attempts:
         sent: whether a try may have reached the store; False only if none can have reached it.
 
     Args:
-        options, clock, endpoint: the store's.
+        options, clock, way: the store's.
         bucket: the bucket; "" if the request is about the account.
         call: the request.
     """
 
     __slots__ = (
         "_bucket", "_clock", "_conflict_final", "_endpoint", "_errand", "_key", "_last_try_seconds",
-        "_once", "_options", "_patience", "_seconds_max", "_started", "_verb", "_waits", "count",
-        "sent",
+        "_moved", "_once", "_options", "_patience", "_region", "_seconds_max", "_started", "_verb", "_waits",
+        "_way", "count", "sent",
     )  # fmt: skip
 
-    def __init__(
-        self, options: S3Options, clock: Clock, endpoint: str, bucket: str, call: Call
-    ) -> None:
-        self._endpoint = endpoint
+    def __init__(self, options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> None:
+        self._way = way
+        self._endpoint = way.endpoint
         self._options = options
         self._clock = clock
         self._bucket = bucket
@@ -112,6 +111,7 @@ class Attempts:
         self._seconds_max = seconds_max(options)
         self._started = clock.monotonic()
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
+        self._moved, self._region = False, ""
         self.count = 0
         self.sent = False
 
@@ -147,6 +147,7 @@ class Attempts:
     def begin(self) -> Deadline:
         """Begin a try: its deadline."""
         self.count += 1
+        self._region = self._way.region
         options = self._options
         return Deadline(
             options.complete_seconds_max if self._waits else options.read_seconds_max,
@@ -164,7 +165,12 @@ class Attempts:
 
     def failed(self, error: Failure) -> float | None:
         """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
-        none, `error` says why."""
+        none, `error` says why. Who is told where the bucket is asks there, once, at once: the first
+        try has done nothing, and is not counted."""
+        if isinstance(error, Refused) and not self._moved and self._way.moves(error, self._region):
+            self._moved = True
+            self.count -= 1
+            return 0.0
         self.sent = self.sent or not never_sent(error)
         if getattr(error, "status", 0):
             _met.add(self._endpoint)
@@ -254,6 +260,16 @@ class Way(Protocol):
         """Send a request once, and read its answer. Raises one of `FAILURES`."""
         ...
 
+    @property
+    def region(self) -> str:
+        """The region that requests are signed for."""
+        ...
+
+    def moves(self, error: Refused, region: str) -> bool:
+        """Whether a refusal says that the bucket is not in the region that the request was sent to:
+        all requests go to another one from now on."""
+        ...
+
 
 def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> tuple[Reply, int]:
     """Send a request, in this thread, until it is answered.
@@ -270,7 +286,7 @@ def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> 
         Unanswered: no answer came; or the phase had already waited long enough: then nothing was
             sent.
     """
-    attempts = Attempts(options, clock, way.endpoint, bucket, call)
+    attempts = Attempts(options, clock, way, bucket, call)
     if (refused := attempts.refuse()) is not None:
         raise refused
     while True:

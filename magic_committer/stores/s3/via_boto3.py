@@ -41,7 +41,7 @@ from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3 import http, redact
-from magic_committer.stores.s3.answers import Reply, read
+from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import (
     OPTIONS_HINT,
     PLUGINS,
@@ -112,6 +112,7 @@ class ViaBoto3:
 
     def __init__(self, bucket: str, options: S3Options, why: str = "") -> None:
         self.why = why
+        self.region = ""
         self._bucket = bucket
         self._options = options
         self._lock = threading.Lock()
@@ -132,6 +133,9 @@ class ViaBoto3:
         deadline.errand = Errand()  # within the caller's
         # No lambda: the frame of one keeps what it has closed over, even when it is cleared.
         return beside(partial(self._ask, call, deadline), deadline.errand)
+
+    def moves(self, error: Refused, region: str) -> bool:
+        return False  # the SDK has gone there by itself
 
     def _ask(self, call: Call, deadline: Deadline) -> Reply:
         client = self._client()
