@@ -153,17 +153,8 @@ _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
 
 def read(operation: str, answer: Answer) -> Reply:
-    """Read an answer.
-
-    Args:
-        operation: S3's name of what was asked.
-        answer: the whole answer.
-
-    Raises:
-        Refused: the store's error.
-        Unreadable: the answer is not S3's.
-        TooLarge: it is S3's, and its body was not read.
-    """
+    """Read the answer to an operation. Raises `Refused`: the store's error; `Unreadable`: it is not
+    S3's; `TooLarge`: it is S3's, and its body was not read."""
     status = answer.status
     if status >= 300:
         raise _refusal(operation, answer)

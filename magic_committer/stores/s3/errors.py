@@ -162,16 +162,8 @@ def reason(error: Failure) -> str:
 def translate(
     error: Failure, operation: str, bucket: str, key: str, *, attempts: int = 1, sent: bool = True
 ) -> StoreError:
-    """Our error for a failure, which is its cause.
-
-    Args:
-        error: the failure.
-        operation: the port's verb.
-        bucket: the bucket's name.
-        key: the key, or the prefix of a listing.
-        attempts: how often the request was tried.
-        sent: whether one of the tries may have reached the store.
-    """
+    """Our error for a failure, which is its cause. ``operation`` is the port's verb; ``sent``:
+    whether one of the tries may have reached the store."""
     cls = _class(error)
     status = error.status if isinstance(error, Refused | Unreadable) else 0
     code = error.code if isinstance(error, Refused) else ""

@@ -52,21 +52,13 @@ class Fast:
             return True
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer.
-
-        Raises:
-            NoAnswer, Refused, Unreadable, NoCredentials, BadParameter: it failed.
-            EOFError: the body's file is too short, or cannot be read.
-        """
+        """Send a request once, and read its answer. Raises one of `errors.FAILURES`, and
+        `EOFError`: the body's file is too short, or cannot be read."""
         return read(call.operation, self.http.send(self.request(call), deadline))
 
     def request(self, call: Call) -> HttpRequest:
-        """Write and sign a request.
-
-        Raises:
-            NoCredentials, BadParameter: it cannot be written.
-            NoAnswer: the service that gives credentials does not answer.
-        """
+        """Write and sign a request. Raises `NoCredentials` or `BadParameter`: it cannot be;
+        `NoAnswer`: the service that gives credentials does not answer."""
         place, signer = self._where
         made = build(call.operation, call.parameters, call.body)
         headers = made.headers

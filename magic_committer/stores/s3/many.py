@@ -119,11 +119,9 @@ class _Doing(Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        """Whether another work may begin."""
         return self.held < self._in_flight and self.loop.flying < self._window.size
 
     def begin(self, tag: T, work: Work[Any]) -> None:
-        """Begin a work."""
         self.held += 1
         self._go_on(_Flight(tag, work), next, work)
 
@@ -205,20 +203,8 @@ def ask_each(
     *,
     in_flight: int,
 ) -> Generator[tuple[T, R | StoreError], None, None]:
-    """Do many works at once.
-
-    Args:
-        way: sends.
-        clock: the store's.
-        next_work: the next work, with what the caller knows it by; None: there is none now. Asked
-            when there is room, and again after each result.
-        attempts_of: the tries of a request.
-        in_flight: how many works at once.
-
-    Returns:
-        What the caller knows each work by, with its result or its error, in the order of their
-        ends. It ends when there is no work under way, and no next one.
-    """
+    """Do many works at once, as `magic_committer.stores.base.Many.ask_each` says of requests.
+    ``attempts_of`` gives the tries of a request."""
     doing: _Doing[T] = _Doing(way, clock, attempts_of, in_flight)
     try:
         while True:

@@ -123,16 +123,8 @@ class Unsigned:
 
 
 def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") -> Unsigned:
-    """Write the request of an operation.
-
-    Args:
-        operation: one of `OPERATIONS`.
-        parameters: by S3's names.
-        body: of a part or an object.
-
-    Raises:
-        BadParameter: a parameter cannot be written, or is none of the operation's.
-    """
+    """Write the request of an operation. Raises `BadParameter`: a parameter cannot be written, or
+    is none of the operation's."""
     method, always = OPERATIONS[operation]
     path = ""
     query = [*always]
@@ -164,11 +156,7 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
 
 
 def complete_document(parts: Sequence[Parameters]) -> bytes:
-    """The body of Complete.
-
-    Raises:
-        BadParameter: a value is no text of XML.
-    """
+    """The body of Complete. Raises `BadParameter`: a value is no text of XML."""
     rows = [
         "".join([f"<{name}>{_escaped(name, value)}</{name}>" for name, value in part.items()])
         for part in parts
@@ -179,11 +167,7 @@ def complete_document(parts: Sequence[Parameters]) -> bytes:
 
 
 def delete_document(wanted: Parameters) -> bytes:
-    """The body of DeleteObjects.
-
-    Raises:
-        BadParameter: a key is no text of XML.
-    """
+    """The body of DeleteObjects. Raises `BadParameter`, as above."""
     rows = "".join(
         [f"<Object><Key>{_escaped('Key', one['Key'])}</Key></Object>" for one in wanted["Objects"]]
     )

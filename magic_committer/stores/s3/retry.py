@@ -91,12 +91,6 @@ class Attempts:
         call: the request.
     """
 
-    __slots__ = (
-        "_bucket", "_clock", "_conflict_final", "_endpoint", "_errand", "_key", "_last_try_seconds",
-        "_moved", "_once", "_options", "_patience", "_region", "_seconds_max", "_started", "_verb", "_waits",
-        "_way", "count", "sent",
-    )  # fmt: skip
-
     def __init__(self, options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> None:
         self._way = way
         self._endpoint = way.endpoint
@@ -272,19 +266,11 @@ class Way(Protocol):
 
 
 def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> tuple[Reply, int]:
-    """Send a request, in this thread, until it is answered.
-
-    Args:
-        options, clock, bucket, call: as for `Attempts`.
-        way: sends it.
-
-    Returns:
-        The reply, and how often the request was sent.
+    """Send a request, in this thread, until it is answered. Gives the reply, and how often it was
+    sent.
 
     Raises:
-        StoreError: the meaning of the last failure.
-        Unanswered: no answer came; or the phase had already waited long enough: then nothing was
-            sent.
+        StoreError: the meaning of the last failure; or `refuse`'s.
     """
     attempts = Attempts(options, clock, way, bucket, call)
     if (refused := attempts.refuse()) is not None:

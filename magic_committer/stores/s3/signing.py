@@ -62,17 +62,9 @@ class Signer:
         credentials: Credentials,
         moment: str,
     ) -> None:
-        """Add date, hash, token and signature to the headers of a request.
-
-        Args:
-            method: the HTTP method.
-            host: the ``Host`` header.
-            path, query: as they will be sent, quoted; the query's names are in order.
-            headers: the request's other headers; no name may come twice. Changed in place.
-            payload: the body's SHA-256 in hex, or `UNSIGNED_PAYLOAD`.
-            credentials: what signs.
-            moment: the time, as `stamp` writes it.
-        """
+        """Add date, hash, token and signature to the headers of a request; no name may come twice.
+        Path and query are quoted, as they will be sent; the query's names are in order. ``payload``
+        is the body's SHA-256 in hex, or `UNSIGNED_PAYLOAD`; ``moment`` is of `stamp`."""
         headers.append((DATE, moment))
         headers.append((SHA256, payload))
         if credentials.token:
