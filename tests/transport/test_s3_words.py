@@ -267,7 +267,10 @@ def test_one_try_that_was_sent_is_enough(failures: list[Exception], sent: bool) 
     waiting = list(failures)
 
     class Failing:
-        endpoint = "http://h"
+        endpoint, region = "http://h", ""
+
+        def moves(self, *_: object) -> bool:
+            return False
 
         def ask(self, *_: object) -> Reply_:
             raise waiting.pop(0)
