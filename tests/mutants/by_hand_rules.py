@@ -187,8 +187,9 @@ _THE_DECISION = (
         "I10: a gateway refuses what the store has done: 'nothing was decided' is told",
     ),
     Hand(
-        "a refused swap may be unknown", RECORDS, "swap",
-        (("not doubtful and is_final(error)", "is_final(error)"),),
+        "a refused swap may be unknown", RECORDS, "_read_back",
+        (("OutcomeUnknown",
+          "(lambda *_, **__: why) if why.status == error.status == 403 else OutcomeUnknown"),),
         "I10: the first try lands, the second is forbidden, as is the read: 'refused' is told",
     ),
     Hand(
@@ -348,7 +349,7 @@ _FORGED = (
 
 _A_WAY_OUT = (
     Hand(
-        "one refusal is enough", COMPLETE, "completing",
+        "one refusal is enough", COMPLETE, "complete",
         (("settled[0] is Completion.REFUSED", "False"),),
         "I2: a server that is being restarted says 400 once: an operator gives the file up",
     ),
@@ -546,7 +547,7 @@ _GIVING_UP = (
 
 _STORES = (
     Hand(
-        "a 200 to a second sending is believed", COMPLETE, "completing",
+        "a 200 to a second sending is believed", COMPLETE, "complete",
         (("distrust or number or answer.attempts > 1", "distrust"),),
         "I2: a server that was killed in the first sending answers the second with 200",
     ),

@@ -10,7 +10,12 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.outcome import UNREAD_AGAIN
-from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
+from magic_committer.errors import (
+    InvalidRequest,
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+)
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, At, committed_task, control, visible
@@ -203,3 +208,25 @@ def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -
         mc.attach(DEST, job.id).commit()
     assert told.value.outcome == "reverted"
     assert visible(s3) == {}
+
+
+def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemoryStore) -> None:
+    """I10: all files are visible, and the store refuses that the record says so. Meanwhile another
+    process ends the job: it is told as committed, not as incomplete."""
+    job = decided(s3)
+    record = f"t/__magic_job-{job.id}/job.json"
+    refused: list[str] = []
+
+    def before(request: Request) -> None:
+        if request.key == record and (request.verb == "put" or refused):
+            refused.append(request.verb)
+            if request.verb == "put":
+                raise InvalidRequest("not this one", status=400)
+            if len(refused) == 3:  # the PUT, its read-back, and the last look
+                s3.before = None
+                assert mc.recover(DEST, job.id).outcome == "committed"
+
+    s3.before = before
+    assert mc.recover(DEST, job.id).outcome == "committed"
+    assert refused == ["put", "get", "get"]
+    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"22"}
