@@ -114,7 +114,7 @@ def transports() -> list[str]:
     words = [word for part in (hint, *typing.get_args(hint)) for word in typing.get_args(part)]
     named = [word for word in (*typing.get_args(hint), *words) if isinstance(word, str)]
     chosen = list(dict.fromkeys(word for word in named if word != "auto"))
-    if importlib.util.find_spec("pycurl") is None:
+    if importlib.util.find_spec("httptools") is None:
         return [word for word in chosen if word == "boto3"]
     return sorted(chosen, key=lambda word: word == "boto3")
 

@@ -87,7 +87,7 @@ class Ours(Library):
     """This library: each call of it is a whole job."""
 
     name = "magic_committer"
-    packages = ("magic-committer", "boto3", "pycurl", "awscrt")
+    packages = ("magic-committer", "boto3", "httptools", "awscrt")
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(options)

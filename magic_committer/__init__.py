@@ -221,7 +221,7 @@ _LOADED_LATE = {
     "botocore",
     "s3transfer",
     "urllib3",
-    "pycurl",
+    "httptools",
 }
 _IMPORT_SECONDS_MAX = 60.0
 

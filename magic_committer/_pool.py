@@ -1,5 +1,5 @@
 """The starter of threads: bounded submission, results in the order of their end, aborts from
-finalizers. (libcurl's own threads, which run none of our functions, are `stores.s3.curl_threads`'.)
+finalizers.
 
 Invariants:
 
@@ -84,6 +84,36 @@ def result_of(future: Future[R]) -> R:
             continue
         return future.result()
     finally:
+        del future  # its error has this frame
+
+
+def beside(function: Callable[[], R], errand: Errand) -> R:
+    """Call ``function``, from the main thread in another one. A signal handler may raise in that
+    one at any instant, and the SDK takes a TimeoutError for its socket's, or loses it: so the main
+    thread only waits. Whatever ends the wait ends the errand too: nothing takes effect after what
+    the caller does next."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    work = [function]
+    del function
+
+    def unless_over() -> R:
+        if errand.over:
+            raise InterruptedError("its caller has given it up")
+        try:
+            return work.pop()()  # what it was given is let go before the caller goes on
+        except BaseException as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    future = BESIDE.submit(unless_over)
+    try:
+        while not future.wait(LOOK_SECONDS):
+            continue
+        return future.result()
+    finally:
+        if not future.done():
+            errand.end(0.0)
+            future.wait(GRACE_SECONDS)
         del future  # its error has this frame
 
 
@@ -403,6 +433,9 @@ def _in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
+
+BESIDE = ThreadPool(name="magic-committer-beside")
+"""Does what the main thread, or a loop, only waits for."""
 
 _of_thread = threading.local()
 """``work``: the queue that this thread works off. It does not hold the pool

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
@@ -19,12 +19,13 @@ from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime,
 from magic_committer.committers.base import JobCommitter, Process
 from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
 from magic_committer.upload import BlockSource
+
+if TYPE_CHECKING:
+    from magic_committer.file_trees.base import FileTree
 
 logger = logging.getLogger("magic_committer")
 
@@ -174,6 +175,8 @@ def unregister_tree(tree: FileTree) -> None:
 
 
 def _tree_for(url: str) -> FileTree:
+    from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
+
     tree = tree_for(url)
     return _trees.get(tree.url, tree)
 

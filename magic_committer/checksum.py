@@ -102,6 +102,12 @@ def joins(algorithm: ChecksumAlgorithm) -> bool:
     return algorithm in _CRCS
 
 
+@cache
+def keeps_up(algorithm: ChecksumAlgorithm) -> bool:
+    """Whether it is computed much faster than bytes are sent: more than 10 GB/s."""
+    return algorithm in _CRCS and _crc_function(algorithm).__module__ != "zlib"
+
+
 class Running:
     """A checksum that is being computed."""
 

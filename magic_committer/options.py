@@ -50,7 +50,7 @@ Track = Literal["s3", "memory"]
 ConditionalWrites = Literal["on", "off"]
 ChecksumOption = ChecksumAlgorithm | Literal["auto", "off"]
 EtagForm = Literal["objects", "strings"]
-Transport = Literal["auto", "boto3", "curl"]
+Transport = Literal["auto", "fast", "boto3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,12 +314,12 @@ class S3Options:
         retry_attempts_max: how often one request is sent at most: 100 by default, 1 to 100. A
             second limit, beside the seconds.
         connections_max: open connections of one process: 64 by default, 1 to 4096. While a job is
-            committed by the fast transport there are as many as ``commit_threads`` besides.
-        user_agent: text that is appended to the SDK's; "" by default.
-        transport: what sends the frequent requests. ``"auto"`` (default): libcurl where pycurl is
-            installed (the extra ``fast``) and the SDK would send plain signed requests, otherwise
-            boto3. ``"boto3"``: always boto3. ``"curl"``: libcurl, and an `OptionError` where that
-            cannot be.
+            committed there are as many as ``commit_threads`` besides.
+        user_agent: text that is appended to ours, and to the SDK's; "" by default.
+        transport: what sends the requests. ``"auto"`` (default): the library itself, where the
+            set-up is plain, otherwise boto3, which `doctor` and the log explain (docs/stores.md).
+            ``"boto3"``: always boto3. ``"fast"``: the library itself, and an `OptionError` where
+            that cannot be.
     """
 
     endpoint_url: str | None = None

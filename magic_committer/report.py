@@ -56,8 +56,8 @@ class JobReport:
         error: the reason of the failure, as ``"Class: message"``; "" if there was none.
         seconds: duration of the commit or abort, in seconds.
         statistics: counters in the shape of Hadoop's ``iostatistics``.
-        transport: what sent this process's frequent requests: ``"curl"``, or ``"boto3 (why)"`` with
-            the reason why it was not the fast one; "" if nobody can tell, as of a store in memory.
+        transport: what sent this process's requests: ``"fast"``, or ``"boto3 (why)"`` with the
+            reason why it was not the fast way; "" if nobody can tell, as of a store in memory.
     """
 
     job_id: str

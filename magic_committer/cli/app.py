@@ -141,9 +141,7 @@ def root(**values: Any) -> None:
 
 
 def _tell_version(context: click.Context) -> None:
-    from magic_committer._libcurl import sends_by  # late: the import of pycurl takes a little
-
-    click.echo(f"magic-committer, version {__version__}\nrequests by {sends_by()}")
+    click.echo(f"magic-committer, version {__version__}")
     context.exit()
 
 

@@ -32,12 +32,8 @@ from enum import Enum
 from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import may_still_land
-from magic_committer.commit.upload_state import (
-    UploadState,
-    became,
-    lacks_parts,
-    upload_state,
-)
+from magic_committer.commit.steps import Pause, Start, Steps, by_verbs
+from magic_committer.commit.upload_state import UploadState, became, lacks_parts, looking
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -46,12 +42,14 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.hadoop.statistics import MATERIALIZE_FILE, Statistics
 from magic_committer.stores.base import (
     CompleteUpload,
+    Head,
+    ListParts,
     ObjectInfo,
     Part,
     Written,
-    complete_by_verb,
     same_etag,
 )
 
@@ -91,9 +89,42 @@ class Completion(Enum):
     """Mode ``fail``: an object of another writer is there, and stays."""
 
 
+Completed = tuple[Completion, StoreError | None]
+"""What became of an upload; and the reason, unless it is done."""
+
+
 def complete(
     runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool, distrust: bool = False
-) -> tuple[Completion, StoreError | None]:
+) -> Completed:
+    """Complete one upload, by verbs; see `completing`."""
+    work = completing(runtime, upload, if_none_match=if_none_match, distrust=distrust)
+    return by_verbs(runtime, work)
+
+
+def to_complete(
+    runtime: Runtime,
+    upload: ReadyUpload,
+    statistics: Statistics,
+    *,
+    if_none_match: bool,
+    distrust: bool,
+) -> Start[Completed]:
+    """`completing`, to be begun by `steps.each`; ``statistics`` takes its duration."""
+
+    def start(again: bool) -> Steps[Completed]:
+        with statistics.timed(MATERIALIZE_FILE, runtime.clock):
+            return (
+                yield from completing(
+                    runtime, upload, if_none_match=if_none_match, distrust=distrust
+                )
+            )
+
+    return start
+
+
+def completing(
+    runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool, distrust: bool
+) -> Steps[Completed]:
     """Complete an upload. Repeatable: an upload that was completed before is done.
 
     Args:
@@ -109,34 +140,32 @@ def complete(
     """
     for number in range(CONFLICT_TRIES_MAX):
         if number:
-            runtime.clock.sleep(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
-        answer = _send(runtime, upload, if_none_match)
+            yield Pause(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
+        answer = yield from _send(upload, if_none_match)
         if isinstance(answer, Written):
             if distrust or number or answer.attempts > 1:
-                return _look_after(runtime, upload, answer)
+                return (yield from _look_after(runtime, upload, answer))
             return Completion.DONE, None
         conflict = conflicts(answer, if_none_match)
-        settled = _settle(runtime, upload, answer, conflict)
+        settled = yield from _settle(runtime, upload, answer, conflict)
         if not conflict or settled[0] is not Completion.UNFINISHED:
             break
     if settled[0] is Completion.REFUSED:
-        return _once_more(runtime, upload, if_none_match, settled)
+        return (yield from _once_more(runtime, upload, if_none_match, settled))
     return settled
 
 
 def _once_more(
-    runtime: Runtime,
-    upload: ReadyUpload,
-    if_none_match: bool,
-    refused: tuple[Completion, StoreError | None],
-) -> tuple[Completion, StoreError | None]:
+    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: Completed
+) -> Steps[Completed]:
     """Send a refused Complete a second time, after a pause. A single refusal may come from a server
     that was just restarting, or from another process that is completing the upload."""
-    runtime.clock.sleep(REFUSED_PAUSE_SECONDS)
-    answer = _send(runtime, upload, if_none_match)
+    yield Pause(REFUSED_PAUSE_SECONDS)
+    answer = yield from _send(upload, if_none_match)
     if isinstance(answer, Written):
-        return _look_after(runtime, upload, answer)
-    settled = _settle(runtime, upload, answer, conflicts(answer, if_none_match))
+        return (yield from _look_after(runtime, upload, answer))
+    conflict = conflicts(answer, if_none_match)
+    settled = yield from _settle(runtime, upload, answer, conflict)
     first = refused[1]
     same = first is not None and (first.status, first.code) == (answer.status, answer.code)
     if settled[0] is Completion.REFUSED and not same:
@@ -163,16 +192,19 @@ def is_final(error: StoreError) -> bool:
 
 
 def _send(
-    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, *, again: bool = True
-) -> Written | StoreError:
+    upload: ReadyUpload, if_none_match: bool, *, again: bool = True
+) -> Steps[Written | StoreError]:
     """Send Complete and give the store's answer, also if it is an error. ``again``: what is refused
     is sent once more, with the parts that the store has."""
     try:
-        return complete_by_verb(runtime.store, as_request(upload, if_none_match))
+        written: Written = yield as_request(upload, if_none_match)
     except InvalidRequest as refused:
-        return _send_stored_parts(runtime, upload, if_none_match, refused) if again else refused
+        if not again:
+            return refused
+        return (yield from _send_stored_parts(upload, if_none_match, refused))
     except StoreError as error:
         return error
+    return written
 
 
 def as_request(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
@@ -193,17 +225,17 @@ def as_request(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
 
 
 def _send_stored_parts(
-    runtime: Runtime, upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
-) -> Written | StoreError:
+    upload: ReadyUpload, if_none_match: bool, refused: InvalidRequest
+) -> Steps[Written | StoreError]:
     """Send a refused Complete once more, with the ETags that the store has now. Under SSE-KMS and
     SSE-C a late retry of a part changes its ETag (counterexamples.md, #16)."""
     try:
-        parts = same_parts(upload, runtime.store.list_parts(upload.key, upload.upload_id))
+        parts = same_parts(upload, (yield ListParts(upload.key, upload.upload_id)))
     except StoreError as error:
         return error if isinstance(error, Unanswered) else refused
     if parts is None:
         return refused
-    return _send(runtime, replace(upload, parts=parts), if_none_match, again=False)
+    return (yield from _send(replace(upload, parts=parts), if_none_match, again=False))
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
@@ -230,7 +262,7 @@ def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] 
 
 def _settle(
     runtime: Runtime, upload: ReadyUpload, error: StoreError, conflict: bool
-) -> tuple[Completion, StoreError | None]:
+) -> Steps[Completed]:
     """What became of an upload after Complete got an error.
 
     Args:
@@ -239,7 +271,7 @@ def _settle(
         error: the store's answer.
         conflict: the store calls it a conflict, and Complete was sent with a condition.
     """
-    look = upload_state(runtime, upload)
+    look = yield from looking(runtime, upload)
     if look.state is UploadState.VISIBLE:
         return Completion.DONE, None
     if conflict and look.there is not None:
@@ -249,7 +281,7 @@ def _settle(
         return _not_there(look.there), error
     if lacks_parts(upload, look) and not may_still_land(error):
         # It is open and can never be completed; but another process may just be completing it.
-        there = _wait_for(runtime, upload)
+        there = yield from _wait_for(upload)
         if isinstance(there, StoreError):
             return Completion.UNFINISHED, there
         seen = there is not None and _is_it(upload, there)
@@ -265,11 +297,9 @@ def _not_there(there: ObjectInfo | None) -> Completion:
     return Completion.LOST if there is None else Completion.UNRESOLVED
 
 
-def _look_after(
-    runtime: Runtime, upload: ReadyUpload, answer: Written
-) -> tuple[Completion, StoreError | None]:
+def _look_after(runtime: Runtime, upload: ReadyUpload, answer: Written) -> Steps[Completed]:
     """Whether the object that a 200 promises is there."""
-    there = _wait_for(runtime, upload, answer.etag)
+    there = yield from _wait_for(upload, answer.etag)
     if isinstance(there, StoreError):
         return Completion.UNFINISHED, there
     if there is not None and _is_it(upload, there, answer.etag):
@@ -283,7 +313,7 @@ def _look_after(
         status=200,
         attempts=answer.attempts,
     )
-    look = upload_state(runtime, upload)
+    look = yield from looking(runtime, upload)
     if look.state is UploadState.VISIBLE:
         return Completion.DONE, None
     if look.state is UploadState.GONE or lacks_parts(upload, look):
@@ -291,14 +321,11 @@ def _look_after(
     return Completion.UNFINISHED, look.error or false
 
 
-def _wait_for(
-    runtime: Runtime, upload: ReadyUpload, told: str = ""
-) -> ObjectInfo | StoreError | None:
+def _wait_for(upload: ReadyUpload, told: str = "") -> Steps[ObjectInfo | StoreError | None]:
     """Wait until the object at the upload's key is what the upload became: a second Complete may be
     answered before the first one has ended (versitygw).
 
     Args:
-        runtime: the components.
         upload: the upload.
         told: the ETag in the answer to Complete; "" if there was none.
 
@@ -309,9 +336,9 @@ def _wait_for(
     there: ObjectInfo | StoreError | None = None
     for number in range(LOOKS_MAX):
         if number:
-            runtime.clock.sleep(LOOK_PAUSE_SECONDS * 2 ** (number - 1))
+            yield Pause(LOOK_PAUSE_SECONDS * 2 ** (number - 1))
         try:
-            there = runtime.store.head(upload.key)
+            there = yield Head(upload.key)
         except NotFound:
             there = None
         except Unanswered as error:
@@ -319,6 +346,7 @@ def _wait_for(
         except StoreError as error:
             return error  # a refusal will come again
         else:
+            assert isinstance(there, ObjectInfo)
             if _is_it(upload, there, told):
                 break
     return there

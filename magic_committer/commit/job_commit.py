@@ -120,7 +120,7 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.protocol.rules import Step, choose_attempts, next_step
-from magic_committer.stores.base import told_transport
+from magic_committer.stores.base import transport_of
 
 logger = logging.getLogger("magic_committer")
 
@@ -878,7 +878,7 @@ class JobCommit:
             unattributed=swept.unattributed,
             seconds=self.runtime.clock.monotonic() - self._started,
             statistics=self.statistics.to_dict(),
-            transport=told_transport(self.runtime.store),
+            transport=transport_of(self.runtime.store),
             query=self.batch.query if self.batch is not None else "",
             batch=self.batch.number if self.batch is not None else None,
         )

@@ -27,8 +27,7 @@ from dataclasses import dataclass
 
 from magic_committer._patience import Kind, patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit.complete import Completion
-from magic_committer.commit.completing import Completing
+from magic_committer.commit.complete import Completed, Completion, to_complete
 from magic_committer.commit.load import stored_uploads
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.steps import Start, Steps, each
@@ -138,25 +137,21 @@ def complete_piece(runtime: Runtime, job: StartedJob, piece: Piece, *, in_flight
     """
     done = failed_run = 0
 
-    def is_down() -> bool:
-        return failed_run >= HELPER_FAILED_RUN_MAX
+    if_none_match, statistics = job.terms.mode in FAILING, Statistics()
 
-    def uploads() -> Iterator[ReadyUpload]:
+    def works() -> Iterator[tuple[ReadyUpload, Start[Completed]]]:
         for upload in _uploads_of(runtime, job, piece):
-            if is_down():
+            if failed_run >= HELPER_FAILED_RUN_MAX:
                 return
-            yield upload
+            yield (
+                upload,
+                to_complete(
+                    runtime, upload, statistics, if_none_match=if_none_match, distrust=False
+                ),
+            )
 
-    completing = Completing(
-        runtime,
-        if_none_match=job.terms.mode in FAILING,
-        distrust=False,
-        in_flight=in_flight,
-        statistics=Statistics(),
-        gives_up=is_down,
-    )
-    with patient(Kind.DECIDED), closing(completing.each(uploads())) as completed:
-        for _, completion, _ in completed:
+    with patient(Kind.DECIDED), closing(each(runtime, works(), in_flight=in_flight)) as completed:
+        for _, (completion, _) in completed:
             is_done = completion is Completion.DONE
             done += is_done
             failed_run = 0 if is_done else failed_run + 1

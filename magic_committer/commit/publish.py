@@ -19,8 +19,7 @@ from contextlib import closing
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.complete import Completion
-from magic_committer.commit.completing import Completing
+from magic_committer.commit.complete import Completed, Completion, to_complete
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source, SpooledSource, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
@@ -28,6 +27,7 @@ from magic_committer.commit.pieces import Helpers, not_seen
 from magic_committer.commit.probe import known
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import Seen
+from magic_committer.commit.steps import Start, each
 from magic_committer.commit.success_marker import success_data, write_marker
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
@@ -128,27 +128,28 @@ class Publication:
         self._visible = unanswered_run = 0
         first_error: MagicError | None = None
 
-        def is_down() -> bool:
-            return unanswered_run >= UNANSWERED_RUN_MAX
+        if_none_match, distrust = self.job.terms.mode in FAILING, self._distrusts()
 
-        def remaining() -> Iterator[ReadyUpload]:
+        def remaining() -> Iterator[tuple[ReadyUpload, Start[Completed]]]:
             for upload in self._to_complete():
-                if is_down():
+                if unanswered_run >= UNANSWERED_RUN_MAX:
                     left[Completion.UNFINISHED].append(upload.key)
                 else:
-                    yield upload
+                    yield (
+                        upload,
+                        to_complete(
+                            self.runtime,
+                            upload,
+                            self.statistics,
+                            if_none_match=if_none_match,
+                            distrust=distrust,
+                        ),
+                    )
 
-        completing = Completing(
-            self.runtime,
-            if_none_match=self.job.terms.mode in FAILING,
-            distrust=self._distrusts(),
-            in_flight=self.in_flight,
-            statistics=self.statistics,
-            gives_up=is_down,
-        )
         try:
-            with closing(completing.each(remaining())) as completed:
-                for upload, completion, error in completed:
+            works = each(self.runtime, remaining(), in_flight=self.in_flight)
+            with closing(works) as completed:
+                for upload, (completion, error) in completed:
                     key = upload.key
                     if completion is Completion.DONE:
                         unanswered_run = 0

@@ -21,7 +21,7 @@ never become ``OPEN`` again: an upload id is used once (S3 API).
 And there is one `UploadRemover`. Invariants:
 
 * It looks first if an upload may have been completed: on some stores the abort of a completed
-  upload deletes the object (docs/stores.md).
+  upload deletes the object (docs/stores.md). Such an abort is sent once for each look.
 * An abort counts only when the parts are gone. Parts in flight outlive an abort (S3 API,
   AbortMultipartUpload), so the abort is sent again.
 * It raises nothing. ``LEFT``, with the reason, stands for what could not be removed or could not be
@@ -35,7 +35,7 @@ from enum import Enum
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload, upload_name
-from magic_committer.commit.steps import Start, Steps, by_verbs
+from magic_committer.commit.steps import Pause, Start, Steps, by_verbs
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
@@ -54,8 +54,9 @@ ABORTS_MAX = 5
 """How often an upload is aborted if its parts stay."""
 ABORT_PAUSE_SECONDS = 0.2
 """Seconds before the second abort of an upload. They double each time."""
-NO_BUCKET = "NoSuchBucket"
-"""The code of a 404 that says nothing about an upload (S3 API, "Error responses")."""
+NO_BUCKET, NO_UPLOAD = "NoSuchBucket", "NoSuchUpload"
+"""The codes of a 404 that says nothing about an upload, and of one that does (S3 API, "Error
+responses")."""
 
 
 class UploadState(Enum):
@@ -126,7 +127,7 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
 
 def upload_state(runtime: Runtime, upload: ReadyUpload | UploadName) -> UploadLook:
     """Look what an upload is, by verbs; see `looking`."""
-    return by_verbs(runtime.store, looking(runtime, upload))
+    return by_verbs(runtime, looking(runtime, upload))
 
 
 def to_look(runtime: Runtime, upload: ReadyUpload | UploadName) -> Start[UploadLook]:
@@ -190,7 +191,7 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
     Raises:
         StoreError: nobody can tell.
     """
-    return by_verbs(runtime.store, _at(runtime, key))
+    return by_verbs(runtime, _at(runtime, key))
 
 
 def _at(runtime: Runtime, key: str) -> Steps[ObjectInfo | None]:
@@ -251,7 +252,7 @@ class UploadRemover:
 
     def remove(self, upload: UploadName) -> Removed:
         """Abort one upload by verbs, unless it has ended; see `removing`."""
-        return by_verbs(self._runtime.store, self.removing(upload))
+        return by_verbs(self._runtime, self.removing(upload))
 
     def to_remove(self, upload: UploadName) -> Start[Removed]:
         """`removing`, to be begun by `steps.each`."""
@@ -264,28 +265,42 @@ class UploadRemover:
             upload: the upload.
             aborted: an earlier try has found it open, and its abort may have taken effect.
         """
-        if self._look_first:
-            look = yield from looking(self._runtime, upload)
-            if look.state is UploadState.VISIBLE:
-                return Removed(Removal.VISIBLE)
-            if look.ended:
-                return _aborted(look.error) if aborted else Removed(Removal.GONE)
-            if look.error is not None and not self._is_harmless(upload, look.error):
-                why = f"whether it has ended cannot be told: {look.error}"
-                return Removed(Removal.LEFT, why, look.error)
-        sent = False
-        try:
-            for number in range(ABORTS_MAX):
-                if number:
-                    self._runtime.clock.sleep(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
-                yield AbortUpload(upload.key, upload.upload_id)
-                sent = True
+        failed: StoreError | None = None
+        for number in range(ABORTS_MAX):
+            if number:
+                yield Pause(ABORT_PAUSE_SECONDS * 2 ** (number - 1))
+            if self._look_first and (failed is not None or not number):
+                ended = yield from self._look(upload, aborted=aborted)
+                if ended is not None:
+                    return ended
+            try:
+                yield AbortUpload(upload.key, upload.upload_id, once=self._look_first)
+            except StoreError as error:
+                if not (self._look_first and isinstance(error, Unanswered)):
+                    return Removed(Removal.LEFT, error.message, error)
+                failed, aborted = error, aborted or error.sent  # its look is old by now
+                continue
+            failed, aborted = None, True
+            try:
                 if (yield from self._is_gone(upload)):
                     return (yield from self._ended(upload))
-                sent = False
-        except StoreError as error:
-            return Removed(Removal.LEFT, error.message, error, sent)
+            except StoreError as error:
+                return Removed(Removal.LEFT, error.message, error, sent=True)
+        if failed is not None:
+            return Removed(Removal.LEFT, failed.message, failed)
         return Removed(Removal.LEFT, f"it is still open after {ABORTS_MAX} aborts")
+
+    def _look(self, upload: UploadName, *, aborted: bool) -> Steps[Removed | None]:
+        """Look whether an upload has ended, or must be left alone. None: it may be aborted."""
+        look = yield from looking(self._runtime, upload)
+        if look.state is UploadState.VISIBLE:
+            return Removed(Removal.VISIBLE)
+        if look.ended:
+            return _aborted(look.error) if aborted else Removed(Removal.GONE)
+        if look.error is not None and not self._is_harmless(upload, look.error):
+            why = f"whether it has ended cannot be told: {look.error}"
+            return Removed(Removal.LEFT, why, look.error)
+        return None
 
     def _is_harmless(self, upload: UploadName, refused: StoreError) -> bool:
         """Whether an abort deletes no object, although ListParts is refused (a permission, a
@@ -313,27 +328,34 @@ class UploadRemover:
         return Removed(Removal.ABORTED)
 
     def _is_gone(self, upload: UploadName) -> Steps[bool]:
-        """Whether the parts of an aborted upload are gone. If ListParts is refused, a listing of
-        the key decides: the abort itself was answered with success.
+        """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
+        is asked for once more. If ListParts is refused, a listing of the key decides: the abort
+        itself was answered with success.
 
         Raises:
             StoreError: nobody can tell.
         """
-        try:
-            yield ListParts(upload.key, upload.upload_id)
-        except NotFound as error:
-            if error.code == NO_BUCKET:
-                raise
-            return True
-        except Unanswered:
-            raise
-        except StoreError as refused:
+        for last in (False, True):
             try:
-                page: UploadPage = yield FindUpload(upload.key, upload.upload_id)
-                return not page.uploads
-            except StoreError:  # neither is allowed: the first refusal says what is needed
-                raise refused from None
-        return False
+                yield ListParts(upload.key, upload.upload_id)
+            except NotFound as error:
+                if error.code == NO_BUCKET:
+                    raise
+                if last or error.code == NO_UPLOAD:
+                    return True
+            except Unanswered:
+                raise
+            except StoreError as refused:
+                if not last:
+                    continue
+                try:
+                    page: UploadPage = yield FindUpload(upload.key, upload.upload_id)
+                    return not page.uploads
+                except StoreError:  # neither is allowed: the first refusal says what is needed
+                    raise refused from None
+            else:
+                return False
+        raise AssertionError("unreachable")
 
 
 def _aborted(error: StoreError | None) -> Removed:

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO, ClassVar, Protocol
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol
 
 from magic_committer._pool import Pool
 from magic_committer._runtime import (
@@ -33,14 +32,23 @@ from magic_committer._runtime import (
 )
 from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import BlockSource, LocalFile, PendingFile, TaskFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magic_committer.file_trees.base import FileTree
+
+
+def _tree_for(url: str) -> FileTree:
+    from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
+
+    return tree_for(url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +69,7 @@ class Process:
     clock: Clock = field(default_factory=SystemClock)
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
-    tree_for: Callable[[str], FileTree] = tree_for
+    tree_for: Callable[[str], FileTree] = _tree_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,15 @@ that has what `base.CommitterClass` says. A name of this library cannot be taken
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from magic_committer.committers.base import CommitterClass
 from magic_committer.errors import OptionError, WrongType
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "magic_committer.committers"
 """The group of entry points by which packages bring committers."""
@@ -87,6 +88,8 @@ def real_name(name: str) -> str:
         return word
     if name in _others():
         return name
+    import difflib  # late, as the next one: they load a lot, and few need them
+
     known = known_names()
     nearest = difflib.get_close_matches(word, known, n=1)
     raise OptionError(
@@ -132,4 +135,6 @@ def named(name: str) -> CommitterClass:
 
 def _others() -> dict[str, EntryPoint]:
     """The committers that other packages bring."""
+    from importlib.metadata import entry_points
+
     return {one.name: one for one in entry_points(group=ENTRY_POINTS)}

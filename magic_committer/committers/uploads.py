@@ -14,13 +14,13 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.alive import SignOfLife
-from magic_committer.commit.completing import refuse_threads
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.pieces import Distribute, Helpers, Piece, complete_piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.runs import settle_runs
 from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.steps import refuse_threads
 from magic_committer.committers.base import Attached, Process
 from magic_committer.errors import (
     ConflictingJob,
@@ -32,8 +32,8 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
-from magic_committer.stores.base import told_transport
-from magic_committer.stores.unconditional import Unconditional
+from magic_committer.stores.base import transport_of
+from magic_committer.stores.unconditional import unconditional
 from magic_committer.upload import BlockSource
 
 
@@ -157,8 +157,8 @@ class UploadsCommitter:
 
     @property
     def transport(self) -> str:
-        """What sends the requests: see `told_transport`."""
-        return told_transport(self.runtime.store)
+        """What sends the requests: see `transport_of`."""
+        return transport_of(self.runtime.store)
 
     def sign_of_life(self) -> Callable[[], bool]:
         """See `alive.SignOfLife`."""
@@ -220,4 +220,4 @@ class UploadsCommitter:
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
     if terms.conditional_writes == "on":
         return runtime
-    return replace(runtime, store=Unconditional(runtime.store))
+    return replace(runtime, store=unconditional(runtime.store))

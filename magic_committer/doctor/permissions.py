@@ -98,8 +98,8 @@ class Diagnosis:
         clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
             None if the store did not say. Nothing depends on it: all ages are the store's.
         left: scratch objects and uploads that could not be removed.
-        transport: what sends the frequent requests, ``"curl"`` or ``"boto3"``, and why it is not
-            curl; "" if the store does not say.
+        transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "" if the store does
+            not say.
     """
 
     dest: str

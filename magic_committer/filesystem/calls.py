@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from magic_committer._arguments import attributes_of
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
-from magic_committer.filesystem.local import PutReport, local_text, put_all, put_one
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import check_name, name_text, unique_name
 from magic_committer.stores.base import Attributes
 
 if TYPE_CHECKING:
     from magic_committer.filesystem.job_files import JobFileSystem
+    from magic_committer.filesystem.local import PutReport
 
 
 class FileCalls(ABC):
@@ -145,6 +145,8 @@ class FileCalls(ABC):
             UploadFailed: it changed while it was read, or could not be sent.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
+        from magic_committer.filesystem.local import local_text, put_one  # late: few put files
+
         local = local_text(path)
         name = name_text(name) if name is not None else os.path.basename(local)
         check_name(name)
@@ -192,6 +194,8 @@ class FileCalls(ABC):
                 that were put before are in the task: let the error leave the block.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
+        from magic_committer.filesystem.local import local_text, put_all  # late, as above
+
         below = name_text(name).strip("/")
         if below:
             check_name(below)

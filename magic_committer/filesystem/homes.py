@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from urllib.parse import unquote
 
-from magic_committer.committers.manifest.names import TEMPORARY, check_tree_name
 from magic_committer.errors import InvalidRequest, NotFound
-from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of
-from magic_committer.file_trees.by_url import tree_url
 from magic_committer.hadoop.paths import Destination, check_name, is_control_element, is_s3_url
 from magic_committer.options import MiB
 from magic_committer.stores.base import ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from magic_committer.file_trees.base import FileTree, TreeEntry
 
 PROTOCOL = "magic"
 READ_BYTES_MAX = 64 * MiB
@@ -78,6 +78,8 @@ def roots_of(dest: str) -> tuple[str, ...]:
     if is_s3_url(dest):
         place = Destination.parse(dest)
         return (f"{place.bucket}/{place.prefix}",)
+    from magic_committer.file_trees.by_url import tree_url  # late: jobs on S3 have no tree
+
     encoded = tree_url(dest).partition("://")[2]
     return tuple(dict.fromkeys((unquote(encoded), encoded)))
 
@@ -181,6 +183,8 @@ class TreeHome:
         self._tree = tree
 
     def check(self, name: str) -> None:
+        from magic_committer.committers.manifest.names import check_tree_name  # late, as above
+
         check_tree_name(name)
 
     def look(self, name: str) -> Info | None:
@@ -202,6 +206,8 @@ class TreeHome:
 
     def _is_real(self, path: str) -> bool:
         """Whether the directories that a path is in are directories, and no links."""
+        from magic_committer.file_trees.base import parent_of  # late, as above
+
         above = parent_of(path)
         if not above or not self._tree.promises.directories:
             return True
@@ -221,6 +227,8 @@ def _of_entry(entry: TreeEntry) -> Info | None:
 
 
 def _is_committers(name: str) -> bool:
+    from magic_committer.committers.manifest.names import TEMPORARY  # late, as above
+
     return name.partition("/")[0] == TEMPORARY
 
 

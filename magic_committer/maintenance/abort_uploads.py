@@ -303,7 +303,7 @@ class Clearing:
                 yield self._told(cleared)
         # By verbs: the record of its job is read in between, and a batch waits for no such read.
         outcomes = self._runtime.pool.each(
-            lambda found: steps.by_verbs(self._runtime.store, self._clearing(found, by)),
+            lambda found: steps.by_verbs(self._runtime, self._clearing(found, by)),
             (found for found in chosen if found.owner_class == "hadoop"),
             in_flight=self._survey.in_flight,
         )

@@ -306,7 +306,7 @@ class Cleaning:
             # One after the other, by verbs: this is a thread of the pool, and a thread that waits
             # for others of its pool may wait for ever.
             upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
-            end = steps.by_verbs(self._runtime.store, self._to_remove(upload)(False))
+            end = steps.by_verbs(self._runtime, self._to_remove(upload)(False))
             removed = self._removed(upload, end)
             aborted += removed.removal is Removal.ABORTED
             left = left or removed.removal is Removal.LEFT

@@ -18,12 +18,9 @@ implementation (``tests/contract`` checks each implementation):
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar
 
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
 
@@ -85,48 +82,9 @@ class FileSlice:
     length: int
 
 
-class Pieces:
-    """Bytes in several pieces of memory, one after the other: the body of a part that was not
-    copied. They must not change until the verb returns.
-
-    Args:
-        views: the pieces, each of bytes, none empty.
-
-    Attributes:
-        nbytes: the length of all.
-    """
-
-    __slots__ = ("_starts", "_views", "nbytes")
-
-    def __init__(self, views: Iterable[memoryview]) -> None:
-        self._views = tuple(views)
-        *starts, self.nbytes = accumulate((view.nbytes for view in self._views), initial=0)
-        self._starts = starts
-
-    @classmethod
-    def of(cls, body: bytes | memoryview | Pieces) -> Pieces:
-        """A body in memory, in as many pieces as it has."""
-        if isinstance(body, Pieces):
-            return body
-        return cls([memoryview(body).cast("B")] if len(body) else ())
-
-    def __repr__(self) -> str:
-        return f"<Pieces {len(self._views)} with {self.nbytes} bytes>"
-
-    def __len__(self) -> int:
-        return self.nbytes
-
-    def since(self, offset: int) -> list[memoryview]:
-        """The bytes from ``offset`` on, in pieces. None are copied."""
-        if offset >= self.nbytes:
-            return []
-        number = bisect_right(self._starts, offset) - 1
-        views = list(self._views[number:])
-        views[0] = views[0][offset - self._starts[number] :]
-        return views
-
-
-PartBody = memoryview | Pieces | FileSlice
+PartBody = memoryview | FileSlice
+"""The body of a part. Memory is one piece of bytes, which must not change until the verb
+returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,19 +363,14 @@ class ObjectStore(Protocol):
         ...
 
 
-@runtime_checkable
-class Retrying(Protocol):
-    """A store that sends requests again by itself, and can be told not to."""
-
-    def once(self) -> ObjectStore:
-        """The same bucket, each request sent once."""
-        ...
+# What a store may have beside its verbs: ``once``, ``many``, ``transport``
 
 
 def sent_once(store: ObjectStore) -> ObjectStore:
-    """The store without its own retries, if it has any. For questions to which a store may give a
-    final error that looks temporary."""
-    return store.once() if isinstance(store, Retrying) else store
+    """The store without its own retries, which its method ``once`` gives, if it has any. For
+    questions to which a store may give a final error that looks temporary."""
+    once: Callable[[], ObjectStore] | None = getattr(store, "once", None)
+    return store if once is None else once()
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,10 +387,12 @@ class CompleteUpload:
 
 @dataclass(frozen=True, slots=True)
 class AbortUpload:
-    """What `ObjectStore.abort_upload` is asked, as a value."""
+    """What `ObjectStore.abort_upload` is asked, as a value. ``once``: send it once, because it
+    follows from a look, which is old by the time of a second try."""
 
     key: str
     upload_id: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +442,7 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         StoreError: as the verb.
     """
     if isinstance(ask, AbortUpload):
-        store.abort_upload(ask.key, ask.upload_id)
+        (sent_once(store) if ask.once else store).abort_upload(ask.key, ask.upload_id)
         return Written("")
     if isinstance(ask, ListParts):
         return tuple(store.list_parts(ask.key, ask.upload_id))
@@ -495,19 +450,6 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         return store.head(ask.key)
     if isinstance(ask, FindUpload):
         return _find_by_verb(store, ask)
-    return complete_by_verb(store, ask)
-
-
-def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:
-    page = UploadPage((), 0.0)
-    for page in store.list_uploads(ask.key):
-        if (found := found_on(page, ask)) is not None:
-            return found
-    return replace(page, uploads=())
-
-
-def complete_by_verb(store: ObjectStore, ask: CompleteUpload) -> Written:
-    """Send a Complete by the store's verb, which see for its errors."""
     return store.complete_upload(
         ask.key,
         ask.upload_id,
@@ -518,68 +460,48 @@ def complete_by_verb(store: ObjectStore, ask: CompleteUpload) -> Written:
     )
 
 
-class Batch(Protocol):
-    """Sends many requests from one thread, each of them once."""
+def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:
+    page = UploadPage((), 0.0)
+    for page in store.list_uploads(ask.key):
+        if (found := found_on(page, ask)) is not None:
+            return found
+    return replace(page, uploads=())
+
+
+class Many(Protocol):
+    """Sends many requests at once, in the caller's thread."""
 
     def ask_each(
-        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
+        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
     ) -> Generator[tuple[T, Answer], None, None]:
-        """Send each request **once**, and give what it was answered, in the order of the answers.
+        """Ask for each, as by its verb: with the same retries, answers and errors.
 
-        What is no error is the plain success of a request that was sent once. Everything else is
-        the error; a request that may have been sent says so (`Unanswered.sent`). Nothing is tried
-        again and nothing is looked up: the caller does that by the verbs. So what needs more than
-        one page is an error (nothing was answered), too. If the iteration is left early,
-        requests in flight are given up: they may have taken effect.
+        If the iteration is left early, it waits for what is in flight, after Ctrl-C only briefly.
 
         Args:
-            asks: the requests, each with what the caller knows it by. Taken when there is room.
-            in_flight: how many requests may be in flight now; asked before each one.
+            next_ask: gives the next request, with what the caller knows it by; None: there is none
+                now. Called when there is room, and again after each answer that was given.
+            in_flight: how many at once, at most; fewer while the store asks for fewer.
+
+        Returns:
+            What the caller knows each request by, with its answer, in the order of the answers. The
+            iteration ends when nothing is in flight, and there is no next request.
         """
         ...
 
 
-@runtime_checkable
-class Batching(Protocol):
-    """A store that may be able to send many requests from one thread."""
-
-    def batch(self) -> Batch | None:
-        """The way to do so. None: this store has none, as it was set up; use the verbs."""
-        ...
-
-
-def batch_of(store: ObjectStore) -> Batch | None:
-    """The store's way to send many requests from one thread, if it has one."""
-    return store.batch() if isinstance(store, Batching) else None
-
-
-@runtime_checkable
-class Sending(Protocol):
-    """A store that can say what sends its requests."""
-
-    @property
-    def transport(self) -> tuple[str, str]:
-        """What sends the frequent requests, and why not the fastest way; "" if it is that."""
-        ...
+def many_of(store: ObjectStore) -> Many | None:
+    """The store's way to send many requests at once, which its method ``many`` gives. None: it has
+    none, as it was set up; use the verbs in threads."""
+    many: Callable[[], Many | None] | None = getattr(store, "many", None)
+    return None if many is None else many()
 
 
 def transport_of(store: ObjectStore) -> str:
-    """What sends the store's requests, in one phrase; "" if it has no way to say so.
-
-    Raises:
-        StoreError: the store cannot be asked at all, for example without credentials.
-    """
-    if not isinstance(store, Sending):
-        return ""
-    name, why = store.transport
+    """What sends the store's requests, in one phrase, and why not the fastest way: its pair
+    ``transport``. "" if it has no way to say so."""
+    name, why = getattr(store, "transport", ("", ""))
     return f"{name} ({why})" if why else name
-
-
-def told_transport(store: ObjectStore) -> str:
-    """As `transport_of`, for a report, which must not fail: "" also where the store cannot say."""
-    with suppress(StoreError):
-        return transport_of(store)
-    return ""
 
 
 def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
@@ -608,15 +530,20 @@ def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
             raise refused from error
         if there:
             return look()  # it may have come meanwhile
-        raise NotFound(
-            f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing"
-            " shows no object there",
-            operation=refused.operation,
-            bucket=store.bucket,
-            key=key,
-            status=refused.status,
-            attempts=refused.attempts,
-        ) from refused
+        raise not_shown(store, key, refused) from refused
+
+
+def not_shown(store: ObjectStore, key: str, refused: StoreError) -> NotFound:
+    """The error of a look that was refused, at a key that a listing does not show."""
+    return NotFound(
+        f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing shows"
+        " no object there",
+        operation=refused.operation,
+        bucket=store.bucket,
+        key=key,
+        status=refused.status,
+        attempts=refused.attempts,
+    )
 
 
 def listed(store: ObjectStore, key: str) -> ObjectInfo | None:

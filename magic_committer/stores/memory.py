@@ -22,37 +22,30 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, cast
 
-from magic_committer._pool import Pool, ThreadPool
 from magic_committer._runtime import SystemClock, new_id
 from magic_committer.errors import InvalidRequest, StoreError
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     PAGE_KEYS_MAX,
     PART_BYTES_MIN,
-    Answer,
-    Ask,
     Attributes,
-    Batch,
     Checksum,
     ChecksumAlgorithm,
     CreatedUpload,
     FileSlice,
     ObjectInfo,
     ObjectPage,
-    ObjectStore,
     Part,
     PartBody,
-    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
     Written,
-    ask_by_verb,
     looked,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
@@ -100,34 +93,6 @@ After = Callable[[Request, Any], Any]
 _instances = itertools.count(1)
 
 
-class BatchByVerbs:
-    """A `Batch` that calls a store's verbs in a pool's threads, for stores without retries of their
-    own: then each request is sent once.
-
-    Args:
-        store: the store.
-        pool: runs the verbs.
-    """
-
-    def __init__(self, store: ObjectStore, pool: Pool) -> None:
-        self._store = store
-        self._pool = pool
-
-    def ask_each(
-        self, asks: Iterable[tuple[T, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[T, Answer], None, None]:
-        outcomes = self._pool.each(self._answer, asks, in_flight=in_flight)
-        with closing(outcomes):
-            for outcome in outcomes:
-                yield outcome.item[0], outcome.unwrap()
-
-    def _answer(self, item: tuple[T, Ask]) -> Answer:
-        try:
-            return ask_by_verb(self._store, item[1])
-        except StoreError as error:
-            return error
-
-
 class MemoryStore:
     """One bucket in memory. Implements `stores.base.ObjectStore`; safe for many threads.
 
@@ -173,7 +138,6 @@ class MemoryStore:
         self.before: Before | None = None
         self.after: After | None = None
         self.requests: Counter[str] = Counter()
-        self._threads: Pool | None = None
         self._identity = f"memory:{next(_instances)}/{bucket}"
         self._lock = threading.Lock()
         self._bucket = Bucket(
@@ -203,16 +167,12 @@ class MemoryStore:
     # The port ------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        def look() -> StoredObject:
-            return self._send(Request("get", key), lambda: self._bucket.get(key, max_bytes))
-
-        return looked(self, key, look)
+        effect = partial(self._bucket.get, key, max_bytes)
+        return looked(self, key, lambda: self._send(Request("get", key), effect))
 
     def head(self, key: str) -> ObjectInfo:
-        def look() -> ObjectInfo:
-            return self._send(Request("head", key), lambda: self._bucket.head(key))
-
-        return looked(self, key, look)
+        effect = partial(self._bucket.head, key)
+        return looked(self, key, lambda: self._send(Request("head", key), effect))
 
     def put(
         self,
@@ -224,60 +184,43 @@ class MemoryStore:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
+        at: dict[str, Any] = {"if_none_match": if_none_match, "if_match": if_match}
         kept = bytes(body)
-        etag = quoted(md5(kept))
         attributes = frozen(Attributes(metadata=metadata or {}, content_type=content_type))
-        return self._send(
-            Request("put", key, if_match=if_match, if_none_match=if_none_match, size=len(kept)),
-            lambda: self._bucket.put(
-                key, kept, etag, attributes, if_none_match=if_none_match, if_match=if_match
-            ),
-        )
+        effect = partial(self._bucket.put, key, kept, quoted(md5(kept)), attributes, **at)
+        return self._send(Request("put", key, size=len(kept), **at), effect)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
         failed: dict[str, StoreError] = {}
         source = iter(keys)
         while batch := tuple(itertools.islice(source, DELETE_KEYS_MAX)):
+            effect = partial(self._bucket.delete, batch)
             try:
-                failed.update(self._delete_batch(batch))
+                failed.update(self._send(Request("delete", "", keys=batch), effect))
             except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
 
-    def _delete_batch(self, batch: tuple[str, ...]) -> Mapping[str, StoreError]:
-        return self._send(Request("delete", "", keys=batch), lambda: self._bucket.delete(batch))
-
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        self._send(
-            Request("delete_one", key, if_match=if_match),
-            lambda: self._bucket.delete_one(key, if_match, version_id),
-        )
+        effect = partial(self._bucket.delete_one, key, if_match, version_id)
+        self._send(Request("delete_one", key, if_match=if_match), effect)
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
         bound: str | None = start_after + "\0" if start_after else ""  # the first text behind it
         while bound is not None:
-            page, bound = self._object_page(prefix, delimiter, bound)
+            effect = partial(self._bucket.object_page, prefix, delimiter, bound)
+            page, bound = self._send(Request("list", prefix), effect)
             yield page
-
-    def _object_page(
-        self, prefix: str, delimiter: str, bound: str
-    ) -> tuple[ObjectPage, str | None]:
-        return self._send(
-            Request("list", prefix), lambda: self._bucket.object_page(prefix, delimiter, bound)
-        )
 
     def create_upload(
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
-        kept = frozen(attributes)
-        return self._send(
-            Request("create_upload", key),
-            lambda: CreatedUpload(self._bucket.open(key, kept, checksum)),
-        )
+        effect = partial(self._bucket.open, key, frozen(attributes), checksum)
+        return self._send(Request("create_upload", key), lambda: CreatedUpload(effect()))
 
     def put_part(
         self,
@@ -289,25 +232,18 @@ class MemoryStore:
         checksum: Checksum | None = None,
     ) -> Part:
         kept = self._read(key, body)
-        digest = md5(kept)
-        return self._send(
-            Request("put_part", key, upload_id=upload_id, part=number, size=len(kept)),
-            lambda: self._bucket.put_part(key, upload_id, number, kept, digest, checksum),
-        )
+        asked = Request("put_part", key, upload_id=upload_id, part=number, size=len(kept))
+        part = (key, upload_id, number, kept, md5(kept), checksum)
+        return self._send(asked, partial(self._bucket.put_part, *part))
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         parts: list[Part] = []
         after: int | None = 0
         while after is not None:
-            page, after = self._part_page(key, upload_id, after)
+            effect = partial(self._bucket.part_page, key, upload_id, after)
+            page, after = self._send(Request("list_parts", key, upload_id=upload_id), effect)
             parts += page
         return tuple(parts)
-
-    def _part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
-        return self._send(
-            Request("list_parts", key, upload_id=upload_id),
-            lambda: self._bucket.part_page(key, upload_id, after),
-        )
 
     def complete_upload(
         self,
@@ -319,41 +255,25 @@ class MemoryStore:
         checksum: Checksum | None = None,
         if_none_match: bool = False,
     ) -> Written:
-        wanted = tuple(parts)
-        return self._send(
-            Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match),
-            lambda: self._bucket.complete(
-                key,
-                upload_id,
-                wanted,
-                length=length,
-                checksum=checksum,
-                if_none_match=if_none_match,
-            ),
-        )
-
-    def batch(self) -> Batch:
-        """Many requests at once, in threads of this store's own. Each of them meets the hooks."""
-        return BatchByVerbs(self, self._pool())
+        asked = Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match)
+        effect = partial(self._bucket.complete, key, upload_id, tuple(parts))
+        terms: dict[str, Any] = {
+            "length": length,
+            "checksum": checksum,
+            "if_none_match": if_none_match,
+        }
+        return self._send(asked, partial(effect, **terms))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        self._send(
-            Request("abort_upload", key, upload_id=upload_id),
-            lambda: self._bucket.abort(key, upload_id),
-        )
+        effect = partial(self._bucket.abort, key, upload_id)
+        self._send(Request("abort_upload", key, upload_id=upload_id), effect)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         bound: tuple[str, int] | None = (prefix, 0)
         while bound is not None:
-            page, bound = self._upload_page(prefix, bound)
+            effect = partial(self._bucket.upload_page, prefix, bound)
+            page, bound = self._send(Request("list_uploads", prefix), effect)
             yield page
-
-    def _upload_page(
-        self, prefix: str, bound: tuple[str, int]
-    ) -> tuple[UploadPage, tuple[str, int] | None]:
-        return self._send(
-            Request("list_uploads", prefix), lambda: self._bucket.upload_page(prefix, bound)
-        )
 
     # For tests: looks and deeds that are nobody's request: no hook, no count ------------------
 
@@ -415,13 +335,6 @@ class MemoryStore:
         with self._lock:
             self._bucket.abort(self._bucket.uploads[upload_id].key, upload_id)
 
-    def _pool(self) -> Pool:
-        """Who sends the requests of a batch. A scheduler may put another function here."""
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPool(name="magic-committer-memory")
-            return self._threads
-
     # The way of a request ------------------------------------------------------------------------
 
     def _send(self, request: Request, effect: Callable[[], R]) -> R:
@@ -451,7 +364,7 @@ class MemoryStore:
 
     def _read(self, key: str, body: PartBody) -> bytes:
         if not isinstance(body, FileSlice):
-            return b"".join(Pieces.of(body).since(0))
+            return bytes(body)
         with open(body.path, "rb") as file:
             file.seek(body.offset)
             data = file.read(body.length)

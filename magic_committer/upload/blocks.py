@@ -16,11 +16,10 @@ Invariants:
   each open file, and stay within ``buffer_bytes_max``. When no file is open, none is kept.
 * Pages are used again only if nobody can read them any more: a request that was broken off may be
   sending from them still. The system's own count of views says so (`_is_idle`).
-* Large `bytes` are not copied: they never change. Such a block holds them instead, and counts them
-  as its own. With the first bytes that must be copied it copies all that it holds, one after the
-  other, lets go of each, and goes on with a copy.
-* A block holds whole objects only: of one whose bytes go into two blocks each would keep all in
-  memory, and count its part. A smaller part is copied by itself, a larger one as all other bytes.
+* All bytes are copied, into used pages. To hold large `bytes` by reference was tried, and costs
+  more: the program's allocator then has to find fresh pages for each new piece.
+* A fast checksum goes on while the bytes are in the processor's cache, `SUM_BYTES` at a time: of a
+  full block, which is not, it takes three times as long. A slow one is left to the sender.
 * The accounting lock is held for a few additions, never over I/O. Giving back takes no lock,
   because finalizers may run at any moment, even under that lock. The lists of pages and of open
   files are changed by single steps of lists only (append, pop, remove).
@@ -40,9 +39,10 @@ import threading
 from collections import deque
 from typing import Protocol, cast
 
+from magic_committer import checksum as checksums
 from magic_committer._pool import renewed_in_children
 from magic_committer.options import MiB, Options
-from magic_committer.stores.base import FileSlice, PartBody, Pieces
+from magic_committer.stores.base import Checksum, ChecksumAlgorithm, FileSlice, PartBody
 
 MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 """Blocks of parts above this size are always on disk."""
@@ -50,6 +50,12 @@ MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 FIRST_BYTES = 64 * 1024
 """Memory for a file's first block at its first write. It doubles from there. Later blocks are
 allocated whole."""
+
+SUM_BYTES = 256 * 1024
+"""After so many bytes a block's checksum goes on."""
+
+READ_BYTES = 1 * MiB
+"""Bytes that are read of a file at a time, for its checksum."""
 
 PAGES_BYTES_MIN = 1 * MiB
 """Memory of this size and more has pages of its own; below, the heap is cheaper."""
@@ -184,7 +190,8 @@ class Block:
     Attributes:
         size: bytes of a full part.
         length: bytes in it. Its filler may write ``memory[length:]`` and raise ``length`` itself,
-            as long as ``length`` stays below ``held``.
+            as long as ``length`` stays below ``quick_end``.
+        quick_end: up to there bytes may come before the checksum has to go on.
         held: bytes of memory of its own that it has now; 0 on disk and after `release`.
         memory: these bytes; None if there are none.
     """
@@ -198,7 +205,10 @@ class Block:
         self._bytes_max = options.buffer_bytes_max
         self._directory = options.buffer_dir
         self.held = 0
-        self._others: list[memoryview] = []  # held bytes, instead of memory of its own
+        self.quick_end = self._summed = 0
+        self._running: checksums.Running | None = None
+        if options.checksum_algorithm and checksums.keeps_up(options.checksum_algorithm):
+            self._running = checksums.Running(options.checksum_algorithm)
         self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
@@ -212,68 +222,53 @@ class Block:
         """Whether its bytes are in a file."""
         return self._file is not None
 
-    @property
-    def bytes_held(self) -> int:
-        """Memory of its own, and bytes of the caller's, that it holds."""
-        return self.held + sum(map(len, self._others))
-
-    def append(self, data: memoryview, *, lasting: bool = False) -> None:
-        """Add ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
-
-        Args:
-            data: the bytes. They are copied, or held if nothing else is in memory.
-            lasting: they never change. They are all, or a part, of one object.
+    def append(self, data: memoryview) -> None:
+        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
 
         Raises:
             OSError: the disk is full or broken.
         """
-        if lasting and self._holds(data):
-            return
-        if self._others:
-            self._copy_others()
-        self._copy(data)
+        for start in range(0, len(data), SUM_BYTES):
+            self._append(data[start : start + SUM_BYTES])
+        self.quick_end = self.held
+        if self._running is not None:
+            self.quick_end = min(self.held, self._summed + SUM_BYTES)
 
-    def _holds(self, data: memoryview) -> bool:
-        """Hold the bytes, if all of this block can be held; of a part of an object, a copy."""
-        if self._file is not None or (self.length and not self._others):
-            return False
-        in_part = len(data) < memoryview(data.obj).nbytes
-        if in_part and 2 * len(data) >= self.size:
-            return False
-        if not self._source.reserve(len(data), self._bytes_max):
-            return False
-        if in_part:
-            copy = _memory(len(data))
-            copy[:] = data
-            data = copy
-        self._others.append(data)
-        self.length += len(data)
-        return True
-
-    def _copy_others(self) -> None:
-        """Put the bytes that were held into memory of its own, or on disk."""
-        others, held = deque(self._others), self.length
-        self._others, self.length = [], 0
-        self._source.give_back(held, self._pid)
-        while others:
-            self._copy(others.popleft())
-
-    def _copy(self, data: memoryview) -> None:
+    def _append(self, data: memoryview) -> None:
         if self._file is None and not self._fits(self.length + len(data)):
+            self._sum()
             self._move_to_disk()
-        if self._file is not None:
-            self._file.append(data)
-        else:
+        if self._file is None:
             memory = cast("memoryview", self.memory)
             memory[self.length : self.length + len(data)] = data
+            self.length += len(data)
+            if self.length - self._summed >= SUM_BYTES:
+                self._sum()
+            return
+        self._file.append(data)
         self.length += len(data)
+        if self._running is not None:
+            self._running.update(data)
+            self._summed = self.length
+
+    def _sum(self) -> None:
+        """Go on with the checksum, up to the last byte in memory."""
+        if self._running is not None and self._summed < self.length:
+            memory = cast("memoryview", self.memory)
+            self._running.update(memory[self._summed : self.length])
+            self._summed = self.length
+
+    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum:
+        """The checksum of its bytes, by the algorithm of its options. Before `release`."""
+        if self._running is None:
+            return checksum_of(algorithm, self.body())
+        self._sum()
+        return self._running.checksum()
 
     def body(self) -> PartBody:
         """The body for the store; valid until `release`."""
         if self._file is not None:
             return FileSlice(self._file.path, 0, self.length)
-        if self._others:
-            return Pieces(self._others)
         if self.memory is None:
             return memoryview(b"")
         return self.memory[: self.length].toreadonly()
@@ -285,7 +280,7 @@ class Block:
         del memory  # this view too
         if isinstance(pages, mmap.mmap) and len(pages) == self.size:
             self._source.keep(pages, self._pid)
-        reserved, self.held, self._others = self.bytes_held, 0, []
+        reserved, self.held, self.quick_end = self.held, 0, 0
         if reserved:
             self._source.give_back(reserved, self._pid)
         file, self._file = self._file, None
@@ -351,9 +346,30 @@ class PartSource(Protocol):
         """The body for the store; valid until `release`."""
         ...
 
+    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum:
+        """The checksum of the body."""
+        ...
+
     def release(self) -> None:
         """Give back what it holds. Repeatable."""
         ...
+
+
+def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
+    """The checksum of a body, which is read for it."""
+    if isinstance(body, memoryview):
+        return checksums.of(algorithm, body)
+    running = checksums.Running(algorithm)
+    left = body.length
+    with open(body.path, "rb", buffering=0) as file:
+        file.seek(body.offset)
+        while left:
+            data = file.read(min(left, READ_BYTES))
+            if not data:
+                raise OSError(f"{body.path} is {left} bytes shorter than it was written")
+            running.update(data)
+            left -= len(data)
+    return running.checksum()
 
 
 class FileBlock:
@@ -382,6 +398,10 @@ class FileBlock:
         if os.stat(self.path).st_mtime_ns != self.changed_ns:
             raise OSError(f"{self.path} was changed while it was being uploaded")
         return FileSlice(self.path, self.offset, self.length)
+
+    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum:
+        """Read the part for its checksum."""
+        return checksum_of(algorithm, self.body())
 
     def release(self) -> None:
         """Do nothing: the file is its owner's."""

@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable
 from traceback import clear_frames
 
-from magic_committer import checksum as checksums
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
 from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
@@ -42,8 +41,6 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     CreatedUpload,
     Part,
-    PartBody,
-    Pieces,
 )
 from magic_committer.upload.blocks import PartSource
 from magic_committer.upload.file import FileState
@@ -375,7 +372,7 @@ class PartSender:
     ) -> tuple[Part, Checksum | None] | None:
         try:
             # A frame of its own for the views of the block: none is left when it is released.
-            return None if self.stopped else self._put_body(number, block.body(), upload_id)
+            return None if self.stopped else self._put_body(number, block, upload_id)
         except Exception as error:
             clear_frames(error.__traceback__)  # it is kept, and they hold the body
             self.fail(f"part {number}", error)
@@ -384,9 +381,10 @@ class PartSender:
             block.release()
 
     def _put_body(
-        self, number: int, body: PartBody, upload_id: str
+        self, number: int, block: PartSource, upload_id: str
     ) -> tuple[Part, Checksum | None]:
-        checksum = _checksum(self._checksum, body) if self._checksum else None
+        checksum = block.checksum(self._checksum) if self._checksum else None
+        body = block.body()
         with self._statistics.timed(PUT_PART, self._runtime.clock):
             part = self._runtime.store.put_part(
                 self.key, upload_id, number, body, checksum=checksum
@@ -446,23 +444,3 @@ def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
     error = future.exception()
     if error is not None:
         _log.warning("what was in flight ended by %r", error)
-
-
-def _checksum(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
-    if isinstance(body, memoryview):
-        return checksums.of(algorithm, body)
-    running = checksums.Running(algorithm)
-    if isinstance(body, Pieces):
-        for view in body.since(0):
-            running.update(view)
-        return running.checksum()
-    left = body.length
-    with open(body.path, "rb", buffering=0) as file:
-        file.seek(body.offset)
-        while left:
-            data = file.read(min(left, _READ_BYTES))
-            if not data:
-                raise OSError(f"{body.path} is {left} bytes shorter than it was written")
-            running.update(data)
-            left -= len(data)
-    return running.checksum()

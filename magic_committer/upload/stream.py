@@ -36,10 +36,6 @@ else:
     Buffer = object
 
 
-HELD_BYTES_MIN = 256 * 1024
-"""From this size on bytes are held until they are sent, and not copied. Those larger than a part
-are copied: a part would hold all of them."""
-
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
 sent side by side."""
@@ -183,7 +179,7 @@ class UploadStream(TaskFile):
     @property
     def bytes_held(self) -> int:
         """Memory of the block that is being filled."""
-        return self._block.bytes_held if self._block is not None else 0
+        return self._block.held if self._block is not None else 0
 
     @property
     def closed(self) -> bool:
@@ -244,7 +240,7 @@ class UploadStream(TaskFile):
             if block is not None and pid == sender.pid and sender.state is _OPEN:
                 start = block.length
                 end = start + count
-                if end < block.held and sender.failure is None and self._failure is None:
+                if end < block.quick_end and sender.failure is None and self._failure is None:
                     block.memory[start:end] = data  # type: ignore[index]
                     # On 3.11 a slice may start the collector, and with it other code.
                     if block.length == start and self._quick is block:
@@ -279,10 +275,9 @@ class UploadStream(TaskFile):
         try:
             self._settle()
             self._ledger.require(len(view))
-            lasting = type(data) is bytes and HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes
             taken = 0
             while taken < len(view):
-                taken += self._fill(view[taken:], lasting=lasting)
+                taken += self._fill(view[taken:])
         except BaseException as error:
             self._fail(error)
             raise
@@ -509,14 +504,14 @@ class UploadStream(TaskFile):
         """Tell the ledger of all bytes."""
         self._ledger.add(self._uncounted)
 
-    def _fill(self, view: memoryview, *, lasting: bool) -> int:
+    def _fill(self, view: memoryview) -> int:
         """Add as many bytes as the current block takes, and give their number."""
         ledger = self._ledger
         count = min(ledger.room, len(view))
         try:
             if self._block is None:
                 self._block = self._new_block()
-            self._block.append(view[:count], lasting=lasting)
+            self._block.append(view[:count])
         except OSError as error:
             raise UploadFailed(
                 f"a block of {self.name} could not be kept on disk: {error}",

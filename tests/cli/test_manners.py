@@ -14,7 +14,7 @@ import click
 import orjson
 import pytest
 
-from magic_committer import _libcurl, start
+from magic_committer import start
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
@@ -282,16 +282,6 @@ def test_python_runs_the_command_by_the_packages_name(module: str) -> None:
         [sys.executable, "-m", module, "--version"],
         capture_output=True, text=True, timeout=300, check=False,
     ).stdout  # fmt: skip
-
-
-def test_the_version_says_what_sends_requests(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``--version`` names libcurl where it is installed, else boto3 and what to install."""
-    assert _libcurl.available() is ("requests by PycURL/" in command("--version").out)
-    monkeypatch.setattr(_libcurl, "pycurl", None)
-    told = command("--version").out
-    assert "requests by boto3: pycurl is not installed (pip install" in told
 
 
 # Quantities ---------------------------------------------------------------------------------------

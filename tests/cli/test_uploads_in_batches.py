@@ -1,4 +1,4 @@
-"""``uploads abort`` by a batch of requests and by single verbs: the same answers by both, and no
+"""``uploads abort`` by many requests at once and by single verbs: the same answers by both, and no
 abort on an old look by either."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,10 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.abort_uploads import Clearing, ClearingPlan
 from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
 from magic_committer.options import Options, S3Options
-from magic_committer.stores.base import Batch, Part, UploadPage
+from magic_committer.stores.base import Part, UploadPage
 from magic_committer.stores.memory import Request
 from magic_committer.testing import PatientClock
+from tests.at_once import AtOnce
 from tests.costly import CostlyStore
 
 GONE = "0" * 32
@@ -29,8 +31,9 @@ GONE = "0" * 32
 DAY = 86_400.0
 
 
-class Store(CostlyStore):
-    """A store with or without batches, on which the abort of a completed upload costs its object.
+class Store(CostlyStore, AtOnce):
+    """A store that takes many requests from one thread, or not, on which the abort of a completed
+    upload costs its object.
 
     Attributes:
         unseen: keys: the listing of exactly that key does not show their uploads any more.
@@ -38,16 +41,16 @@ class Store(CostlyStore):
         seen: every request that was answered, by key: the verb and the time.
     """
 
-    def __init__(self, clock: PatientClock, *, batches: bool) -> None:
+    def __init__(self, clock: PatientClock, *, at_once: bool) -> None:
         super().__init__(clock)
-        self.batches = batches
+        self.at_once = at_once
         self.unseen: set[str] = set()
         self.touched: set[str] = set()
         self.seen: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
 
-    def batch(self) -> Batch | None:  # type: ignore[override]  # some stores have none
+    def many(self) -> Any:
         """As the port's."""
-        return super().batch() if self.batches else None
+        return self if self.at_once else None
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         """As the port's."""
@@ -59,10 +62,10 @@ class Store(CostlyStore):
 
 
 @contextmanager
-def bucket(*, batches: bool) -> Iterator[tuple[Store, PatientClock]]:
+def bucket(*, at_once: bool) -> Iterator[tuple[Store, PatientClock]]:
     """The bucket ``bucket``, and its clock."""
     clock = PatientClock()
-    store = Store(clock, batches=batches)
+    store = Store(clock, at_once=at_once)
     register_store(store, clock)
     try:
         yield store, clock
@@ -89,13 +92,13 @@ def planned(progress: Callable[[Progress], None] = no_progress) -> tuple[Clearin
     return clearing, clearing.plan()
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_every_answer_is_the_same_by_verbs_and_by_a_batch(batches: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_every_answer_is_the_same_by_verbs_and_at_once(at_once: bool) -> None:
     """Of forty uploads some have ended, were completed, have changed, may not be aborted, may not
     be listed, or lost the answer to their abort: each that the run still lists is told for what it
     is, and the progress counts each once."""
     noted: list[Progress] = []
-    with bucket(batches=batches) as (store, clock):
+    with bucket(at_once=at_once) as (store, clock):
         uploads = orphans(store, 40)
         keys = list(uploads)
         clock.ahead += DAY
@@ -130,19 +133,17 @@ def test_every_answer_is_the_same_by_verbs_and_by_a_batch(batches: bool) -> None
         keys[17]: ("left", "no abort"),
         keys[19]: ("left", "no listing"),
     }
-    # This store's verbs send nothing again, as S3's do; what failed in a batch is asked again.
-    odd[keys[23]] = ("aborted", "") if batches else ("left", "the connection was reset")
     assert told == {key: odd.get(key, ("aborted", "")) for key in keys if key != keys[3]}
     assert still_open == {keys[11], keys[13], keys[17], keys[19]}
     assert (objects, costs) == ((keys[7],), [])
     assert [one.done for one in noted if one.phase == "abort"] == list(range(1, 40))
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_what_is_completed_while_the_caller_pauses_is_not_aborted(batches: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_is_completed_while_the_caller_pauses_is_not_aborted(at_once: bool) -> None:
     """Each abort follows from a look that is younger than two seconds, also where whoever prints
     the rows takes longer: what was completed meanwhile is told as gone, and its object stays."""
-    with bucket(batches=batches) as (store, clock):
+    with bucket(at_once=at_once) as (store, clock):
         uploads = orphans(store, 40)
         clock.ahead += DAY
         clearing, plan = planned()
@@ -170,11 +171,11 @@ def test_what_is_completed_while_the_caller_pauses_is_not_aborted(batches: bool)
     assert (store.lost, set(store.keys("t/"))) == ([], set(others))
 
 
-@pytest.mark.parametrize("batches", [False, True])
-def test_each_abort_has_its_own_look_right_before_it(batches: bool) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_each_abort_has_its_own_look_right_before_it(at_once: bool) -> None:
     """Of each upload the listing of its key is asked for, then its parts, then it is aborted, then
-    its parts are asked for again: by a batch as by verbs."""
-    with bucket(batches=batches) as (store, clock):
+    its parts are asked for again: at once as by verbs."""
+    with bucket(at_once=at_once) as (store, clock):
         uploads = orphans(store, 12)
         clock.ahead += DAY
         clearing, plan = planned()

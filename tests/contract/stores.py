@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from magic_committer._libcurl import available
 from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
@@ -27,8 +26,7 @@ BUCKET = "MAGIC_COMMITTER_TEST_BUCKET"
 STORE = "MAGIC_COMMITTER_TEST_STORE"
 
 BY_BOTO3 = "-boto3"
-"""Ends the name of a store that is asked by the SDK's client; the same ones without it by libcurl,
-where it is installed."""
+"""Ends the name of a store that is asked by boto3; the same ones without it by the fast way."""
 NAMES = (
     "memory",
     "memory-paged",
@@ -62,7 +60,7 @@ def opened(name: str) -> Iterator[ObjectStore]:
     if name == "memory-paged":
         yield MemoryStore(page_keys=2, forgetful_complete=True)
         return
-    transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "curl" if available() else "auto"
+    transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "fast"
     if name.startswith("moto"):
         with moto_server("contract") as url:
             options = replace(moto_options(url), transport=transport)

@@ -27,11 +27,10 @@ from magic_committer.stores.base import (
     ObjectInfo,
     ObjectStore,
     Part,
-    Pieces,
     UploadPage,
     Written,
     ask_by_verb,
-    batch_of,
+    many_of,
     objects,
     uploads,
 )
@@ -121,17 +120,6 @@ def test_a_part_may_come_from_a_file(store: ObjectStore, prefix: str, tmp_path: 
     assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
     store.complete_upload(prefix + "k", upload_id, [part])
     assert store.get(prefix + "k", max_bytes=len(FULL)).body == FULL
-
-
-def test_a_part_may_be_in_pieces(store: ObjectStore, prefix: str) -> None:
-    """Pieces of memory are sent one after the other, as if they were one."""
-    upload_id = _create(store, prefix + "k")
-    body = Pieces(memoryview(piece) for piece in (FULL[:1], FULL[1:700_000], FULL[700_000:]))
-    part = store.put_part(prefix + "k", upload_id, 1, body)
-    small = store.put_part(prefix + "k", upload_id, 2, Pieces([memoryview(b"a"), memoryview(b"b")]))
-    assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
-    store.complete_upload(prefix + "k", upload_id, [part, small])
-    assert store.get(prefix + "k", max_bytes=len(FULL) + 2).body == FULL + b"ab"
 
 
 def test_a_slice_beyond_its_file_is_refused(
@@ -334,9 +322,10 @@ def test_a_wrong_checksum_in_the_list_of_parts_is_refused(store: ObjectStore, pr
 
 def _asked(store: ObjectStore, *asks: Ask) -> list[Answer]:
     """What a store answers to each, in the order of the asks: from one thread if it can."""
-    batch = batch_of(store)
-    if batch is not None:
-        told = dict(batch.ask_each(enumerate(asks), in_flight=lambda: 4))
+    many = many_of(store)
+    if many is not None:
+        left = enumerate(asks)
+        told = dict(many.ask_each(lambda: next(left, None), in_flight=4))
         return [told[number] for number in range(len(asks))]
     answers: list[Answer] = []
     for ask in asks:

@@ -10,8 +10,8 @@ What is not held against it, because no promise can depend on it (`is_left_out`)
 the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
 under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
 of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
-are over; a batch's request that failed, for it is sent again (`_sent_again`). A walk through the
-directories of a destination is one listing (`_walked`), for the model has no directories there.
+are over; a look and an abort that failed, for both are sent again (`_sent_again`). A walk through
+the directories of a destination is one listing (`_walked`), for the model has no directories there.
 Requests that a pool sends side by side, about
 different uploads, pendingsets or partitions, may come in any order (`may_wait`); those about
 records, plans and `_SUCCESS` may not.
@@ -19,13 +19,11 @@ records, plans and `_SUCCESS` may not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from magic_committer.commit.ready import from_pending, is_tombstone
-from magic_committer.commit.steps import is_plain
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -52,16 +50,8 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.stores import base
 from magic_committer.stores.base import (
-    AbortUpload,
-    Answer,
-    Ask,
-    Batch,
-    CompleteUpload,
-    Head,
     ObjectStore,
-    batch_of,
 )
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
@@ -95,8 +85,6 @@ from tests.model.store import (
 class Sent:
     """A request of the port and its answer: a value, or the error that was raised. Of a listing all
     pages together. ``options`` are its keyword arguments; ``body`` that of a PUT.
-
-    ``asked_again``: a batch's answer that is not plain: the request must be sent again by itself.
     """
 
     verb: str
@@ -106,7 +94,6 @@ class Sent:
     upload_id: str = ""
     keys: tuple[str, ...] = ()
     body: bytes = b""
-    asked_again: bool = False
 
 
 class Recorder:
@@ -121,11 +108,6 @@ class Recorder:
         if not callable(verb):
             return verb
         return lambda *args, **options: self._send(name, verb, args, options)
-
-    def batch(self) -> Batch | None:
-        """The store's, whose requests are noted too."""
-        batch = batch_of(self._store)
-        return None if batch is None else _RecordedBatch(self, batch)
 
     def take(self) -> list[Sent]:
         """What was noted since the last time."""
@@ -160,39 +142,6 @@ class Recorder:
         )
 
 
-class _RecordedBatch:
-    """Another batch; each answer is noted when its sender gets it."""
-
-    def __init__(self, recorder: Recorder, batch: Batch) -> None:
-        self._recorder = recorder
-        self._batch = batch
-
-    def ask_each(
-        self, asks: Iterable[tuple[Any, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[Any, Answer], None, None]:
-        known = (((item, ask), ask) for item, ask in asks)
-        with closing(self._batch.ask_each(known, in_flight=in_flight)) as answers:
-            for (item, ask), answer in answers:
-                self._recorder.trace.append(_sent_in_batch(ask, answer))
-                yield item, answer
-
-
-_VERBS = {
-    CompleteUpload: "complete_upload",
-    AbortUpload: "abort_upload",
-    base.ListParts: "list_parts",
-    Head: "head",
-}
-
-
-def _sent_in_batch(ask: Ask, answer: Answer) -> Sent:
-    options = {"if_none_match": True} if getattr(ask, "if_none_match", False) else {}
-    upload_id = getattr(ask, "upload_id", "")
-    # Whether it is believed is production's word, whose mistakes would be seen behind it.
-    again = isinstance(answer, StoreError) and not is_plain(ask, answer)
-    return Sent(_VERBS[type(ask)], ask.key, answer, options, upload_id, asked_again=again)
-
-
 # Accepting ----------------------------------------------------------------------------------------
 
 _SIDE_BY_SIDE = ("complete_upload", "abort_upload", "list_parts", "head", "get", "create_upload")
@@ -216,9 +165,7 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
             it lists).
     """
     unproved = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
-    trace, problem = _sent_again(unproved)
-    if problem:
-        return problem
+    trace = _sent_again(unproved)
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -270,46 +217,23 @@ def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
     return kept
 
 
-def _sent_again(trace: Sequence[Sent]) -> tuple[list[Sent], str]:
-    """The trace without what the model does in one. Production is held to it here.
-
-    * A Complete of a batch that failed is sent again by itself, and a 200 to that is looked after.
-      The model's Complete is the last one, and its 200 is true.
-    * Another request of a batch that failed is asked again by itself; but who looked at an upload
-      before its abort, looks again before the next one. The model's looks and aborts are the last.
-
-    Returns:
-        The trace, and what was not sent again; "" if all of it was.
-    """
+def _sent_again(trace: Sequence[Sent]) -> list[Sent]:
+    """The trace without what the model does in one: who looked at an upload before an abort that
+    was not answered, looks again before the next one. The model's looks and aborts are the last."""
     left_out: set[int] = set()
     for index, step in enumerate(trace):
-        if not step.asked_again:
+        if step.verb != "abort_upload" or not isinstance(step.answer, Unanswered):
             continue
-        behind = trace[index + 1 :]
-        again = next((s for s in behind if _repeats(s, step)), None)
-        if again is None:  # it was killed before that; others may have been under way
-            if any(s.verb not in _SIDE_BY_SIDE for s in behind):
-                return list(trace), f"production did not send again {step}"
-            continue
-        left_out.add(id(step))
-        if step.verb == "abort_upload" and again.verb != "abort_upload":
+        if any(_repeats(s, step) for s in trace[index + 1 :]):
+            left_out.add(id(step))
             left_out.update(map(id, _look_before(trace[:index], step)))
-        if step.verb != "complete_upload" or isinstance(again.answer, StoreError):
-            continue
-        looks = (s for s in behind[behind.index(again) :] if s.key == step.key)
-        look = next((s for s in looks if s.verb == "head"), None)
-        if look is None:
-            return list(trace), f"production did not look after {again}"
-        left_out.add(id(look))
-    return [step for step in trace if id(step) not in left_out], ""
+    return [step for step in trace if id(step) not in left_out]
 
 
 def _repeats(step: Sent, failed: Sent) -> bool:
-    """Whether a step asks once more what has failed in a batch."""
-    if failed.verb == "abort_upload" and step.verb in ("head", "list_parts"):
-        return step.key == failed.key and step.upload_id in ("", failed.upload_id)
-    same = (step.verb, step.key, step.upload_id) == (failed.verb, failed.key, failed.upload_id)
-    return same and not step.asked_again
+    """Whether a step looks again at what could not be aborted."""
+    looks = step.verb in ("head", "list_parts")
+    return looks and step.key == failed.key and step.upload_id in ("", failed.upload_id)
 
 
 def _look_before(ahead: Sequence[Sent], aborted: Sent) -> Iterator[Sent]:

@@ -307,25 +307,6 @@ def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder)
     assert refusal("commit", trace, job._started, results=results) == ""
 
 
-@pytest.mark.parametrize("after", [False, True])
-def test_a_complete_of_a_batch_that_is_not_answered_is_a_path_of_the_model(
-    recorder: Recorder, after: bool
-) -> None:
-    """A batch's Complete that is not answered is sent again and looked after, and then the driver
-    goes on as the model does; one that is not sent again is refused."""
-    job = mc.start(DEST, accept="results", track="memory")
-    results = [result for result, _ in attempts(job, recorder)]
-    At(recorder._store, lambda r: r.verb == "complete_upload", unanswered, after=after)  # type: ignore[arg-type]
-    assert job.commit(results).outcome == "committed"
-    trace = recorder.take()
-    (failed,) = [step for step in trace if isinstance(step.answer, Unanswered)]
-    assert refusal("commit", trace, job._started, results=results) == ""
-    once = [s for s in trace if s is failed or s.upload_id != failed.upload_id]
-    assert "did not send again" in refusal("commit", once, job._started, results=results)
-    blind = [s for s in trace if (s.verb, s.key) != ("head", failed.key)]
-    assert "did not look after" in refusal("commit", blind, job._started, results=results)
-
-
 @pytest.mark.parametrize("reverts", [False, True])
 def test_a_recovery_and_a_revert_are_paths_of_the_model(
     recorder: Recorder, reverts: bool, monkeypatch: pytest.MonkeyPatch

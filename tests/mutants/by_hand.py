@@ -19,7 +19,6 @@ from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
-COMPLETING, ROUND = "commit/completing.py", "_Round.is_over"
 STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
@@ -396,132 +395,74 @@ _DECIDING = (
     ),
 )  # fmt: skip
 
-_FAILED = "(now.conflicting if meets else now.doubtful).append((upload, error))"
-_IN_BATCH = (
+_AT_ONCE = (
     Hand(
-        "a failure of the batch is skipped", COMPLETING, "Completing._in_batch",
-        ((_FAILED, "pass"),),
-        "I2: a file whose Complete failed is in no list, and the job is told to be committed",
-    ),
-    Hand(
-        "a failure of the batch counts as done", COMPLETING, "Completing._in_batch",
-        (("isinstance(answer, Written) and answer.attempts == 1", "True"),),
-        "I2: a file whose Complete failed is told to be visible",
-    ),
-    Hand(
-        "a 200 of a batch that sent twice is believed", COMPLETING, "Completing._in_batch",
-        (("isinstance(answer, Written) and answer.attempts == 1", "isinstance(answer, Written)"),),
-        "I2: a server that was killed in the first sending answers the second with 200",
-    ),
-    Hand(
-        "a failure of the batch is completed without a look", COMPLETING, "Completing._again",
-        (("self._by_verbs(trying(), in_flight, distrust=True)",
-          "self._by_verbs(trying(), in_flight, distrust=self._distrust)"),),
-        "I2: a server that was killed in the batch's Complete answers the second with 200",
-    ),
-    Hand(
-        "nothing of a batch is sent again", COMPLETING, "Completing.each",
-        (("yield from self._again(now.doubtful, self._in_flight)", "pass"),),
-        "I2: a file whose Complete failed once is in no list, and the job is told to be committed",
-    ),
-    Hand(
-        "no conflict of a batch is settled", COMPLETING, "Completing.each",
-        (("yield from self._again(now.conflicting, 1)", "pass"),),
-        "I2: a file in whose way another's lies is in no list, and the job is told to be committed",
-    ),
-    Hand(
-        "a batch goes on after a conflict", COMPLETING, ROUND,
-        (("bool(self.conflicting)", "False"),),
-        "I6: a job that is to be undone publishes on",
-    ),
-    Hand(
-        "a batch is given up half way", COMPLETING, "Completing._in_batch",
-        (("not was_interrupted()", "False"),),
-        "I2: MinIO loses an upload whose client hangs up during Complete",
-    ),
-    Hand(
-        "a distrusted store gets a batch", COMPLETING, "Completing.each",
-        (("None if self._distrust else batch_of(self._runtime.store)",
-          "batch_of(self._runtime.store)"),),
+        "a distrusted store is believed", COMPLETE, "completing",
+        (("distrust or number or answer.attempts > 1", "number or answer.attempts > 1"),),
         "I2: the 200 of a store that answers falsely, or to a stored plan, is believed",
     ),
     Hand(
-        "no condition goes with a batch", COMPLETING, "Completing._in_batch",
-        (("as_request(upload, self._if_none_match)", "as_request(upload, False)"),),
+        "no condition goes with a Complete", COMPLETE, "_send",
+        (("as_request(upload, if_none_match)", "as_request(upload, False)"),),
         "I6: mode fail completes over a neighbour's object",
     ),
-)  # fmt: skip
-
-_REMOVING = (
     Hand(
-        "any 404 of a batch is a proof", STEPS, "is_plain", (("answer.code == NO_UPLOAD", "True"),),
-        "I4: an upload that is open is told to be aborted: 404 was said of something else",
+        "many at once are given up half way", "stores/s3/many.py", "ask_each",
+        (("doing.loop.flying and (until is None or monotonic() < until)", "False"),),
+        "I2: MinIO loses an upload whose client hangs up during Complete",
     ),
     Hand(
-        "any refusal of a batch is a proof", STEPS, "is_plain",
-        (("not isinstance(answer, NotFound) or answer.status != 404", "False"),
-         ("answer.code == NO_UPLOAD", "True")),
-        "I4: an upload that is open is told to be aborted: nobody was allowed to look",
+        "what waits for its next try is forgotten", "stores/s3/many.py", "_Doing._failed",
+        (("heapq.heappush(self._waiting, (due, next(self._numbers), flight))",
+          "self.held -= 1"),),
+        "I2: a file whose Complete failed once is in no list, and the job is told to be committed",
     ),
     Hand(
-        "any answer of a batch is believed", STEPS, "is_plain",
-        (("isinstance(ask, Head) and answer.code == NO_OBJECT", "True"),),
-        "I4: an abort that was refused ends the removal, and nobody sends it again",
+        "many at once do not heed SlowDown", "stores/s3/many.py", "Window.answered",
+        (("self.size = max(1, self.size // 2)", "pass"),),
+        "a store that asks for fewer requests gets as many as before",
     ),
     Hand(
-        "an abort of a batch that was sent twice is believed", STEPS, "is_plain",
-        (("answer.attempts == 1", "True"),),
-        "the batch has its own retries, and the look before the second sending is old",
-    ),
-    Hand(
-        "a batch waits for parts that stay", STEPS, "is_plain",
-        (("not (aborted and isinstance(ask, ListParts))", "True"),),
-        "one upload whose parts linger stops 100,000 others, for seconds",
-    ),
-    Hand(
-        "a batch aborts on an old look", STEPS, "_Batches._asks",
-        (("old and isinstance(work.ask, AbortUpload)", "False"),),
+        "an abort on an old look", STEPS, "_AtOnce._next",
+        (("since > LOOK_SECONDS_MAX", "False"),),
         "I2: an upload that was completed while the caller paused is aborted, with its object",
     ),
     Hand(
-        "what follows a batch aborts on an old look", STEPS, "_each_by_verbs",
-        (("work.steps is None or isinstance(work.ask, AbortUpload)", "work.steps is None"),),
-        "I2: an upload that was completed while others were tried again is aborted",
-    ),
-    Hand(
-        "an abort that was never sent counts", STEPS, "_Batches._in_batch",
-        (("work.aborts or error is None or error.sent", "True"),),
+        "an abort that was never sent counts", STEPS, "_AtOnce._go_on",
+        (("work.aborts or not isinstance(answer, StoreError) or answer.sent", "True"),),
         "an upload that another program has ended is told to be aborted",
     ),
     Hand(
-        "a removal that failed in a batch is skipped", STEPS, "_Batches._in_batch",
-        (("self._doubtful.append(work)", "pass"),),
-        "I4: an upload stays open, and no list names it",
+        "an error of the works is swallowed", STEPS, "_AtOnce.run",
+        (("self._broken is not None", "False"),),
+        "I2: a set that cannot be read ends the commit as if there were no more files",
     ),
     Hand(
-        "what a batch has begun is forgotten", STEPS, "_Batches.rest",
-        (("chain(self._ready, self._source)", "self._source"),),
-        "I4: an upload stays open, or is not proved gone, and no list names it",
+        "more works than were allowed", STEPS, "_AtOnce._begin",
+        (("not self._takes or self._begun >= self._in_flight", "not self._takes"),),
+        "a plan of 100,000 files is in memory at once",
     ),
     Hand(
-        "a batch of removals is given up half way", STEPS, "_Batches._in_batch",
-        (("not was_interrupted()", "False"),),
-        "an abort of ours is under way after the sweep has told what it did",
+        "any 404 is a proof", "commit/upload_state.py", "UploadRemover._is_gone",
+        (("last or error.code == NO_UPLOAD", "True"),),
+        "I4: an upload that is open is told to be aborted: 404 was said of something else",
     ),
     Hand(
-        "a batch of removals goes on in vain", STEPS, "_Batches.run",
-        (("not ended and self._run >= FAILED_RUN_MAX", "False"),),
-        "where no part may be listed, each upload costs twice the requests",
+        "an abort that failed is sent on its old look", "commit/upload_state.py",
+        "UploadRemover.removing",
+        (("failed is not None or not number", "not number"),),
+        "I2: an upload that was completed meanwhile is aborted, with its object",
     ),
     Hand(
-        "any 404 says that there is no upload", "stores/s3/plain.py", "missing",
-        (('root.tag != "Error" or found.get("Code") != NO_UPLOAD', "False"),),
-        "I4: an upload in a bucket that cannot be seen is told to be aborted",
+        "an abort that follows a look is tried again by itself", "commit/upload_state.py",
+        "UploadRemover.removing",
+        (("AbortUpload(upload.key, upload.upload_id, once=self._look_first)",
+          "AbortUpload(upload.key, upload.upload_id)"),),
+        "I2: an upload that was completed meanwhile is aborted, with its object",
     ),
     Hand(
-        "a page of parts is all of them", "stores/s3/batch.py", "S3Batch._read",
-        (('self._more_pages(ask) if reply.get("IsTruncated") else parts_of(reply)',
-          "parts_of(reply)"),),
+        "a page of parts is all of them", "stores/s3/client.py", "S3Store._listing_parts",
+        (('not reply.get("IsTruncated")', "True"),),
         "I5: an upload of more than 1,000 parts is taken for one that has lost the others",
     ),
 )  # fmt: skip
@@ -827,7 +768,7 @@ _ONE_QUESTION = (
     ),
     Hand(
         "an abort without a look", STATE, "UploadRemover.removing",
-        (("self._look_first", "False"),),
+        (("self._look_first and (failed is not None or not number)", "False"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
     Hand(
@@ -836,8 +777,8 @@ _ONE_QUESTION = (
         "I4: parts in flight outlive an abort",
     ),
     Hand(
-        "aborted though nobody can tell", STATE, "UploadRemover.removing",
-        (("look.error is not None", "False"),),
+        "aborted though nobody can tell", STATE, "UploadRemover._look",
+        (("look.error is not None and not self._is_harmless(upload, look.error)", "False"),),
         "I2: an upload that may have been completed is aborted",
     ),
     Hand(
@@ -1060,8 +1001,8 @@ _RECOVERING = (
 )  # fmt: skip
 
 HAND_MADE = (
-    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_IN_BATCH, *_EXECUTING,
-    *_REMOVING, *_CHECKING,
+    *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_AT_ONCE, *_EXECUTING,
+    *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
     *CLASSIC, *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,

@@ -6,90 +6,95 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 S3 = "stores/s3"
-REPLIES, RETRY, ASKING = f"{S3}/replies.py", f"{S3}/retry.py", f"{S3}/asking.py"
+ANSWERS, RETRY, HTTP = f"{S3}/answers.py", f"{S3}/retry.py", f"{S3}/http.py"
 
 _ANSWERS = (
     Hand(
-        "names of metadata have a case", f"{S3}/values.py", "object_of",
-        (("name.lower()", "name"),),
+        "names of headers have a case", HTTP, "_Reading.on_header",
+        (('name.decode("latin-1").lower()', 'name.decode("latin-1")'),),
         "I2: behind a Go server (Magic-Committer-Job) a job passes over its own sets",
     ),
     Hand(
-        "a 404 of anybody", REPLIES, "look_at",
-        (("status == 404 and verb != 'HeadObject' and not whole", "False"),),
+        "a 404 of anybody", ANSWERS, "_refusal",
+        (('status == 404 and operation != "HeadObject"', "False"),),
         "I2: a load balancer without a backend says that a record is not there",
     ),
     Hand(
-        "any page is an empty listing", REPLIES, "look_at",
-        (("verb in _ROOTS and root not in (f'{_ROOTS[verb]}Result', f'{_ROOTS[verb]}Response')",
-          "False"),),
-        "I2: a login page with status 200 is a listing without entries, or a Complete",
+        "any page is an empty listing", ANSWERS, "_read_document",
+        (('root is None or name not in (f"{wanted.root}Result", f"{wanted.root}Response")',
+          "root is None"),),
+        "I2: another service's document with status 200 is a listing without entries",
+    ),
+    Hand(
+        "a document that defines its own words", ANSWERS, "_parsed",
+        (("not _BEGINNING.match(body)", "False"),),
+        "I4: an upload is told to be gone by an entity that a proxy has defined",
     ),
     Hand(
         "a 409 of a conditional Complete is asked again", RETRY, "Attempts._again",
-        (("found != 'final' and not (found == 'conflict' and self._conflict_final)",
-          "found != 'final'"),),
+        (('found != "final" and not (found == "conflict" and self._conflict_final)',
+          'found != "final"'),),
         "mode fail: the conflict that S3 reports is waited out, for minutes",
     ),
     Hand(
-        "only the last try counts as sent", RETRY, "Attempts._once",
+        "only the last try counts as sent", RETRY, "Attempts.failed",
         (("self.sent or not never_sent(error)", "not never_sent(error)"),),
         "I2: a request that may have taken effect counts as never sent",
+    ),
+    Hand(
+        "an abort is sent again", RETRY, "Attempts._again",
+        (("1 if self._once else self._options.retry_attempts_max",
+          "self._options.retry_attempts_max"),),
+        "I2: an abort goes out on a look that is minutes old",
     ),
 )  # fmt: skip
 
 _TIME = (
     Hand(
-        "a slow byte is enough", f"{S3}/sockets.py", "Deadline.left",
+        "a slow byte is enough", HTTP, "Deadline.left",
         (("self._begun + self._wait + self._earned", "self._moved_at + self._wait"),
          ("self._until + self._earned_before + self._earned", "self._moved_at + self._wait")),
         "a reply of a byte every 0.3 s never ends",
     ),
     Hand(
-        "an early answer buys time", f"{S3}/curl.py", "Transfer.look",
-        (("self._starts and sent >= self._length", "self._starts"),),
-        "a server that answers before it has the body holds a part for minutes",
-    ),
-    Hand(
-        "a connection with half a body is used again", f"{S3}/curl.py", "Transfer.begin",
-        (("int(self.direct)", "0"),),
-        "the rest of a refused part is read as the next request",
-    ),
-    Hand(
-        "what the system holds counts as sent", f"{S3}/curl.py", "Transfer.look",
-        (("(_unsent(self.socket) if self.socket is not None else 0)", "0"),),
-        "the answer's time runs out while a slow server reads what the system still held",
-    ),
-    Hand(
-        "a yes to half a body", f"{S3}/curl.py", "Transfer.answer",
-        (("self._read_bytes < self._length", "False"),),
+        "a yes to half a body", HTTP, "Connection.exchange",
+        (("not whole and answer.status < 300", "False"),),
         "a part that was not sent counts as stored",
     ),
     Hand(
-        "a waiting thread holds its last body", f"{S3}/curl_threads.py", "_Call.end",
-        (("del self.request", "pass"),),
-        "no page of memory is used again: twice the system time for a stream",
+        "a connection with half a body is used again", HTTP, "Connection.exchange",
+        (("whole and reading.keeps_open", "reading.keeps_open"),),
+        "the rest of a refused part is read as the next request",
     ),
     Hand(
-        "what was held is not copied", "upload/blocks.py", "Block.append",
-        (("self._copy_others()", "None"),),
-        "a part has the bytes that were held, and not those that were written after them",
+        "bytes behind an answer are kept", HTTP, "_Reading.keeps_open",
+        (("goes_on and not self.spoilt and not self._until_close", "goes_on"),),
+        "a second answer, which nobody asked for, answers the next request",
     ),
     Hand(
-        "a part of an object is held", "upload/blocks.py", "Block._holds",
-        (("in_part = len(data) < memoryview(data.obj).nbytes", "in_part = False"),),
-        "many open files hold a hundred times the memory of the budget",
+        "a connection is not looked at", HTTP, "Connection.is_quiet",
+        (("self.is_open and young and not self.wait(READ, 0)", "self.is_open and young"),),
+        "a request on a connection that the server has closed counts as perhaps sent",
     ),
     Hand(
-        "a closed connection ends the program", f"{S3}/curl.py", "_send",
-        (("socket.MSG_NOSIGNAL", "0"),),
-        "a program of a pipe, which takes SIGPIPE as it comes, is gone without a word",
+        "an early refusal is not heard", HTTP, "Connection._send",
+        (("ready & READ and self._hear(reading)", "False"),),
+        "a server that refuses a part and reads no more holds it until the deadline",
     ),
     Hand(
-        "what may change is held", "upload/stream.py", "UploadStream._write",
-        (("type(data) is bytes and HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes",
-          "HELD_BYTES_MIN <= len(view) <= self._ledger.next_bytes"),),
-        "a caller that uses its buffer again changes what was written",
+        "a head without an end", HTTP, "_Reading.feed",
+        (("self._in_head and self._head_bytes > HEAD_BYTES_MAX", "False"),),
+        "a server that is none fills the memory",
+    ),
+    Hand(
+        "a line break in a header", HTTP, "Connection._pieces",
+        (('text.count("\\n") != lines', "False"), ('text.count("\\r") != lines', "False")),
+        "what stands behind it is another header, or another request",
+    ),
+    Hand(
+        "a checksum does not go on", "upload/blocks.py", "Block.append",
+        (("min(self.held, self._summed + SUM_BYTES)", "self.held"),),
+        "a full block is hashed when it has left the cache: thrice the time",
     ),
     Hand(
         "each request waits by itself", RETRY, "Attempts.left",
@@ -97,13 +102,13 @@ _TIME = (
         "a thousand requests to a store that is down wait one after the other",
     ),
     Hand(
-        "a decided job is given up as any other", ASKING, "seconds_max",
+        "a decided job is given up as any other", RETRY, "seconds_max",
         (("options.decided_seconds_max", "options.retry_seconds_max"),),
         "a server that is restarted in mid-commit leaves a job half visible",
     ),
     Hand(
-        "a Complete has the time of a HEAD", ASKING, "ask",
-        (("options.complete_seconds_max if complete else options.read_seconds_max",
+        "a Complete has the time of a HEAD", RETRY, "Attempts.begin",
+        (("options.complete_seconds_max if self._waits else options.read_seconds_max",
           "options.read_seconds_max"),),
         "a Complete that S3 works on for minutes is hung up on, and sent again",
     ),

@@ -26,13 +26,12 @@ from functools import cached_property
 from queue import SimpleQueue
 
 import magic_committer as mc
-from magic_committer._libcurl import available
 from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
 from tests.network.proxy import PHASES, Line, Proxy, proxy
 from tests.servers import make_bucket, moto_options, moto_server, outside
 
 TRACKS: tuple[mc.options.Track, ...] = ("s3", "memory")
-WAYS: tuple[mc.options.Transport, ...] = ("curl", "boto3") if available() else ("boto3",)
+WAYS: tuple[mc.options.Transport, ...] = ("fast", "boto3")
 TASKS = 2
 FILES = 2
 FILE_BYTES = 96 * 1024

@@ -7,7 +7,7 @@ import ipaddress
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,17 @@ from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, Part
 from magic_committer.stores.s3 import S3Store
-from magic_committer.stores.s3.sdk import make_clients
-from magic_committer.stores.s3.sockets import BYTES_PER_SECOND_MIN, Deadline, install
-from tests.servers import Asked, HurriedClock, Reply, document, error, scripted_server, way
+from magic_committer.stores.s3.http import BYTES_PER_SECOND_MIN, Deadline
+from tests.servers import (
+    TRANSPORT,
+    Asked,
+    HurriedClock,
+    Reply,
+    document,
+    error,
+    scripted_server,
+    way,
+)
 from tests.silent import Mood, silent_server
 
 BOUND_SECONDS = 1.0
@@ -71,6 +79,14 @@ def ended(ask: Callable[[], Any]) -> tuple[float, BaseException | None]:
     except BaseException as failure:
         return time.monotonic() - began, failure
     return time.monotonic() - began, None
+
+
+@pytest.fixture(autouse=True, params=["boto3", "fast"])
+def transport(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test by both ways."""
+    before = TRANSPORT.set(request.param)
+    yield
+    TRANSPORT.reset(before)
 
 
 @pytest.mark.parametrize("mood", Mood)
@@ -181,16 +197,6 @@ def test_the_answer_has_its_time_however_long_the_body_took() -> None:
     assert deadline.left < 1
     deadline.receives()
     assert deadline.left > 9
-
-
-def test_the_sdk_connects_by_our_sockets(caplog: pytest.LogCaptureFixture) -> None:
-    """The installed SDK takes our connections; with one that would not, the user is told."""
-    client = make_clients(hurried("http://127.0.0.1:1")).quick
-    table = client._endpoint.http_session._pool_classes_by_scheme
-    assert {one.__module__ for one in table.values()} == {"magic_committer.stores.s3.sockets"}
-    assert not caplog.records
-    assert not install(object())
-    assert "no deadline" in caplog.text
 
 
 # Retries end by time ------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from magic_committer import _libcurl
 from tests.servers import make_bucket, moto_server
 
 JOBS = 300
@@ -80,11 +79,9 @@ def serve(url: str, transport: str) -> None:
                 return
 
 
-@pytest.mark.parametrize("transport", ["boto3", "curl"])
+@pytest.mark.parametrize("transport", ["boto3", "fast"])
 def test_a_process_of_many_jobs_does_not_grow(transport: str) -> None:
     """Descriptors, threads, objects and memory after the warm-up are those at the end."""
-    if transport == "curl" and not _libcurl.available():
-        pytest.skip("pycurl is not installed")
     command = [sys.executable, "-m", "tests.process.test_growth"]
     with moto_server() as url:
         for number in range(BUCKETS):

@@ -124,6 +124,7 @@ def test_no_secret_is_logged_told_or_stored(server: str, caplog: pytest.LogCaptu
         access_key="AKIASENTINEL0EXPLICIT",
         secret_key="SENTINEL/explicit/secret/012345",
         session_token="SENTINEL/explicit/token/0123456",
+        transport="boto3",
     )
     with caplog.at_level(logging.DEBUG):
         for s3 in (None, explicit):

@@ -35,8 +35,9 @@ FLAWS = {
     for flaw in (
         Flaw(
             Hand(
-                "a failed Complete counts", "commit/completing.py", "Completing._in_batch",
-                (("isinstance(answer, Written) and answer.attempts == 1", "True"),),
+                "a failed Complete counts", "commit/complete.py", "completing",
+                (("conflict = conflicts(answer, if_none_match)",
+                  "return (Completion.DONE, None)"),),
                 "a file whose Complete was lost on its way is told to be visible",
             ),
             "magic", "complete",

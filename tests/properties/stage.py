@@ -211,7 +211,6 @@ class Stage:
     def __post_init__(self) -> None:
         self._drawn = 0
         self.store = MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id)
-        self.store._pool = lambda: StrandPool(self.scheduler, self.process)  # type: ignore[method-assign]
         self.store.before, self.store.after = self._before, self._after
         self.tree = MemoryTree(TREE_URL, now=lambda: self.scheduler.now)
         self.blocks = BlockSource()

@@ -14,8 +14,8 @@ from typing import Any
 
 from magic_committer._pool import ThreadPool
 from magic_committer.errors import StoreError
-from magic_committer.stores.base import Batch, ObjectPage, UploadPage
-from magic_committer.stores.memory import BatchByVerbs, MemoryStore
+from magic_committer.stores.base import ObjectPage, UploadPage
+from magic_committer.stores.memory import MemoryStore
 
 PAGED = ("list", "list_uploads")
 
@@ -80,10 +80,6 @@ class FarStore:
         if not hasattr(MemoryStore, verb):
             raise AttributeError(verb)  # it is asked what it can do
         return lambda *args, **kwargs: self._ask(verb, *args, **kwargs)
-
-    def batch(self) -> Batch:
-        """Many requests at once, over as many connections."""
-        return BatchByVerbs(self, self._pool)  # verbs by __getattr__
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[ObjectPage]:
         """Page by page."""

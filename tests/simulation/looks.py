@@ -146,7 +146,7 @@ def _any_conflict() -> list[Replacement]:
     real = complete._settle
 
     def settle(runtime: Any, upload: Any, error: Any, conflicting: bool) -> Any:
-        settled = real(runtime, upload, error, conflicting)
+        settled = yield from real(runtime, upload, error, conflicting)
         refused = isinstance(error, PreconditionFailed | WriteConflict)
         return (Completion.CONFLICT, error) if refused and settled[1] is not None else settled
 

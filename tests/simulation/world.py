@@ -98,8 +98,6 @@ class World:
             clock=lambda: self.scheduler.now,
             ids=self.new_id,
         )
-        # The requests of a batch are turns of the process that sends them.
-        self.store._pool = lambda: StrandPool(self.scheduler, self.actor)  # type: ignore[method-assign]
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
         self.blocks = BlockSource()

@@ -2,9 +2,9 @@
 
     python -m tests.soak [--minutes 5] [--seed 1] [--transport both] [--weather]
 
-``--transport both`` runs it twice, by boto3 and by libcurl, each for that long. ``--weather`` puts
-resets, bursts of 503 and slow answers between the library and the server. Prints the seed and the
-figures; the exit code is 1 if anything was wrong.
+``--transport both`` runs it twice, by boto3 and by the fast way, each for that long. ``--weather``
+puts resets, bursts of 503 and slow answers between the library and the server. Prints the seed and
+the figures; the exit code is 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=None, help="drawn, if not given")
     parser.add_argument(
-        "--transport", choices=("auto", "boto3", "curl", "both"), default="auto", help="what sends"
+        "--transport", choices=("auto", "boto3", "fast", "both"), default="auto", help="what sends"
     )
     parser.add_argument("--weather", action="store_true", help="a network that fails")
     parser.add_argument("--samples", action="store_true", help="print each job's memory too")
@@ -35,7 +35,7 @@ def main(given: Sequence[str] | None = None) -> int:
         seed = random.SystemRandom().randrange(2**31)
     ways: tuple[Transport, ...] = (arguments.transport,)
     if arguments.transport == "both":
-        ways = ("boto3", "curl")
+        ways = ("boto3", "fast")
     wrong = False
     for way in ways:
         kind = f"seed {seed}, by {way}{', in bad weather' if arguments.weather else ''}"

@@ -12,7 +12,6 @@ from typing import Any, get_args
 import pytest
 
 import magic_committer as mc
-from magic_committer._libcurl import available
 from magic_committer.options import Transport
 from magic_committer.stores.base import Written
 from magic_committer.stores.s3 import S3Store
@@ -153,7 +152,8 @@ def test_the_operator_takes_what_is_lost_as_it_is(
 ) -> None:
     """Where the store has lost a decided upload the job ends as unresolved, with its name, also
     where a cleanup found it first; the judge finds that file missing, and no other."""
-    s3 = replace(moto_options(url), transport="boto3")  # a batch does not pass by `lose`
+    # The fast way's many at once do not pass by `lose`.
+    s3 = replace(moto_options(url), transport="boto3")
     job = replace(JOB, kind="memory", number=200 + get_args(Ending).index(ending), ending=ending)
 
     def lose(self: S3Store, key: str, upload_id: str, *rest: Any, **terms: Any) -> Written:
@@ -188,7 +188,7 @@ def asked_in(kind: str, upstream: ScriptedServer, **more: Any) -> Written:
     return written
 
 
-@pytest.mark.parametrize("transport", ["boto3", "curl"])
+@pytest.mark.parametrize("transport", ["boto3", "fast"])
 @pytest.mark.parametrize(
     ("kind", "attempts", "arrived"),
     [
@@ -205,8 +205,6 @@ def test_each_kind_of_weather_strikes(
 ) -> None:
     """A request that is struck is sent again where it has no whole answer, and the store gets what
     the kind says: nothing of a reset before it, all of one behind it."""
-    if transport == "curl" and not available():
-        pytest.skip("pycurl is not installed")
     with scripted_server(lambda _: Reply(headers={"ETag": '"e"'})) as upstream:
         assert asked_in(kind, upstream, transport=transport).attempts == attempts
         assert [asked.body for asked in upstream.asked] == [b"body" * 100] * arrived
@@ -220,12 +218,10 @@ def test_weather_of_a_seed_has_every_kind() -> None:
     assert {spell for spell, _ in first[: len(SPELLS)]} == set(SPELLS)
 
 
-@pytest.mark.parametrize("transport", ["boto3", "curl"])
+@pytest.mark.parametrize("transport", ["boto3", "fast"])
 def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) -> None:
     """A whole job by each transport, while every kind of weather changes every tenth of a second,
     ends, and what is there is what was told."""
-    if transport == "curl" and not available():
-        pytest.skip("pycurl is not installed")
     with weather(url, 7) as between:
         between.spells = ((spell, 0.1) for spell, _ in drawn(7))
         s3 = replace(moto_options(between.url), transport=transport, retry_attempts_max=100)
@@ -241,8 +237,8 @@ def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) 
     ("asked", "ways"),
     [
         ([], ["auto"]),
-        (["--transport", "curl"], ["curl"]),
-        (["--transport", "both", "--weather"], ["boto3", "curl"]),
+        (["--transport", "fast"], ["fast"]),
+        (["--transport", "both", "--weather"], ["boto3", "fast"]),
     ],
 )
 def test_a_soak_is_run_by_each_transport_that_is_asked_for(

@@ -21,11 +21,10 @@ BANS: dict[str, tuple[str, ...]] = {
     "dask": ("dask.py",),
     "pyarrow": ("spark/", "ray.py"),
     "pandas": ("spark/",),
-    "pycurl": ("_libcurl.py",),
+    "httptools": ("stores/s3/http.py",),
     "fsspec": ("filesystem/", "file_trees/by_url.py"),
-    # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own;
-    # libcurl is driven in threads that callers of the adapter only wait for.
-    "threading.Thread": ("_pool.py", "spark/action.py", "stores/s3/curl_threads.py"),
+    # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
+    "threading.Thread": ("_pool.py", "spark/action.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
@@ -37,9 +36,8 @@ BANS: dict[str, tuple[str, ...]] = {
         "_runtime.py",
         "_patience.py",
         "_pool.py",
-        "stores/s3/sockets.py",
-        "stores/s3/curl.py",
-        "stores/s3/curl_threads.py",
+        "stores/s3/http.py",
+        "stores/s3/many.py",
         "spark/action.py",
     ),
     "datetime.datetime.now": (),

@@ -12,7 +12,7 @@ from tests.tidy.sources import PACKAGE, ROOT, imports, package_files
 LAYERS = (
     ("_quantities", "_hints"),  # words that several say
     ("report", "remedy"),  # below the errors, which carry them
-    ("errors", "version", "_libcurl", "_patience"),
+    ("errors", "version", "_patience"),
     # ports: what is asked of the world
     ("stores stores.base", "_pool"),
     # vocabulary: values; `_runtime` bundles the ports into one

@@ -75,6 +75,7 @@ def test_the_lowest_are_those_that_the_project_declares() -> None:
     bound = {one.partition("==")[0] for one in lowest if "==" in one}
     assert bound == {
         "boto3",
+        "httptools",
         "botocore",
         "s3transfer",
         "orjson",

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from magic_committer import _libcurl
 from magic_committer.stores.s3 import S3Store
 from tests.servers import TRANSPORT, HurriedClock, ScriptedServer, scripted_server, way
 
 
-@pytest.fixture(scope="module", params=["boto3", "curl"])
+@pytest.fixture(scope="module", params=["boto3", "fast"])
 def transport(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each test once by the SDK's client and once by libcurl, which must not fall back."""
-    if request.param == "curl" and not _libcurl.available():
-        pytest.skip("pycurl is not installed")
+    """Each test once by boto3 and once by the fast way, which must not fall back."""
     before = TRANSPORT.set(request.param)
     yield request.param
     TRANSPORT.reset(before)

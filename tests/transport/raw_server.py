@@ -1,4 +1,4 @@
-"""A server that is written byte by byte, for what libcurl makes of it; and a `Curl` to ask it."""
+"""A server that is written byte by byte."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from magic_committer.stores.s3.curl import CurlSettings
-from magic_committer.stores.s3.curl_threads import Curl
-from magic_committer.stores.s3.http import HTTPAnswer, HTTPRequest, NoAnswer
-from magic_committer.stores.s3.sockets import Deadline
 from tests.serving import Serving, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-SECONDS = 20.0
-"""For a request that is to be answered, on a loaded machine."""
 
 
 @dataclass
@@ -29,16 +22,6 @@ class Asked:
 
     head: str
     body: bytes
-
-    @property
-    def line(self) -> str:
-        """Its first line."""
-        return self.head.split("\r\n")[0]
-
-    @property
-    def headers(self) -> list[str]:
-        """All its headers, as they came."""
-        return self.head.split("\r\n")[1:-2]
 
 
 class Wire:
@@ -74,13 +57,6 @@ class Wire:
             self._rest += got
         body, self._rest = self._rest[:length], self._rest[length:]
         return Asked(head, body)
-
-    def read_slowly(self, count: int, pause_seconds: float) -> None:
-        """Read so many bytes of a body, with pauses."""
-        left = count - len(self._rest)
-        while left > 0 and (got := self.socket.recv(min(left, 100_000))):
-            left -= len(got)
-            time.sleep(pause_seconds)
 
     def say(self, answer: bytes) -> None:
         """Send bytes."""
@@ -133,33 +109,3 @@ def answering(answer: bytes = OK) -> Callable[[Wire, Raw], object]:
             wire.say(answer)
 
     return serve
-
-
-@contextmanager
-def curl_with(**settings: Any) -> Iterator[Curl]:
-    """A client that is closed at the end."""
-    curl = Curl(CurlSettings(**settings))
-    try:
-        yield curl
-    finally:
-        curl.close()
-
-
-def within(seconds: float = SECONDS) -> Deadline:
-    """A deadline of so many seconds."""
-    return Deadline(seconds, seconds)
-
-
-def request(url: str, method: str = "GET", body: Any = b"", **others: Any) -> HTTPRequest:
-    """A request with one header."""
-    return HTTPRequest(method, url, (("x-amz-test", "1"),), body, **others)
-
-
-def outcome(
-    curl: Curl, asked: HTTPRequest, deadline: Deadline | None = None
-) -> HTTPAnswer | NoAnswer:
-    """What becomes of a request."""
-    try:
-        return curl.send(asked, deadline or within())
-    except NoAnswer as error:
-        return error

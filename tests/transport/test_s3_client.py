@@ -23,9 +23,8 @@ from magic_committer.errors import (
     PermissionDenied,
 )
 from magic_committer.options import S3Options
-from magic_committer.stores.base import Attributes, Part, Pieces, UploadInfo
+from magic_committer.stores.base import Attributes, Part, UploadInfo
 from magic_committer.stores.s3 import S3Store, client, connect
-from magic_committer.stores.s3.bodies import MemoryReader
 from magic_committer.stores.s3.client import STORES_MAX
 from tests.servers import (
     DATE_SECONDS,
@@ -246,31 +245,6 @@ def test_bodies_do_not_wait_for_a_continue(server: ScriptedServer) -> None:
     """No part costs a round trip more than it needs: no ``Expect`` header."""
     make(server).put_part("k", "u", 1, memoryview(bytes(1024**2)))
     assert "expect" not in server.asked[0].headers
-
-
-def test_a_memory_reader_is_a_file_without_copies() -> None:
-    """Reading gives views of the caller's memory, from where it was sought to."""
-    body = bytes(range(256)) * 16_384
-    third = len(body) // 3
-    cut = (body[:third], body[third : 2 * third], body[2 * third :])
-    several = MemoryReader(Pieces(map(memoryview, cut)))
-    assert b"".join(iter(lambda: several.read(10), b"")) == body
-    several.seek(0)
-    assert several.read() == body
-    several.seek(third - 1)
-    assert several.readinto(bytearray(4)) == 1  # a piece ends here
-    assert several.tell() == third
-    reader = MemoryReader(Pieces([memoryview(body)]))
-    pieces = iter(lambda: reader.read(10), b"")
-    assert b"".join(pieces) == body
-    assert reader.tell() == len(reader) == len(body)
-    reader.seek(-3, os.SEEK_END)
-    piece = reader.read()
-    assert (bytes(piece), piece.obj is body) == (body[-3:], True)
-    reader.seek(1)
-    buffer = bytearray(4)
-    assert reader.readinto(buffer) == 4
-    assert buffer == body[1:5]
 
 
 # Listings ------------------------------------------------------------------------------------

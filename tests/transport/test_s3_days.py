@@ -16,7 +16,7 @@ import pytest
 
 from magic_committer.errors import PermissionDenied
 from magic_committer.options import S3Options
-from magic_committer.stores.base import CompleteUpload, Part, Written, batch_of
+from magic_committer.stores.base import CompleteUpload, Part, Written, many_of
 from magic_committer.stores.s3 import S3Store
 from tests.servers import (
     TRANSPORT,
@@ -133,7 +133,7 @@ def test_midnight_in_a_stream_of_requests(
     assert len(checking.used) == 161
 
 
-def test_midnight_in_a_batch(
+def test_midnight_among_many_at_once(
     checking: CheckingStore,
     server: ScriptedServer,
     transport: str,
@@ -141,7 +141,7 @@ def test_midnight_in_a_batch(
 ) -> None:
     """Completes that are sent many at once are signed for the day, too, and with new keys."""
     if transport == "boto3":
-        pytest.skip("boto3 has no batches")
+        pytest.skip("boto3 sends each request in a thread")
     clock = MachineClock(monkeypatch, MIDNIGHT - 60 * MINUTE)
     checking.now = clock.moment
     completed = document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>')
@@ -156,10 +156,10 @@ def test_midnight_in_a_batch(
         return completed if done else answer
 
     server.script = script
-    batch = batch_of(make(server, clock))
-    assert batch is not None
-    asks = [(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(750)]
-    told = dict(batch.ask_each(asks, in_flight=lambda: 4))
+    many = many_of(make(server, clock))
+    assert many is not None
+    asks = iter([(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(750)])
+    told = dict(many.ask_each(lambda: next(asks, None), in_flight=4))
     assert set(told.values()) == {Written('"e-1"')}
     assert len(checking.issued) >= 3
     assert checking.days[0] == "20261122"

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from botocore import exceptions as sdk
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -27,6 +26,7 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import Attributes, ObjectStore, Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.errors import kind, translate
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from tests.servers import TRANSPORT, HurriedClock, Reply, ScriptedServer, error
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -119,7 +119,7 @@ def test_a_message_says_it_all(store: S3Store, server: ScriptedServer, verb: str
 def test_each_kind_of_answer_has_its_class(
     store: S3Store, server: ScriptedServer, reply: Reply, cls: type[StoreError]
 ) -> None:
-    """Status and code decide the class; the SDK's error stays as the cause."""
+    """Status and code decide the class; the failure stays as the cause."""
     server.said(reply)
     with pytest.raises(StoreError) as caught:
         store.complete_upload("k", "u", [Part(1, "e", 1)], if_none_match=True)
@@ -165,9 +165,9 @@ def test_an_error_that_is_kept_shows_its_way_and_keeps_no_body(
 
 def test_a_wrong_certificate_is_final() -> None:
     """A certificate does not get better by trying again; other failures of TLS may."""
-    wrong = sdk.SSLError(endpoint_url="https://h", error="certificate verify failed")
+    wrong = NoAnswer(Cause.CERTIFICATE, Sent.NEVER, "certificate verify failed", where="https://h")
     assert kind(wrong) == "final"
-    assert kind(sdk.SSLError(endpoint_url="https://h", error="unexpected eof")) == "transient"
+    assert kind(NoAnswer(Cause.TLS, Sent.NEVER, "unexpected eof")) == "transient"
     assert "AWS_CA_BUNDLE" in str(translate(wrong, "head", "b", "k"))
 
 
@@ -225,8 +225,8 @@ def test_a_way_that_does_not_exist_is_an_option_error(options: S3Options) -> Non
         S3Store("b", options)
 
 
-def test_what_the_sdk_refuses_is_invalid(store: S3Store, server: ScriptedServer) -> None:
-    """Parameters that the SDK does not send are InvalidRequest, status 0, nothing sent."""
+def test_what_cannot_be_written_is_invalid(store: S3Store, server: ScriptedServer) -> None:
+    """Parameters that no way sends are InvalidRequest, status 0, nothing sent."""
     with pytest.raises(InvalidRequest) as caught:
         store.put("k", b"", metadata={"n": "é"})
     assert caught.value.status == 0

@@ -1,22 +1,20 @@
 """A store behind a proxy, and one at an address of IPv6: by both ways alike.
 
 The SDK decides whether a proxy is asked, and which. So each test runs once by boto3 and once by
-libcurl, which must do the same.
+the fast way, which must do the same.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
-from botocore.config import Config
 
 from magic_committer.errors import InvalidRequest, OptionError, StoreError, Unanswered
-from magic_committer.stores.base import CompleteUpload, Part, batch_of
-from magic_committer.stores.s3 import S3Store, sdk
+from magic_committer.stores.base import CompleteUpload, Part, many_of
+from magic_committer.stores.s3 import S3Store
 from tests.certificates import Authority
 from tests.servers import HurriedClock, Reply, ScriptedServer, document, scripted_server, way
 from tests.transport.forwarder import Forwarder, forwarder
@@ -74,7 +72,7 @@ def make(url: str, **more: Any) -> S3Store:
 def sent_by(server: ScriptedServer) -> list[str]:
     """What sent each request."""
     sdk_sent = ["amz-sdk-invocation-id" in asked.headers for asked in server.asked]
-    return ["boto3" if by_sdk else "curl" for by_sdk in sdk_sent]
+    return ["boto3" if by_sdk else "fast" for by_sdk in sdk_sent]
 
 
 def with_user(proxy: Forwarder, user: str = HIDDEN) -> str:
@@ -144,14 +142,15 @@ def test_a_batch_goes_through_the_proxy(
 ) -> None:
     """Many Completes at once take the same way, with the same password."""
     if transport == "boto3":
-        pytest.skip("boto3 has no batches")
+        pytest.skip("boto3 sends each request in a thread")
     server.said(document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>'))
     asks = [(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(40)]
     with forwarder(server.url, password=PASSWORD) as proxy:
         monkeypatch.setenv("HTTP_PROXY", with_user(proxy))
-        batch = batch_of(make("http://store.invalid:9000"))
-        assert batch is not None
-        told = dict(batch.ask_each(asks, in_flight=lambda: 8))
+        many = many_of(make("http://store.invalid:9000"))
+        assert many is not None
+        left = iter(asks)
+        told = dict(many.ask_each(lambda: next(left, None), in_flight=8))
     assert not [one for one in told.values() if isinstance(one, StoreError)]
     assert len(server.asked) == len(proxy.lines) == 40
 
@@ -193,18 +192,6 @@ def test_a_proxy_for_the_other_scheme_is_not_asked(
         monkeypatch.setenv("ALL_PROXY", proxy.url)
         make(server.url).put("k", b"x")
     assert (sent_by(server), proxy.lines) == ([transport], [])
-
-
-def test_a_proxy_of_the_sdks_configuration_is_asked(
-    transport: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``proxies`` of the SDK's ``Config`` comes before the environment, by both ways."""
-    with forwarder(server.url) as proxy:
-        monkeypatch.setattr(sdk, "Config", partial(Config, proxies={"http": proxy.url}))
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-        make("http://store.invalid:9000").put("k", b"x")
-    assert sent_by(server) == [transport]
-    assert len(proxy.lines) == 1
 
 
 # Passwords ----------------------------------------------------------------------------------------
@@ -322,35 +309,19 @@ def test_a_proxy_reached_by_tls_is_left_to_the_sdk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``auto`` sends by boto3 through it, also an encrypted request within the encrypted one, and
-    says why; ``curl`` is refused with the reason."""
+    says why; ``fast`` is refused with the reason."""
     behind = server if scheme == "http" else hidden
     with forwarder(behind.url, context=trusted.server("127.0.0.1")) as proxy:
         assert proxy.url.startswith("https://")
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", proxy.url)
         store = make(f"{scheme}://store.invalid", transport="auto", retry_attempts_max=1)
         store.put_part("k", "u", 1, memoryview(BODY))
-        assert store.transport == ("boto3", "the proxy is not reached by plain HTTP")
+        assert store.transport[0] == "boto3"
+        assert store.transport[1].startswith("the proxy is not reached by plain HTTP")
         with pytest.raises(OptionError, match="the proxy is not reached by plain HTTP"):
-            make(f"{scheme}://store.invalid", transport="curl")
+            make(f"{scheme}://store.invalid", transport="fast")
     assert sent_by(behind) == ["boto3"]
     assert behind.asked[0].body == BODY
-
-
-@pytest.mark.usefixtures("trusted")
-def test_settings_for_proxies_that_are_not_known_here_are_left_to_the_sdk(
-    hidden: ScriptedServer, monkeypatch: pytest.MonkeyPatch, authority: Authority
-) -> None:
-    """With ``proxies_config`` of the SDK's ``Config`` requests stay with boto3, which says so."""
-    with forwarder(hidden.url) as proxy:
-        settings = {"proxy_ca_bundle": authority.pem}
-        proxies = {"https": proxy.url}
-        monkeypatch.setattr(
-            sdk, "Config", partial(Config, proxies=proxies, proxies_config=settings)
-        )
-        store = make("https://store.invalid", transport="auto")
-        store.put("k", b"x")
-        assert store.transport == ("boto3", "the SDK's configuration has proxy_ca_bundle")
-    assert sent_by(hidden) == ["boto3"]
 
 
 # IPv6 ---------------------------------------------------------------------------------------------

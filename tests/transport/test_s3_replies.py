@@ -12,7 +12,7 @@ import pytest
 from magic_committer.errors import InvalidRequest, NotFound, Unanswered
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.s3 import S3Store
-from magic_committer.stores.s3.replies import Unreadable
+from magic_committer.stores.s3.answers import Unreadable
 from tests.servers import (
     DATE,
     HurriedClock,

@@ -19,7 +19,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.base import Attributes, FileSlice, Part, Pieces
+from magic_committer.stores.base import Attributes, FileSlice, Part
 from magic_committer.stores.s3 import S3Store, retry
 from magic_committer.stores.s3.retry import (
     FIRST_SECONDS,
@@ -297,11 +297,9 @@ BIG = bytes(range(256)) * 8192
 def test_a_body_is_sent_whole_each_time(
     store: S3Store, server: ScriptedServer, tmp_path: Path, failure: Reply
 ) -> None:
-    """A part from memory, in one piece or more, or from a file is sent from its beginning at each
-    attempt."""
+    """A part from memory or from a file is sent from its beginning at each attempt."""
     (tmp_path / "f").write_bytes(b"before" + BIG + b"after")
-    pieces = Pieces([memoryview(BIG)[:9], memoryview(BIG)[9:]])
-    for body in (memoryview(BIG), pieces, FileSlice(str(tmp_path / "f"), 6, len(BIG))):
+    for body in (memoryview(BIG), FileSlice(str(tmp_path / "f"), 6, len(BIG))):
         server.asked.clear()
         server.said(failure, PUT)
         part = store.put_part("k", "u", 1, body)

@@ -8,6 +8,7 @@ import logging
 import pickle
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 
 import botocore.auth
 import pytest
@@ -151,13 +152,13 @@ def test_no_secret_is_shown(
         store = S3Store("b", options, clock=HurriedClock())
         texts = use(store)
         sent = server.asked[0].headers
-        texts += [repr(store), str(vars(store)["_made"]), store.identity, repr(options)]
+        texts += [repr(store), str(vars(store)["_way"]), store.identity, repr(options)]
     assert shown(texts) == []
     assert shown(log.lines) == []
     assert sent["x-amz-security-token"] == TOKEN, "the secrets were used"
-    # Its first request for each verb is one that the SDK prepares.
-    assert signer != "pure" or any("CanonicalRequest" in line for line in log.lines)
-    assert any(redact.HIDDEN in line for line in log.lines), "there was something to hide"
+    if options.transport == "boto3":
+        assert signer != "pure" or any("CanonicalRequest" in line for line in log.lines)
+        assert any(redact.HIDDEN in line for line in log.lines), "there was something to hide"
 
 
 def test_the_log_shows_secrets_without_the_filter(
@@ -166,7 +167,7 @@ def test_the_log_shows_secrets_without_the_filter(
     """This test's handler does see secrets when nothing hides them: the test above can fail."""
     monkeypatch.setattr(redact._Filter, "filter", lambda self, record: True)
     with scripted_server(fine) as server:
-        use(S3Store("b", given(server), clock=HurriedClock()))
+        use(S3Store("b", replace(given(server), transport="boto3"), clock=HurriedClock()))
     assert shown(log.lines) != []
 
 

@@ -1,7 +1,7 @@
 """A store behind TLS: who is trusted, by both ways alike, and what is told of a store that is not.
 
-The SDK reads the settings. So each test runs once by boto3 and once by libcurl, which must do the
-same with them.
+The settings are the SDK's. So each test runs once by boto3 and once by the fast way, which must do
+the same with them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import boto3.session
 import pytest
-from botocore.config import Config
 
-from magic_committer import _libcurl
 from magic_committer.errors import OptionError, StoreError, Unanswered
-from magic_committer.stores.base import CompleteUpload, Part, batch_of
-from magic_committer.stores.s3 import S3Store, sdk
+from magic_committer.stores.base import CompleteUpload, Part, many_of
+from magic_committer.stores.s3 import S3Store
 from tests.certificates import Authority
 from tests.servers import HurriedClock, Reply, ScriptedServer, document, scripted_server, way
 
@@ -71,7 +68,7 @@ def make(url: str, **more: Any) -> S3Store:
 def sent_by(server: ScriptedServer) -> list[str]:
     """What sent each request."""
     sdk_sent = ["amz-sdk-invocation-id" in asked.headers for asked in server.asked]
-    return ["boto3" if by_sdk else "curl" for by_sdk in sdk_sent]
+    return ["boto3" if by_sdk else "fast" for by_sdk in sdk_sent]
 
 
 def refused(store: S3Store, server: ScriptedServer) -> Unanswered:
@@ -117,7 +114,7 @@ def test_a_private_authority_is_trusted_where_it_is_named(
     store.put_part("k", "u", 1, body)
     server.said(document("Delete"))
     assert store.delete(["k"]) == {}
-    assert sent_by(server) == [transport, transport, "boto3"]
+    assert sent_by(server) == [transport] * 3
     assert server.asked[1].body == bytes(body)
 
 
@@ -155,22 +152,11 @@ def test_only_the_named_bundle_counts(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Who names a bundle trusts nobody else: neither OpenSSL's variables nor the system's folder of
-    authorities, which pycurl sets by itself where it finds one, add to it."""
+    """Who names a bundle trusts nobody else: OpenSSL's variables add nothing to it."""
     monkeypatch.setenv("AWS_CA_BUNDLE", other.pem)
     monkeypatch.setenv("SSL_CERT_FILE", authority.pem)
     system = authority.folder(tmp_path_factory.mktemp("system").name)
     monkeypatch.setenv("SSL_CERT_DIR", system)
-    pycurl = _libcurl.pycurl
-    if pycurl is not None:
-        plain = pycurl.Curl
-
-        def with_the_systems_folder() -> Any:
-            made = plain()
-            made.setopt(pycurl.CAPATH, system)
-            return made
-
-        monkeypatch.setattr(pycurl, "Curl", with_the_systems_folder)
     refused(make(server.url), server)
 
 
@@ -218,15 +204,15 @@ def test_a_batch_trusts_whom_the_verbs_trust(
 ) -> None:
     """Many Completes at once go to the same authority's store, and to no other."""
     if transport == "boto3":
-        pytest.skip("boto3 has no batches")
+        pytest.skip("boto3 sends each request in a thread")
     server.said(document("CompleteMultipartUpload", '<ETag>"e-1"</ETag>'))
     asks = [(n, CompleteUpload(f"k{n}", "u", (Part(1, '"p"', 1),))) for n in range(20)]
     for trusted in (False, True):
         if trusted:
             monkeypatch.setenv("AWS_CA_BUNDLE", authority.pem)
-        batch = batch_of(make(server.url))
-        assert batch is not None
-        told = dict(batch.ask_each(asks, in_flight=lambda: 8))
+        many = many_of(make(server.url))
+        assert many is not None
+        told = dict(many.ask_each(partial(next, iter(asks), None), in_flight=8))
         failed = [one for one in told.values() if isinstance(one, StoreError)]
         assert len(failed) == (0 if trusted else 20)
         assert not any(one.sent for one in failed)
@@ -251,53 +237,16 @@ def test_a_bundle_that_is_no_file_is_refused_at_once(
 
 
 def test_a_bundle_without_a_certificate_is_no_permission(
-    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, server: ScriptedServer, tmp_path: Path
 ) -> None:
-    """A bundle that holds no certificate trusts nobody; it never means "trust everybody"."""
+    """A bundle that holds no certificate is refused; it never means "trust everybody"."""
     (tmp_path / "bundle").write_text("no certificate\n")
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle"))
-    refused(make(server.url), server)
+    with pytest.raises(OptionError, match=r"bundle.*AWS_CA_BUNDLE"):
+        make(server.url)
 
 
-# Other settings of the SDK's ----------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS")
-def test_a_client_that_checks_nothing_connects(
-    transport: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``verify=False`` of the SDK's client holds by both ways, also for another name."""
-    made = boto3.session.Session.client
-    monkeypatch.setattr(
-        boto3.session.Session, "client", lambda *a, **more: made(*a, **{**more, "verify": False})
-    )
-    make(server.url).put("k", b"x")
-    make(server.url.replace("127.0.0.1", "localhost")).put("k", b"x")
-    assert sent_by(server) == [transport, transport]
-
-
-@pytest.mark.parametrize("form", ["one file", "two files"])
-def test_a_client_certificate_of_the_sdks_configuration_is_shown(
-    form: str,
-    transport: str,
-    authority: Authority,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    """A server that asks for a certificate gets the one of the SDK's ``client_cert``, by both
-    ways."""
-    pem = authority.signed("client")
-    text = Path(pem).read_text()
-    begin = text.index("-----BEGIN CERTIFICATE")
-    (tmp_path / "key.pem").write_text(text[:begin])
-    (tmp_path / "certificate.pem").write_text(text[begin:])
-    pair = (str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem"))
-    chosen = pem if form == "one file" else pair
-    monkeypatch.setattr(sdk, "Config", partial(Config, client_cert=chosen))
-    monkeypatch.setenv("AWS_CA_BUNDLE", authority.pem)
-    with scripted_server(lambda _: PUT, context=asking_for_a_certificate(authority)) as strict:
-        make(strict.url).put("k", b"x")
-        assert sent_by(strict) == [transport]
+# A server that asks for more ----------------------------------------------------------------------
 
 
 def test_without_the_certificate_that_is_asked_for_nothing_arrives(

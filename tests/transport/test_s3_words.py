@@ -30,9 +30,13 @@ from magic_committer.errors import (
 )
 from magic_committer.options import S3Options
 from magic_committer.stores.base import Part
-from magic_committer.stores.s3 import S3Store, retry
+from magic_committer.stores.s3 import S3Store, retry, via_boto3
+from magic_committer.stores.s3.answers import Refused
+from magic_committer.stores.s3.answers import Reply as Reply_
 from magic_committer.stores.s3.errors import READS, kind, never_sent, translate
-from magic_committer.stores.s3.retry import Attempts
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from magic_committer.stores.s3.requests import Call
+from magic_committer.stores.s3.retry import ask
 from tests.servers import (
     TRANSPORT,
     HurriedClock,
@@ -245,8 +249,8 @@ def test_what_was_sent_and_not_answered_may_have_taken_effect(
     assert len(server.asked) == 2
 
 
-REFUSED = sdk.EndpointConnectionError(endpoint_url="http://h/b/k", error="refused")
-BROKEN = sdk.ConnectionClosedError(endpoint_url="http://h/b/k", error="broken")
+REFUSED = NoAnswer(Cause.CONNECT, Sent.NEVER, "refused", where="http://h")
+BROKEN = NoAnswer(Cause.BROKEN, Sent.PERHAPS, "broken", where="http://h")
 
 
 @pytest.mark.parametrize(
@@ -261,17 +265,21 @@ BROKEN = sdk.ConnectionClosedError(endpoint_url="http://h/b/k", error="broken")
 def test_one_try_that_was_sent_is_enough(failures: list[Exception], sent: bool) -> None:
     """``sent`` is False only if *every* try was never sent: the last one alone tells nothing."""
     waiting = list(failures)
-    attempts = Attempts(
-        "put", "put", HurriedClock(), "http://h", attempts_max=2, seconds_max=99, try_seconds_max=9
-    )
 
-    def send() -> None:
-        raise waiting.pop(0)
+    class Failing:
+        endpoint, region = "http://h", ""
 
-    with pytest.raises(sdk.BotoCoreError) as caught:
-        attempts.call(send)
-    told = translate(caught.value, "put", "b", "k", attempts=attempts.count, sent=attempts.sent)
-    assert (attempts.sent, told.sent, told.attempts) == (sent, sent, 2)
+        def moves(self, *_: object) -> bool:
+            return False
+
+        def ask(self, *_: object) -> Reply_:
+            raise waiting.pop(0)
+
+    options, clock = S3Options(retry_attempts_max=2), HurriedClock()
+    with pytest.raises(Unanswered) as caught:
+        ask(options, clock, Failing(), "b", Call("put", "PutObject", "k", {}))
+    told = caught.value
+    assert (told.sent, told.attempts) == (sent, 2)
     assert ("may have taken effect" in str(told)) is sent
 
 
@@ -288,25 +296,20 @@ def test_an_error_around_another_proves_nothing(server: ScriptedServer) -> None:
 
 
 def test_what_nobody_can_place_counts_as_sent() -> None:
-    """Errors of TLS and of proxies prove nothing by their class alone."""
-    for unplaced in (
-        sdk.SSLError(endpoint_url="https://h", error="bad record"),
-        sdk.ProxyConnectionError(proxy_url="http://h", error=OSError("reset")),
-        sdk.ReadTimeoutError(endpoint_url="http://h"),
-        sdk.HTTPClientError(error="?"),
+    """Errors of the SDK's own connections prove nothing by their class alone, but for a connection
+    that was refused, and a certificate, which comes before any request; and no user is shown."""
+    for unplaced, sent in (
+        (sdk.SSLError(endpoint_url="https://h", error="bad record"), True),
+        (sdk.SSLError(endpoint_url="https://h", error="certificate verify failed"), False),
+        (sdk.ProxyConnectionError(proxy_url="http://h", error=OSError("reset")), True),
+        (sdk.ReadTimeoutError(endpoint_url="http://h"), True),
+        (sdk.HTTPClientError(error="?"), True),
+        (sdk.EndpointConnectionError(endpoint_url="http://a:hunter2@h:1/b", error="no"), False),
     ):
-        assert not never_sent(unplaced)
-        assert translate(unplaced, "put", "b", "k").sent
-
-
-def test_an_address_is_told_without_its_user() -> None:
-    """What stands before the "@" of an endpoint may be a secret: it is not in the text."""
-    refused = sdk.EndpointConnectionError(
-        endpoint_url="http://user:hunter2@store:9000/b/k", error="refused"
-    )
-    told = str(translate(refused, "put", "b", "k", sent=False))
-    assert "could not reach http://store:9000: " in told
-    assert "hunter2" not in told
+        failure = via_boto3._failure(unplaced)
+        assert isinstance(failure, NoAnswer)
+        assert never_sent(failure) is not sent
+        assert "hunter2" not in failure.where
 
 
 # Attempts -----------------------------------------------------------------------------------------
@@ -424,17 +427,15 @@ def test_a_refusal_blames_what_is_to_blame(
 
 def test_a_redirect_without_a_document_names_the_region() -> None:
     """301 to HEAD has no code: the hint is that of PermanentRedirect all the same."""
-    reply = {"Error": {"Code": "301"}, "ResponseMetadata": {"HTTPStatusCode": 301}}
-    told = translate(sdk.ClientError(reply, "HeadObject"), "head", "b", "k")
+    told = translate(Refused(301, "301", ""), "head", "b", "k")
     assert "another region" in str(told)
 
 
 def test_a_file_in_the_way_is_not_waited_for() -> None:
     """409 because a key continues another is final; 409 of another write is tried again."""
 
-    def refused(code: str) -> sdk.ClientError:
-        reply = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 409}}
-        return sdk.ClientError(reply, "PutObject")
+    def refused(code: str) -> Refused:
+        return Refused(409, code, "")
 
     assert kind(refused("ObjectParentIsFile")) == "final"
     assert kind(refused("OperationAborted")) == "conflict"

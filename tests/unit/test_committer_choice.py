@@ -150,7 +150,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     found = [EntryPoint(n, value, registry.ENTRY_POINTS) for n, value in names.items()]
     monkeypatch.setattr(
-        registry, "entry_points", lambda *, group: found if group == registry.ENTRY_POINTS else []
+        "importlib.metadata.entry_points",
+        lambda *, group: found if group == registry.ENTRY_POINTS else [],
     )
 
 

@@ -63,17 +63,17 @@ def test_more_requests_at_once_than_the_limit_are_refused() -> None:
         mc.Options(commit_threads=COMMIT_THREADS_MAX + 1)
 
 
-class Unbatched(MemoryStore):
-    """A store that takes one request from each thread."""
+class OneByOne(MemoryStore):
+    """A store that could take many requests from one thread, but not as it is set up."""
 
-    def batch(self) -> None:  # type: ignore[override]
-        """It has none."""
+    def many(self) -> None:
+        """There is no way."""
 
 
-def test_more_requests_than_threads_are_refused_without_a_batch() -> None:
+def test_more_requests_than_threads_are_refused_where_each_needs_a_thread() -> None:
     """A store that needs a thread for each request refuses 65 at once before it is asked anything,
     and says which number it takes."""
-    store, clock = Unbatched(), PatientClock()
+    store, clock = OneByOne(), PatientClock()
     register_store(store, clock)
     try:
         with pytest.raises(mc.OptionError, match="64 threads") as raised:
@@ -87,9 +87,9 @@ def test_more_requests_than_threads_are_refused_without_a_batch() -> None:
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])
 def test_a_handle_with_more_requests_than_threads_decides_nothing(ends: str) -> None:
-    """Whoever ends a job with 65 requests at once, on a store without a batch, is refused; the job
-    runs on."""
-    store, clock = Unbatched(), PatientClock()
+    """Whoever ends a job with 65 requests at once, on a store that needs a thread for each, is
+    refused; the job runs on."""
+    store, clock = OneByOne(), PatientClock()
     register_store(store, clock)
     try:
         job = mc.start("s3://bucket/t")
@@ -101,7 +101,7 @@ def test_a_handle_with_more_requests_than_threads_decides_nothing(ends: str) -> 
         unregister_store(store)
 
 
-def test_a_store_with_a_batch_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
+def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
     """A job of 200 files is committed with 1,024 requests at once."""
     options = mc.Options(commit_threads=COMMIT_THREADS_MAX)
     with mc.write("s3://bucket/t", options=options) as task:

@@ -35,13 +35,14 @@ from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Term
 from magic_committer.stores.base import (
     Checksum,
     ObjectInfo,
+    ObjectStore,
     Part,
     StoredObject,
     UploadPage,
     Written,
 )
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.stores.unconditional import Unconditional
+from magic_committer.stores.unconditional import unconditional
 from magic_committer.testing import PatientClock
 
 DEST = "s3://bucket/t"
@@ -266,7 +267,7 @@ SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
 """A name: how the server behaves, and what a probe finds."""
 
 
-def runtime_of(store: MemoryStore | Unconditional) -> Runtime:
+def runtime_of(store: ObjectStore) -> Runtime:
     """All requests in this thread, one after the other."""
     return Runtime(store, pool=ThreadPool(0), clock=PatientClock())
 
@@ -464,7 +465,7 @@ def test_a_store_without_conditions_is_asked_without_its_retries_too() -> None:
     store = Ceph()
     store.sent = []
     paths, seen = created_job(store)
-    found = probe.need(runtime_of(Unconditional(store)), paths, seen, {"true_complete"})[0]
+    found = probe.need(runtime_of(unconditional(store)), paths, seen, {"true_complete"})[0]
     assert (found.true_complete, store.sent) == (True, [1, 1, 1])
 
 

@@ -16,8 +16,8 @@ import magic_committer
 from magic_committer.cli.app import LATER, WORDS, Later, load_all, root
 
 HEAVY = {
-    "awscrt", "boto3", "botocore", "jinja2", "orjson", "pycurl", "rich", "s3transfer", "tenacity",
-    "urllib3",
+    "awscrt", "boto3", "botocore", "httptools", "jinja2", "orjson", "rich", "s3transfer",
+    "tenacity", "urllib3",
 }  # fmt: skip
 """Each costs 10 to 300 ms of CPU."""
 OF_HELP = {
@@ -63,7 +63,8 @@ def test_a_writer_loads_no_maintenance() -> None:
     """Who asks for `write` gets neither the maintenance nor the command line nor the SDK."""
     modules = loaded("from magic_committer import write")
     assert "job" in ours(modules)
-    assert not {m for m in ours(modules) if m.partition(".")[0] in ("cli", "doctor", "maintenance")}
+    others = {"cli", "doctor", "file_trees", "maintenance", "manifest", "spark"}
+    assert not {m for m in ours(modules) if others & set(m.split("."))}
     assert not modules & (HEAVY - {"orjson"})
 
 
@@ -71,9 +72,8 @@ def test_a_writer_loads_no_maintenance() -> None:
 def test_help_loads_no_command(word: str) -> None:
     """``--help`` and ``--version`` load the root, and neither a command nor what commands need."""
     modules = loaded(called(word))
-    told = {"pycurl"} if word == "--version" else set()  # its version is told, too
-    assert ours(modules) == OF_HELP | ({"_libcurl"} if told else set())
-    assert not modules & (HEAVY - told)
+    assert ours(modules) == OF_HELP
+    assert not modules & HEAVY
 
 
 def test_a_command_loads_no_other_command() -> None:

@@ -1,24 +1,18 @@
-"""Removing and looking at many uploads in batches: which answers are believed, what goes on by
-verbs, when a batch takes no more."""
+"""Works of many requests, at once in the caller's thread and in threads: the same requests for each
+work, no abort on an old look, nothing in flight given up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit import steps
-from magic_committer.commit.steps import (
-    FAILED_MAX,
-    FAILED_RUN_MAX,
-    LOOK_SECONDS_MAX,
-    VAIN_MAX,
-    by_verbs,
-    each,
-)
+from magic_committer.commit.complete import Completion, to_complete
+from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.steps import LOOK_SECONDS_MAX, Pause, Steps, each
 from magic_committer.commit.upload_state import (
     ABORTS_MAX,
     Removal,
@@ -28,14 +22,8 @@ from magic_committer.commit.upload_state import (
     UploadState,
     to_look,
 )
-from magic_committer.errors import (
-    BucketNotFound,
-    InvalidRequest,
-    NotFound,
-    PermissionDenied,
-    StoreError,
-    Unanswered,
-)
+from magic_committer.errors import NotFound, PermissionDenied, StoreError, Unanswered
+from magic_committer.hadoop.statistics import MATERIALIZE_FILE, Statistics
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
     AbortUpload,
@@ -46,91 +34,49 @@ from magic_committer.stores.base import (
     ListParts,
     Part,
     Written,
-    ask_by_verb,
 )
-from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
+from tests.at_once import AtOnce
 
 NO_ANSWER = Unanswered("no answer")
 SLOW_DOWN = Unanswered("slow down", status=503, code="SlowDown")
 GONE = NotFound("gone", status=404, code="NoSuchUpload")
-PART = Part(1, '"e"', 1)
 Lies = dict[tuple[type[Ask], str], Answer]
-"""What a batch answers in place of the store, by the ask and the key."""
+"""What a store answers the first time in place of the truth, by the ask and the key."""
 
 
-class Told:
-    """A batch that keeps ``in_flight`` requests under way, and answers by the store's verbs, or as
-    told.
+class Lying(AtOnce):
+    """Lies as told, once each.
 
     Attributes:
-        asked: each ask's type and key, in the order in which they were taken.
-        unheard: keys of asks whose answers were never taken.
-        takes: whether a request that is answered otherwise takes effect all the same.
+        takes: whether a request that is answered by a lie takes effect all the same.
     """
 
-    def __init__(self, store: MemoryStore, lies: Lies) -> None:
-        self._store = store
-        self._lies = lies
-        self.asked: list[tuple[str, str]] = []
-        self.unheard: list[str] = []
-        self.sizes: list[int] = []
+    def __init__(self, clock: PatientClock) -> None:
+        super().__init__(clock=clock.now, forgetful_complete=True)
+        self.lies: Lies = {}
         self.takes = False
 
-    def ask_each(
-        self, asks: Iterable[tuple[Any, Ask]], *, in_flight: Callable[[], int]
-    ) -> Generator[tuple[Any, Answer], None, None]:
-        """As the port says."""
-        source, under_way, more = iter(asks), list[tuple[Any, Ask]](), True
-        try:
-            while True:
-                self.sizes.append(in_flight())
-                while more and len(under_way) < in_flight():
-                    one = next(source, None)
-                    if one is None:
-                        more = False
-                        break
-                    under_way.append(one)
-                    self.asked.append((type(one[1]).__name__, one[1].key))
-                if not under_way:
-                    return
-                item, ask = under_way.pop(0)
-                yield item, self._answer(ask)
-        finally:
-            self.unheard = [ask.key for _, ask in under_way]
-
-    def _answer(self, ask: Ask) -> Answer:
-        told = self._lies.get((type(ask), ask.key))
+    def answer(self, ask: Ask) -> Answer:
+        """What its verb answers, or what was told."""
+        told = self.lies.pop((type(ask), ask.key), None)
         if told is not None and not self.takes:
             return told
-        try:
-            answer = ask_by_verb(self._store, ask)
-        except StoreError as error:
-            answer = error
+        answer = super().answer(ask)
         return told or answer
 
 
 class World:
-    """Some open uploads, on a store with a batch that answers as told.
+    """Some open uploads."""
 
-    Attributes:
-        by_verbs: verb and key of what was asked by the store's verbs, and not by the batch.
-    """
-
-    def __init__(self, files: int, monkeypatch: pytest.MonkeyPatch, **lies: Answer) -> None:
-        """``lies``: for the second upload, by ``abort``, ``parts`` and ``head``."""
+    def __init__(self, files: int, **lies: Answer) -> None:
+        """``lies``: about the second upload, by ``abort``, ``parts`` and ``head``."""
         kinds: dict[str, type[Ask]] = {"abort": AbortUpload, "parts": ListParts, "head": Head}
-        told: Lies = {(kinds[name], "t/1.csv"): answer for name, answer in lies.items()}
-        clock = PatientClock()
-        self.store = MemoryStore(clock=clock.now, forgetful_complete=True)
-        self.clock = clock
-        self.runtime = Runtime(self.store, clock=clock)
-        self.lies = told
-        self.batch = Told(self.store, told)
-        monkeypatch.setattr(steps, "batch_of", lambda store: self.batch)
+        self.clock = PatientClock()
+        self.store = Lying(self.clock)
+        self.store.lies = {(kinds[name], "t/1.csv"): answer for name, answer in lies.items()}
+        self.runtime = Runtime(self.store, clock=self.clock)
         self.uploads = [self._upload(number) for number in range(files)]
-        self.by_verbs: list[tuple[str, str]] = []
-        monkeypatch.setattr(steps, "by_verbs", self._noting)
 
     def _upload(self, number: int) -> UploadName:
         key, token = f"t/{number}.csv", f"job.attempt.{number}"
@@ -139,16 +85,6 @@ class World:
         self.store.put_part(key, made.upload_id, 1, memoryview(b"abc"))
         return UploadName(key, made.upload_id, token)
 
-    def _noting(self, store: MemoryStore, work: Any, ask: Ask | None = None) -> Any:
-        def note(request: Request) -> None:
-            self.by_verbs.append((request.verb, request.key))
-
-        before, self.store.before = self.store.before, note
-        try:
-            return by_verbs(store, work, ask)
-        finally:
-            self.store.before = before
-
     def complete(self, number: int) -> None:
         """Somebody completes an upload."""
         upload = self.uploads[number]
@@ -156,16 +92,11 @@ class World:
         self.store.complete_upload(upload.key, upload.upload_id, parts)
 
     def each(
-        self,
-        *,
-        look_first: bool = True,
-        in_flight: int = 4,
-        uploads: Iterable[UploadName] | None = None,
+        self, *, look_first: bool = True, in_flight: int = 4
     ) -> Generator[tuple[UploadName, Removed], None, None]:
-        """Remove them. By verbs in this thread, so that what was sent is noted in its order."""
+        """Remove them."""
         remover = UploadRemover(self.runtime, look_first=look_first)
-        names = self.uploads if uploads is None else uploads
-        works = ((upload, remover.to_remove(upload)) for upload in names)
+        works = ((upload, remover.to_remove(upload)) for upload in self.uploads)
         return each(self.runtime, works, in_flight=in_flight)
 
     def run(self, **how: Any) -> dict[str, Removed]:
@@ -174,17 +105,16 @@ class World:
             return {upload.key: removed for upload, removed in ended}
 
     def kinds(self, key: str) -> list[str]:
-        """What the batch was asked about a key, in order."""
-        return [kind for kind, asked in self.batch.asked if asked == key]
+        """What the store was asked about a key, in order."""
+        return [kind for kind, asked in self.store.asked if asked == key]
 
 
 @pytest.mark.parametrize("look_first", [True, False])
-def test_each_upload_is_aborted_and_proved_gone_by_the_same_requests(
-    monkeypatch: pytest.MonkeyPatch, look_first: bool
+def test_each_upload_is_aborted_and_proved_gone_by_its_own_requests_in_order(
+    look_first: bool,
 ) -> None:
-    """A batch sends for each upload what a remover sends for one, in its order, and nothing goes by
-    verbs."""
-    world = World(10, monkeypatch)
+    """Many at once are asked what one is asked, and never more at once than allowed."""
+    world = World(10)
     told = world.run(look_first=look_first)
     assert {one.removal for one in told.values()} == {Removal.ABORTED}
     assert len(told) == 10
@@ -192,90 +122,50 @@ def test_each_upload_is_aborted_and_proved_gone_by_the_same_requests(
     proved = ["AbortUpload", "ListParts"]
     wanted = ["Head", "ListParts", *proved, "Head"] if look_first else proved
     assert [world.kinds(upload.key) for upload in world.uploads] == [wanted] * 10
-    assert world.by_verbs == []
+    assert world.store.most == 4
 
 
-def test_what_was_completed_is_neither_aborted_nor_called_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_completed_is_neither_aborted_nor_called_gone() -> None:
     """An upload that is visible is told so after one HEAD, and its object stays."""
-    world = World(3, monkeypatch)
+    world = World(3)
     world.complete(1)
-    told = world.run()
-    assert told["t/1.csv"].removal is Removal.VISIBLE
+    assert world.run()["t/1.csv"].removal is Removal.VISIBLE
     assert world.kinds("t/1.csv") == ["Head"]
     assert world.store.body("t/1.csv") == b"abc"
 
 
-NOT_BELIEVED: dict[str, Answer] = {
-    "no answer": NO_ANSWER,
-    "slow down": SLOW_DOWN,
+ODD: dict[str, StoreError] = {
     "403": PermissionDenied("not allowed", status=403, code="AccessDenied"),
-    "400": InvalidRequest("a customer's key", status=400, code="InvalidRequest"),
-    "no bucket": BucketNotFound("no bucket", status=404, code="NoSuchBucket"),
     "an empty 404": NotFound("?", status=404),
     "no key": NotFound("no key", status=404, code="NoSuchKey"),
-    "a code without its status": NotFound("?", status=200, code="NoSuchUpload"),
 }
 
 
-@pytest.mark.parametrize("answer", NOT_BELIEVED)
-def test_only_an_exact_answer_proves_in_a_batch_that_an_upload_is_gone(
-    monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    """Every other answer to the proof is asked for again by the verb: the abort of the batch did
-    not take, the verb sees the parts, and the upload is aborted once more."""
-    world = World(3, monkeypatch, parts=NOT_BELIEVED[answer], abort=Written(""))
+@pytest.mark.parametrize("answer", ODD)
+def test_only_an_exact_answer_proves_at_once_that_an_upload_is_gone(answer: str) -> None:
+    """Every other answer to the proof is asked for once more: here the abort did not take, the
+    parts are seen, and the upload is aborted again."""
+    world = World(3, parts=ODD[answer], abort=Written(""))
     told = world.run(look_first=False)
     assert told["t/1.csv"].removal is Removal.ABORTED
-    assert world.by_verbs == [
-        ("list_parts", "t/1.csv"),
-        ("abort_upload", "t/1.csv"),
-        ("list_parts", "t/1.csv"),
-    ]
+    assert world.kinds("t/1.csv") == [
+        "AbortUpload", "ListParts", "ListParts", "AbortUpload", "ListParts",
+    ]  # fmt: skip
     assert not world.store.open_uploads()
 
 
-@pytest.mark.parametrize("answer", [answer for answer in NOT_BELIEVED if answer != "no key"])
-def test_only_an_exact_answer_says_in_a_batch_that_no_object_is_there(
-    monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    """Every other answer to a HEAD is asked for again: what was completed is seen, and not
-    aborted."""
-    world = World(3, monkeypatch, head=NOT_BELIEVED[answer])
-    world.complete(1)
-    assert world.run()["t/1.csv"].removal is Removal.VISIBLE
-    assert world.by_verbs == [("head", "t/1.csv")]
-    assert world.store.body("t/1.csv") == b"abc"
-
-
-@pytest.mark.parametrize("answer", NOT_BELIEVED)
-def test_an_open_upload_is_called_gone_by_no_other_answer(
-    monkeypatch: pytest.MonkeyPatch, answer: str
-) -> None:
-    """A look whose ListParts is answered otherwise is asked again, and tells that it is open."""
-    world = World(3, monkeypatch, parts=NOT_BELIEVED[answer])
-    works = ((one.key, to_look(world.runtime, one)) for one in world.uploads)
-    looks = dict(each(world.runtime, works, in_flight=2))
-    assert {look.state for look in looks.values()} == {UploadState.OPEN}
-    assert world.by_verbs == [("list_parts", "t/1.csv")]
-
-
-def test_an_abort_that_did_not_take_waits_by_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that stay after an abort are no reason to let a whole batch wait: the other uploads are
-    aborted first, then this one again, after the pauses."""
-    world = World(6, monkeypatch, abort=Written(""))
+def test_an_abort_that_did_not_take_lets_nobody_else_wait() -> None:
+    """The others are aborted first, then this one again, after the pause."""
+    world = World(6, abort=Written(""))
     began = world.clock.monotonic()
-    order = [upload.key for upload, _ in world.each(look_first=False)]
-    assert order[-1] == "t/1.csv"
-    assert [verb for verb, _ in world.by_verbs] == ["list_parts", "abort_upload", "list_parts"]
+    assert [upload.key for upload, _ in world.each(look_first=False)][-1] == "t/1.csv"
     assert world.clock.monotonic() > began
     assert not world.store.open_uploads()
 
 
 def test_an_upload_whose_parts_never_go_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that never takes the abort: so many are sent, and the upload is told as open."""
-    world = World(3, monkeypatch)
+    world = World(3)
     monkeypatch.setattr(world.store._bucket, "abort", lambda *_: None)
     told = world.run()
     assert {one.removal for one in told.values()} == {Removal.LEFT}
@@ -283,30 +173,25 @@ def test_an_upload_whose_parts_never_go_is_left(monkeypatch: pytest.MonkeyPatch)
     assert world.store.requests["abort_upload"] == 3 * ABORTS_MAX
 
 
-@pytest.mark.parametrize("error", [NO_ANSWER, SLOW_DOWN, GONE])
+@pytest.mark.parametrize("error", [NO_ANSWER, SLOW_DOWN])
 @pytest.mark.parametrize("takes", [True, False])
-def test_who_looked_before_an_abort_that_failed_looks_again(
-    monkeypatch: pytest.MonkeyPatch, error: StoreError, takes: bool
-) -> None:
+def test_who_looked_before_an_abort_that_failed_looks_again(error: StoreError, takes: bool) -> None:
     """The look is old by then. If the abort took effect, the upload counts as aborted, for it was
     open; if not, it is aborted now."""
-    world = World(3, monkeypatch, abort=error)
-    world.batch.takes = takes
-    told = world.run()
-    assert told["t/1.csv"] == Removed(Removal.ABORTED)
-    assert [verb for verb, _ in world.by_verbs][:2] == ["head", "list_parts"]
-    assert ("abort_upload", "t/1.csv") not in world.by_verbs or not takes
+    world = World(3, abort=error)
+    world.store.takes = takes
+    assert world.run()["t/1.csv"] == Removed(Removal.ABORTED)
+    asked = world.kinds("t/1.csv")
+    assert asked[: asked.index("AbortUpload") + 3][-2:] == ["Head", "ListParts"]
+    assert asked.count("AbortUpload") == (1 if takes else 2)
     assert not world.store.open_uploads()
 
 
-def test_what_is_completed_after_an_abort_that_failed_is_not_aborted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_completed_after_an_abort_that_failed_is_not_aborted() -> None:
     """On some stores the abort would cost the object: the second look sees it."""
-    world = World(8, monkeypatch, abort=NO_ANSWER)
+    world = World(8, abort=NO_ANSWER)
     ended = world.each()
-    upload, _ = next(ended)
-    assert upload.key == "t/0.csv"
+    assert next(ended)[0].key == "t/0.csv"
     world.complete(1)
     told = {one.key: removed.removal for one, removed in ended}
     assert told["t/1.csv"] is Removal.VISIBLE
@@ -316,185 +201,134 @@ def test_what_is_completed_after_an_abort_that_failed_is_not_aborted(
 def test_an_abort_that_was_never_sent_aborted_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program ends the upload after the look: who could not send an abort does not say that
     he has aborted it."""
-    world = World(3, monkeypatch, abort=Unanswered("no connection", sent=False))
-    real = world.batch._answer
+    world = World(3, abort=Unanswered("no connection", sent=False))
+    real = world.store.answer
 
     def dropped(ask: Ask) -> Answer:
         if isinstance(ask, AbortUpload) and ask.key == "t/1.csv":
             world.store.drop_upload(ask.upload_id)
         return real(ask)
 
-    monkeypatch.setattr(world.batch, "_answer", dropped)
+    monkeypatch.setattr(world.store, "answer", dropped)
     told = {key: removed.removal for key, removed in world.run().items()}
     assert told.pop("t/1.csv") is Removal.GONE
     assert set(told.values()) == {Removal.ABORTED}
 
 
-def test_a_success_that_was_sent_twice_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looked before looks again."""
-    world = World(3, monkeypatch, abort=Written("", attempts=2))
-    assert world.run()["t/1.csv"].removal is Removal.ABORTED
-    assert world.by_verbs[0] == ("head", "t/1.csv")
+def test_an_abort_that_follows_a_look_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a store that tries again by itself, too."""
+    world = World(1)
+    once: list[bool] = []
+    real = world.store.answer
+
+    def noted(ask: Ask) -> Answer:
+        if isinstance(ask, AbortUpload):
+            once.append(ask.once)
+        return real(ask)
+
+    monkeypatch.setattr(world.store, "answer", noted)
+    world.run()
+    world.uploads = [world._upload(9)]
+    world.run(look_first=False)
+    assert once == [True, False]
 
 
-@pytest.mark.parametrize("abort_refused", [False, True])
-def test_a_batch_takes_no_more_after_many_failures_in_a_row(
-    monkeypatch: pytest.MonkeyPatch, abort_refused: bool
-) -> None:
-    """Where not one work ended plainly, the rest goes by verbs: the proof may be forbidden, and a
-    batch would double the requests. If one abort is refused too, the last batch ends while another
-    work has been aborted and waits for its proof: that one goes by verbs as well."""
-    world = World(60, monkeypatch)
-    refused = PermissionDenied("not allowed", status=403)
-    world.lies.update({(ListParts, upload.key): refused for upload in world.uploads})
-    if abort_refused:
-        world.lies[AbortUpload, "t/0.csv"] = refused
-    told = world.run(look_first=False)
-    assert {one.removal for one in told.values()} == {Removal.ABORTED}
-    assert len({key for _, key in world.batch.asked}) <= VAIN_MAX * (FAILED_RUN_MAX + 4)
-    assert len(told) == 60
-    assert not world.store.open_uploads()
+def test_no_abort_is_sent_on_an_old_look() -> None:
+    """Whoever takes the answers pauses for long: those who looked before look again, and what was
+    completed meanwhile stays."""
+    world = World(6)
+    ended = world.each(in_flight=6)
+    seen = {}
+    for upload, removed in ended:
+        seen[upload.key] = removed.removal
+        if len(seen) == 1:
+            late = [one.key for one in world.uploads if "AbortUpload" not in world.kinds(one.key)]
+            for key in late:
+                world.complete(int(key[2]))
+            world.clock.sleep(LOOK_SECONDS_MAX + 1)
+    assert all(seen[key] is Removal.VISIBLE for key in late)
 
 
-def test_a_batch_holds_a_limited_number_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures with successes in between go on by verbs when there are `FAILED_MAX` of them."""
-    files = 2 * FAILED_MAX + 40
-    world = World(files, monkeypatch)
-    world.lies.update({(AbortUpload, f"t/{n}.csv"): NO_ANSWER for n in range(0, files, 2)})
-    asked: list[int] = []
-    noting = world._noting
+def test_a_paused_work_begins_anew_if_its_look_is_old() -> None:
+    """Between a look and its abort there is a wait that was too long."""
+    clock = PatientClock()
+    store = Lying(clock)
+    upload = store.create_upload("t/a", attributes=Attributes()).upload_id
+    begun: list[bool] = []
 
-    def count(store: MemoryStore, work: Any, ask: Ask | None = None) -> Any:
-        asked.append(len({key for _, key in world.batch.asked}))
-        return noting(store, work, ask)
+    def start(aborts: bool) -> Steps[str]:
+        begun.append(aborts)
+        yield ListParts("t/a", upload)
+        if len(begun) == 1:
+            yield Pause(LOOK_SECONDS_MAX + 1)
+        yield AbortUpload("t/a", upload)
+        return "aborted"
 
-    monkeypatch.setattr(steps, "by_verbs", count)
-    told = world.run(look_first=False)
-    assert {one.removal for one in told.values()} == {Removal.ABORTED}
-    assert 2 * FAILED_MAX <= asked[0] <= 2 * FAILED_MAX + 8
-    assert len(told) == files
-
-
-def test_the_store_decides_how_many_are_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a 503 half as many requests are under way; a 404 that proves is a success."""
-    world = World(40, monkeypatch, abort=SLOW_DOWN)
-    world.run(look_first=False, in_flight=8)
-    assert world.batch.sizes[0] == 8
-    assert min(world.batch.sizes) == 4
-    assert world.batch.sizes[-1] == 8
+    works = iter([("a", start)])
+    assert list(each(Runtime(store, clock=clock), works, in_flight=2)) == [("a", "aborted")]
+    assert begun == [False, False]
+    assert store.asked == [("ListParts", "t/a"), ("ListParts", "t/a"), ("AbortUpload", "t/a")]
 
 
-def test_a_caller_who_leaves_early_awaits_what_is_in_flight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Nothing new is sent, and no request of the sweep is under way after it."""
-    world = World(20, monkeypatch)
-    ended = world.each(look_first=False)
+def test_who_leaves_early_begins_nothing_new() -> None:
+    """Nothing is taken behind a close, and the source is not asked any more."""
+    world = World(20)
+    ended = world.each(in_flight=3)
     next(ended)
-    asked = len(world.batch.asked)
+    asked = len(world.store.asked)
     ended.close()
-    assert world.batch.unheard == []
-    assert len(world.batch.asked) == asked
+    assert len(world.store.asked) == asked
 
 
-def test_after_ctrl_c_nobody_waits_for_what_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody waits for the prompt."""
-    world = World(20, monkeypatch)
-    ended = world.each(look_first=False)
-    next(ended)
-    with pytest.raises(KeyboardInterrupt):
-        try:
-            raise KeyboardInterrupt
-        finally:
-            ended.close()
-    assert len(world.batch.unheard) == 3
+def test_an_error_of_the_works_comes_when_those_before_have_ended() -> None:
+    """Their results are given first."""
+    world = World(5)
+
+    def works() -> Iterator[tuple[UploadName, Any]]:
+        for upload in world.uploads:
+            yield upload, to_look(world.runtime, upload)
+        raise ValueError("a listing broke")
+
+    seen = []
+    with pytest.raises(ValueError, match="a listing broke"):
+        for upload, look in each(world.runtime, works(), in_flight=3):
+            assert look.state is UploadState.OPEN
+            seen.append(upload.key)
+    assert sorted(seen) == [upload.key for upload in world.uploads]
 
 
-@pytest.mark.parametrize("failing", [True, False])
-def test_uploads_that_cannot_be_listed_to_their_end_lose_no_answer(
-    monkeypatch: pytest.MonkeyPatch, failing: bool
-) -> None:
-    """The listing's error is raised when the uploads that it gave before have ended."""
-    world = World(6, monkeypatch, **({"parts": NO_ANSWER} if failing else {}))
+def test_what_a_work_raises_ends_all() -> None:
+    """It is no answer of the store's."""
+    world = World(2)
 
-    def broken() -> Iterator[UploadName]:
-        yield from world.uploads[:4]
-        raise PermissionDenied("not allowed", status=403)
+    def start(_: bool) -> Steps[None]:
+        yield Head("t/0.csv")
 
-    told: list[str] = []
-    with pytest.raises(PermissionDenied):
-        for upload, _ in world.each(uploads=broken()):
-            told.append(upload.key)
-    assert sorted(told) == [upload.key for upload in world.uploads[:4]]
+    with pytest.raises(NotFound):
+        list(each(world.runtime, [(0, start)], in_flight=1))
 
 
-def test_a_store_without_a_batch_is_asked_by_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else changes."""
-    world = World(5, monkeypatch)
-    monkeypatch.setattr(steps, "batch_of", lambda store: None)
-    told = world.run()
-    assert {one.removal for one in told.values()} == {Removal.ABORTED}
-    assert world.batch.asked == []
-    assert not world.store.open_uploads()
+def test_a_plain_complete_needs_no_look() -> None:
+    """Many are completed by one request each, and each one's duration is kept."""
+    world, statistics = World(10), Statistics()
+    ready = [
+        ReadyUpload(
+            one.key, one.upload_id, (Part(1, _etag(world, one), 3),), 3, None, one.token, ""
+        )
+        for one in world.uploads
+    ]
+    works = (
+        (
+            one.key,
+            to_complete(world.runtime, one, statistics, if_none_match=False, distrust=False),
+        )
+        for one in ready
+    )
+    told = dict(each(world.runtime, works, in_flight=4))
+    assert set(told.values()) == {(Completion.DONE, None)}
+    assert [world.kinds(one.key) for one in ready] == [["CompleteUpload"]] * 10
+    assert statistics.counter(MATERIALIZE_FILE) == 10
 
 
-def completed_by_another(world: World, uploads: Iterable[UploadName]) -> None:
-    """Somebody else completes uploads, and time goes by."""
-    for upload in uploads:
-        part = Part(1, world.store.list_parts(upload.key, upload.upload_id)[0].etag, 3)
-        world.store.complete_upload(upload.key, upload.upload_id, [part])
-    world.clock.sleep(LOOK_SECONDS_MAX + 0.1)
-
-
-def removals(world: World) -> Iterator[tuple[UploadName, steps.Start[Removed]]]:
-    """The removals of all uploads of a world, each with a look first."""
-    remover = UploadRemover(world.runtime)
-    return ((upload, remover.to_remove(upload)) for upload in world.uploads)
-
-
-def test_a_pause_of_the_caller_makes_looks_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On some stores the abort of a completed upload deletes its object. Uploads that are completed
-    while the caller pauses are looked at again, and never aborted."""
-    world = World(20, monkeypatch)
-    told: dict[str, Removed] = {}
-    with closing(each(world.runtime, removals(world), in_flight=8)) as ended:
-        for upload, removed in ended:
-            told[upload.key] = removed
-            if len(told) == 1:
-                aborted = {key for ask, key in world.batch.asked if ask == "AbortUpload"}
-                others = [one for one in world.uploads if one.key not in aborted]
-                completed_by_another(world, others)
-                world.by_verbs.clear()
-                asked = len(world.batch.asked)
-    assert len(others) > 8
-    assert {one.key for one in others} == set(world.store.keys())
-    assert all(told[one.key].removal is Removal.VISIBLE for one in others)
-    late = [*world.batch.asked[asked:], *world.by_verbs]
-    assert not [key for ask, key in late if "bort" in ask and key in world.store.keys()]
-
-
-def test_failures_that_go_by_verbs_make_looks_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the failures of a batch are asked for again, other works wait with their next request.
-    If that is an abort, its work begins anew."""
-    world = World(40, monkeypatch)
-    busy = world.uploads[:FAILED_RUN_MAX]
-    world.lies.update({(ListParts, one.key): NO_ANSWER for one in busy})
-    told: dict[str, Removed] = {}
-    others: list[UploadName] = []
-    with closing(each(world.runtime, removals(world), in_flight=40)) as ended:
-        for upload, removed in ended:
-            told[upload.key] = removed
-            if world.by_verbs and not others:
-                done = {key for ask, key in world.batch.asked if ask == "AbortUpload"}
-                done |= {one.key for one in busy}
-                others = [one for one in world.uploads if one.key not in done]
-                completed_by_another(world, others)
-                asked = len(world.batch.asked)
-                world.by_verbs.clear()
-    assert len(others) == 40 - FAILED_RUN_MAX
-    assert len(told) == 40
-    assert {one.key for one in others} <= set(world.store.keys())
-    assert all(told[one.key].removal is Removal.VISIBLE for one in others)
-    late = [*world.batch.asked[asked:], *world.by_verbs]
-    mine = {one.key for one in others}
-    assert not [key for ask, key in late if "bort" in ask and key in mine]
+def _etag(world: World, upload: UploadName) -> str:
+    return world.store.list_parts(upload.key, upload.upload_id)[0].etag

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from magic_committer import checksum
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB, Options
-from magic_committer.stores.base import FileSlice, Pieces
+from magic_committer.stores.base import FileSlice
 from magic_committer.upload import Block, BlockSource
 from magic_committer.upload import blocks as blocks_module
 from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX
@@ -20,8 +23,6 @@ from tests.unit.uploading import World, failing, options
 
 def content(block: Block) -> bytes:
     body = block.body()
-    if isinstance(body, Pieces):
-        return b"".join(body.since(0))
     if not isinstance(body, FileSlice):
         return bytes(body)
     with open(body.path, "rb") as file:
@@ -70,91 +71,29 @@ def test_a_block_over_the_budget_moves_to_disk(tmp_path: Path) -> None:
     block.release()
 
 
-LASTING = [bytes([number]) * FIRST_BYTES for number in range(3)]
-
-
-def holding(source: BlockSource, limits: Options, lasting: list[bytes] = LASTING) -> Block:
-    """A block with bytes that never change."""
-    block = source.block(MiB, limits)
-    for data in lasting:
-        block.append(memoryview(data), lasting=True)
-    return block
-
-
-def test_bytes_that_never_change_are_not_copied() -> None:
-    """The body is the caller's own objects, in order; they count as memory until the release."""
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA256"])
+@pytest.mark.parametrize("where", ["memory", "disk", "both"])
+def test_a_block_knows_its_checksum(tmp_path: Path, algorithm: Any, where: str) -> None:
+    """However it was filled, also past its filler's quick way, and wherever its bytes are."""
     source = BlockSource()
-    block = holding(source, options())
-    body = block.body()
-    assert isinstance(body, Pieces)
-    assert [view.obj for view in body.since(0)] == LASTING
-    assert all(view.obj is data for view, data in zip(body.since(0), LASTING, strict=True))
-    assert source.bytes_in_use == block.bytes_held == 3 * FIRST_BYTES
+    limits = options(
+        buffer="disk" if where == "disk" else "memory",
+        buffer_bytes_max=FIRST_BYTES if where == "both" else 2**30,
+        buffer_dir=str(tmp_path),
+        checksum=algorithm,
+    )
+    block = source.block(MiB, limits, first=True)
+    data = memoryview(random.Random(1).randbytes(600_000))
+    block.append(data[:1000])
+    if block.memory is not None:
+        assert block.quick_end >= 2000
+        block.memory[1000:2000] = data[1000:2000]
+        block.length = 2000
+    block.append(data[block.length : 500_000])
+    block.append(data[500_000:])
+    assert block.on_disk == (where != "memory")
+    assert block.checksum(algorithm) == checksum.of(algorithm, data)
     block.release()
-    assert (source.bytes_in_use, block.bytes_held) == (0, 0)
-
-
-def test_a_block_is_held_or_copied_never_both() -> None:
-    """With the first bytes that must be copied all are copied, and the caller's let go; after that
-    nothing is held."""
-    source = BlockSource()
-    block = holding(source, options())
-    changing = bytearray(b"small")
-    block.append(memoryview(changing))
-    changing[:] = b"other"
-    block.append(memoryview(LASTING[0]), lasting=True)
-    assert not isinstance(block.body(), Pieces)
-    assert content(block) == b"".join(LASTING) + b"small" + LASTING[0]
-    assert source.bytes_in_use == block.held == block.bytes_held
-    block.release()
-    assert source.bytes_in_use == 0
-
-
-@pytest.mark.parametrize("count", [9, MiB // 2 - 1, MiB // 2])
-def test_a_part_of_an_object_is_copied(count: int) -> None:
-    """The rest of it goes into another block, which would keep all of it too."""
-    source, whole = BlockSource(), bytes(MiB)
-    block = holding(source, options())
-    block.append(memoryview(whole)[:count], lasting=True)
-    body = block.body()
-    views = body.since(0) if isinstance(body, Pieces) else [body]
-    assert all(view.obj is not whole for view in views)  # type: ignore[union-attr]
-    assert isinstance(body, Pieces) == (2 * count < MiB)
-    assert content(block) == b"".join(LASTING) + bytes(count)
-    assert source.bytes_in_use == block.bytes_held
-    block.release()
-    assert source.bytes_in_use == 0
-
-
-def test_held_bytes_keep_to_the_budget(tmp_path: Path) -> None:
-    """Bytes beyond the budget move to disk, with all that was held before them."""
-    source = BlockSource()
-    limits = options(buffer_bytes_max=2 * FIRST_BYTES, buffer_dir=str(tmp_path))
-    block = holding(source, limits, LASTING[:2])
-    assert (block.on_disk, source.bytes_in_use) == (False, 2 * FIRST_BYTES)
-    block.append(memoryview(LASTING[2]), lasting=True)
-    assert (block.on_disk, source.bytes_in_use) == (True, 0)
-    assert content(block) == b"".join(LASTING)
-    block.release()
-
-
-def test_a_block_on_disk_holds_nothing(tmp_path: Path) -> None:
-    """Who wants blocks on disk gets all of them there."""
-    source = BlockSource()
-    block = holding(source, options(buffer="disk", buffer_dir=str(tmp_path)))
-    assert (block.on_disk, source.bytes_in_use) == (True, 0)
-    assert content(block) == b"".join(LASTING)
-    block.release()
-
-
-@pytest.mark.parametrize("offset", range(12))
-def test_pieces_are_one_row_of_bytes(offset: int) -> None:
-    """From every position the rest is given, without empty pieces."""
-    pieces = Pieces(memoryview(data) for data in (b"abc", b"d", b"efgh", b"ij"))
-    assert pieces.nbytes == len(pieces) == 10
-    rest = pieces.since(offset)
-    assert b"".join(rest) == b"abcdefghij"[offset:]
-    assert all(rest)
 
 
 def test_large_parts_are_always_on_disk(tmp_path: Path) -> None:

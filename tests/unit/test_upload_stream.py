@@ -32,7 +32,7 @@ from magic_committer.errors import (
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, PartBody, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import Block, FileState, TextUpload, UploadStream, blocks, sender
+from magic_committer.upload import FileState, TextUpload, UploadStream, blocks, sender
 from magic_committer.upload import stream as stream_module
 from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
@@ -154,46 +154,23 @@ def test_a_buffer_may_be_used_again_at_once(world: World) -> None:
     assert world.published() == b"".join(bytes([v]) * len(buffer) for v in range(5))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_held_and_copied_bytes_are_one_file(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Large and small writes, of bytes that never change and of a buffer that is used again, in any
-    order: the file has them in this order, and no memory is left."""
-    monkeypatch.setattr(stream_module, "HELD_BYTES_MIN", 100)
-    holds = Block._holds
-    held: set[bool] = set()
-
-    def noted(block: Block, data: memoryview) -> bool:
-        holding = holds(block, data)
-        held.add(holding)
-        return holding
-
-    monkeypatch.setattr(Block, "_holds", noted)
+@pytest.mark.parametrize("checksum", ["CRC32C", "CRC32", "SHA256", "off"])
+@pytest.mark.parametrize("seed", range(10))
+def test_pieces_of_all_sizes_are_one_file(
+    monkeypatch: pytest.MonkeyPatch, seed: int, checksum: Any
+) -> None:
+    """Large and small writes in any order, with checksums that go on at any byte: the file has them
+    in this order, each part its checksum, and no memory is left."""
     draw = random.Random(seed)
-    world, written = World(), []
+    monkeypatch.setattr(blocks, "SUM_BYTES", draw.choice((1, 7, 100, BLOCK)))
+    world, written = World(options=options(checksum=checksum)), []
     with world.open() as stream:
         for _ in range(60):
             data = draw.randbytes(draw.choice((1, 99, 100, 400, BLOCK, BLOCK + 1, 3 * BLOCK)))
-            if draw.random() < 0.8:
-                stream.write(data)
-            else:
-                buffer = bytearray(data)
-                stream.write(buffer)
-                buffer[:] = b"!" * len(buffer)
+            stream.write(data if draw.random() < 0.5 else bytearray(data))
             written.append(data)
     assert world.published() == b"".join(written)
     assert world.blocks.bytes_in_use == 0
-    assert held == {True, False}
-
-
-def test_a_buffer_of_any_size_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only bytes are held: everything else may change."""
-    monkeypatch.setattr(stream_module, "HELD_BYTES_MIN", 100)
-    world, buffer = World(), bytearray(BLOCK // 2)
-    with world.open() as stream:
-        stream.write(buffer)
-        stream.write(memoryview(buffer).toreadonly())
-        buffer[:] = b"!" * len(buffer)
-    assert world.published() == bytes(BLOCK)
 
 
 # Small writes -------------------------------------------------------------------------------------

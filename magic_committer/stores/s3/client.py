@@ -1,82 +1,91 @@
-"""The store on S3's API: every verb of the port is one request, in the SDK's words. It is sent by
-the fast way (`transport`) or by boto3's client (`ways`).
+"""The store on S3's API: every verb of the port is one request. It is sent by the fast way (`fast`)
+or by boto3 (`via_boto3`), which is chosen once, when the store is made.
 
 Invariants:
 
-* Each request goes through `S3Store._ask`: one retry layer, one translation of errors.
-* No value of the SDK leaves this module. A body is opened again for each attempt.
+* Each request goes through `S3Store._ask` or, of many at once, `many.ask_each`: one retry layer,
+  one translation of errors. The verbs that can be asked many at once are written once, as
+  generators of requests, for both.
+* No value of the SDK leaves this package. A body is opened again for each attempt.
 * Listings are paged here and filtered again by prefix: some stores ignore it (stores.md). A page
   that says "more" without saying where is an error, never the end.
-* A store may be used after a fork: the child makes its own clients.
+* A store may be used after a fork.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
+import logging
 import os
 import threading
 import urllib.parse
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
-from weakref import WeakValueDictionary, finalize
+from traceback import clear_frames
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from weakref import WeakValueDictionary
 
 from magic_committer._runtime import Clock, SystemClock
-from magic_committer.errors import InvalidRequest, NotFound, NotSupported, StoreError
+from magic_committer.checksum import joins
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    OptionError,
+    PermissionDenied,
+    StoreError,
+)
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
     AbortUpload,
+    Answer,
     Ask,
     Attributes,
-    Batch,
     Checksum,
     ChecksumAlgorithm,
     CompleteUpload,
     CreatedUpload,
     FileSlice,
     FindUpload,
+    Head,
     ListParts,
+    Many,
     ObjectInfo,
     ObjectPage,
     Part,
     PartBody,
-    Pieces,
     StoredObject,
     UploadInfo,
     UploadPage,
     Written,
-    looked,
+    found_on,
+    not_shown,
 )
-from magic_committer.stores.s3.asking import ask
-from magic_committer.stores.s3.batch import S3Batch
-from magic_committer.stores.s3.errors import SDK_ERRORS, per_key
-from magic_committer.stores.s3.sdk import (
+from magic_committer.stores.s3.answers import Reply
+from magic_committer.stores.s3.config import (
+    NotPlain,
     customer_key_headers,
     encryption_headers,
-    make_clients,
+    plain_setup,
     surroundings,
 )
-from magic_committer.stores.s3.values import (
-    CHECKSUM_FIELDS,
-    Reply,
-    checksum_of,
-    checksum_type,
-    given,
-    key_markers,
-    listed,
-    named_part,
-    object_of,
-    parts_of,
-    seen_at_of,
-    upload_of,
-)
-from magic_committer.stores.s3.ways import Ways, make_ways, send_part, whole_object
+from magic_committer.stores.s3.errors import per_key
+from magic_committer.stores.s3.fast import Fast
+from magic_committer.stores.s3.many import Work, ask_each
+from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call
+from magic_committer.stores.s3.retry import Attempts, ask
 
+if TYPE_CHECKING:
+    from magic_committer.stores.s3.via_boto3 import ViaBoto3
+
+T = TypeVar("T")
 R = TypeVar("R")
+
+_log = logging.getLogger("magic_committer")
 
 
 class S3Store:
@@ -96,7 +105,7 @@ class S3Store:
         self._customer_key = customer_key_headers(self._options)
         self._encryption = encryption_headers(self._options, self._customer_key)
         self._payer = {"RequestPayer": "requester"} if self._options.requester_pays else {}
-        self._made = self._make()
+        self._way = self._make()
 
     def __repr__(self) -> str:
         return f"S3Store({self.identity!r})"
@@ -107,20 +116,12 @@ class S3Store:
 
     @property
     def identity(self) -> str:
-        return f"{self._made.clients.endpoint}/{self._bucket}"
+        return f"{self._way.endpoint}/{self._bucket}"
 
     @property
     def transport(self) -> tuple[str, str]:
-        """Which way requests go: ``"curl"`` or ``"boto3"``; and why, if it is the latter. May ask
-        the SDK for credentials.
-
-        Raises:
-            StoreError: the SDK cannot prepare a request, for example without credentials.
-        """
-        ways = self._ways()
-        fast = ways.fast
-        why = ways.why if fast is None else self._ask("head", "", lambda _: fast.why())[0]
-        return ("boto3", why) if why else ("curl", "")
+        """Which way requests go: ``"fast"`` or ``"boto3"``; and why, if it is the latter."""
+        return ("fast", "") if isinstance(self._way, Fast) else ("boto3", self._way.why)
 
     def once(self) -> S3Store:
         """The same bucket over the same connections. Each request is sent once."""
@@ -131,32 +132,34 @@ class S3Store:
     # Objects -------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        def send(ways: Ways) -> tuple[Reply, bytes]:
-            reply = whole_object(ways, max_bytes, {**self._named(key), **self._customer_key})
-            with closing(reply["Body"]) as body:
-                size = reply.get("ContentLength")  # an answer in chunks has none
-                if size is None:
-                    held = body.read(max_bytes + 1)
-                    size = len(held)
-                elif size <= max_bytes:
-                    held = body.read()
-                if size > max_bytes:
-                    self._refuse(
-                        "get", key, "TooLarge", f"it has {size} bytes, over {max_bytes}", status=200
-                    )
-                return reply, held
-
-        (reply, data), _ = looked(self, key, lambda: self._ask("get", key, send))
-        return StoredObject(object_of(key, reply, self._clock, size=len(data)), data)
+        wanted = {**self._named(key), **self._customer_key}
+        call = Call("get", "GetObject", key, wanted, bytes_max=max_bytes)
+        reply = self._run(self._looking(call))
+        return StoredObject(self._object(key, reply, size=len(reply["Body"])), reply["Body"])
 
     def head(self, key: str) -> ObjectInfo:
-        def look() -> tuple[Reply, int]:
-            return self._ask(
-                "head", key, lambda c: c.hot.head_object(**self._named(key), **self._customer_key)
-            )
+        return self._run(self._heading(Head(key)))
 
-        reply, _ = looked(self, key, look)
-        return object_of(key, reply, self._clock)
+    def _heading(self, asked: Head) -> Work[ObjectInfo]:
+        wanted = {**self._named(asked.key), **self._customer_key}
+        reply = yield from self._looking(Call("head", "HeadObject", asked.key, wanted))
+        return self._object(asked.key, reply)
+
+    def _looking(self, call: Call) -> Work[Reply]:
+        """A GET or a HEAD, as `magic_committer.stores.base.looked`."""
+        try:
+            return (yield call)[0]
+        except PermissionDenied as refused:
+            if refused.status != 403:
+                raise
+            page = Call("list", "ListObjectsV2", call.key, {"Prefix": call.key, **self._payer})
+            try:
+                shown, _ = yield page
+            except StoreError as error:
+                raise refused from error
+            if not any(one["Key"] == call.key for one in shown.get("Contents", ())):
+                raise not_shown(self, call.key, refused) from refused
+        return (yield call)[0]  # it may have come meanwhile
 
     def put(
         self,
@@ -169,16 +172,14 @@ class S3Store:
         if_match: str | None = None,
     ) -> Written:
         wanted = {
-            "Metadata": dict(metadata) if metadata else None,
+            **self._named(key),
+            "Metadata": metadata or None,
             "ContentType": content_type,
             "IfNoneMatch": "*" if if_none_match else None,
             "IfMatch": if_match,
             **self._encryption,
         }
-        extra = given(wanted)
-        reply, attempts = self._ask(
-            "put", key, lambda c: c.hot.put_object(**self._named(key), Body=bytes(body), **extra)
-        )
+        reply, attempts = self._ask(Call("put", "PutObject", key, _given(wanted), bytes(body)))
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -189,57 +190,48 @@ class S3Store:
                 failed.update(self._delete_batch(batch))
             except (NotSupported, InvalidRequest):
                 # Some stores refuse the batch, because of its checksum or always (stores.md).
-                failed.update(self._delete_singly(batch))
+                for key in batch:
+                    try:
+                        self.delete_one(key)
+                    except StoreError as error:
+                        failed[key] = error
             except StoreError as error:  # the batch as a whole: it holds for each of its keys
                 failed.update(dict.fromkeys(batch, error))
         return failed
 
     def _delete_batch(self, batch: Sequence[str]) -> Mapping[str, StoreError]:
         wanted = {"Objects": [{"Key": key} for key in batch], "Quiet": True}
-        reply, attempts = self._ask(
-            "delete",
-            batch[0] if len(batch) == 1 else "",
-            lambda c: c.clients.quick.delete_objects(
-                Bucket=self._bucket, Delete=wanted, **self._payer
-            ),
-        )
+        named = batch[0] if len(batch) == 1 else ""
+        parameters = {"Delete": wanted, **self._payer}
+        reply, attempts = self._ask(Call("delete", "DeleteObjects", named, parameters))
         return {
             one["Key"]: per_key(
                 one.get("Code", ""), one.get("Message", ""), self._bucket, one["Key"], attempts
             )
-            for one in reply.get("Errors", ())
+            for one in reply.get("Error", ())
             if one.get("Code") != "NoSuchKey"
         }
-
-    def _delete_singly(self, batch: Sequence[str]) -> Mapping[str, StoreError]:
-        failed: dict[str, StoreError] = {}
-        for key in batch:
-            try:
-                self.delete_one(key)
-            except StoreError as error:
-                failed[key] = error
-        return failed
 
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        extra = given({"IfMatch": if_match, "VersionId": version_id})
+        wanted = {**self._named(key), "IfMatch": if_match, "VersionId": version_id}
         with suppress(NotFound):
-            self._ask("delete_one", key, lambda c: c.hot.delete_object(**self._named(key), **extra))
+            self._ask(Call("delete_one", "DeleteObject", key, _given(wanted)))
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        place = given({"StartAfter": start_after or None})
-        fixed = {"Bucket": self._bucket, "Prefix": prefix, **self._payer}
+        place = _given({"StartAfter": start_after or None})
+        fixed = {"Prefix": prefix, **self._payer}
         if delimiter:
             fixed["Delimiter"] = delimiter
         while True:
-            reply, attempts = self._list_page(prefix, {**fixed, **place})
-            seen_at = seen_at_of(reply, self._clock)
+            reply, attempts = self._ask(Call("list", "ListObjectsV2", prefix, {**fixed, **place}))
+            seen_at = self._seen_at(reply)
             yield ObjectPage(
                 tuple(
-                    listed(one, seen_at)
+                    _listed(one, seen_at)
                     for one in reply.get("Contents", ())
                     if one["Key"].startswith(prefix)
                 ),
@@ -253,11 +245,8 @@ class S3Store:
                 return
             token = reply.get("NextContinuationToken")
             if not token or token == place.get("ContinuationToken"):
-                self._refuse_page("list", prefix, attempts)
+                _refuse_page("list", self._bucket, prefix, attempts)
             place = {"ContinuationToken": token}
-
-    def _list_page(self, prefix: str, wanted: Mapping[str, Any]) -> tuple[Reply, int]:
-        return self._ask("list", prefix, lambda c: c.hot.list_objects_v2(**wanted))
 
     # Uploads -------------------------------------------------------------------------------------
 
@@ -266,7 +255,8 @@ class S3Store:
     ) -> CreatedUpload:
         tags = {**dict(self._options.tags), **attributes.tags}
         wanted = {
-            "Metadata": dict(attributes.metadata) or None,
+            **self._named(key),
+            "Metadata": attributes.metadata or None,
             "ContentType": attributes.content_type,
             "ContentEncoding": attributes.content_encoding,
             "ContentDisposition": attributes.content_disposition,
@@ -275,14 +265,11 @@ class S3Store:
             "ACL": attributes.acl or self._options.acl,
             "Tagging": urllib.parse.urlencode(tags) or None,
             "ChecksumAlgorithm": checksum,
-            "ChecksumType": checksum_type(checksum),
+            "ChecksumType": _checksum_type(checksum),
             **self._encryption,
         }
-        extra = given(wanted)
         reply, attempts = self._ask(
-            "create_upload",
-            key,
-            lambda c: c.hot.create_multipart_upload(**self._named(key), **extra),
+            Call("create_upload", "CreateMultipartUpload", key, _given(wanted))
         )
         return CreatedUpload(reply["UploadId"], attempts)
 
@@ -295,45 +282,51 @@ class S3Store:
         *,
         checksum: Checksum | None = None,
     ) -> Part:
-        wanted = {"UploadId": upload_id, "PartNumber": number, **self._customer_key}
-        if checksum is not None:
-            wanted[CHECKSUM_FIELDS[checksum.algorithm]] = checksum.value
-
-        def send(ways: Ways) -> Reply:
-            try:
-                return send_part(ways, body, {**self._named(key), **wanted})
-            except EOFError as error:
-                self._refuse("put_part", key, "IncompleteBody", str(error))
-
+        wanted = {
+            **self._named(key),
+            "UploadId": upload_id,
+            "PartNumber": number,
+            **self._customer_key,
+            **_checksum_named(checksum),
+        }
         size = body.length if isinstance(body, FileSlice) else body.nbytes
         try:
-            reply, _ = self._ask("put_part", key, send)
+            reply, _ = self._ask(Call("put_part", "UploadPart", key, wanted, body))
+        except StoreError as error:
+            clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
+            raise
+        except EOFError as error:
+            clear_frames(error.__traceback__)
+            raise InvalidRequest(
+                f"put_part s3://{self._bucket}/{key} failed: {error}",
+                operation="put_part",
+                bucket=self._bucket,
+                key=key,
+                code="IncompleteBody",
+            ) from None
         finally:
-            body = Pieces(())  # of `send`, too: the frames of an error keep that function
-        return Part(number, reply.get("ETag", ""), size, checksum_of(reply) or checksum)
+            body = memoryview(b"")
+        return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
+        return self._run(self._listing_parts(ListParts(key, upload_id)))
+
+    def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
+        wanted = {**self._named(asked.key), "UploadId": asked.upload_id, **self._customer_key}
         marker = 0
         while True:
-            reply, attempts = self._part_page(key, upload_id, marker)
-            parts += parts_of(reply)
+            reply, attempts = yield Call("list_parts", "ListParts", asked.key, dict(wanted))
+            parts += [
+                Part(one["PartNumber"], one["ETag"], one["Size"], _checksum_of(one))
+                for one in reply.get("Part", ())
+            ]
             if not reply.get("IsTruncated"):
                 return tuple(parts)
-            following = int(reply.get("NextPartNumberMarker") or 0)
+            following = reply.get("NextPartNumberMarker", 0)
             if following <= marker:
-                self._refuse_page("list_parts", key, attempts)
-            marker = following
-
-    def _part_page(self, key: str, upload_id: str, marker: int) -> tuple[Reply, int]:
-        place = {"PartNumberMarker": marker} if marker else {}
-        return self._ask(
-            "list_parts",
-            key,
-            lambda c: c.hot.list_parts(
-                **self._named(key), UploadId=upload_id, **place, **self._customer_key
-            ),
-        )
+                _refuse_page("list_parts", self._bucket, asked.key, attempts)
+            marker = wanted["PartNumberMarker"] = following
 
     def complete_upload(
         self,
@@ -345,174 +338,280 @@ class S3Store:
         checksum: Checksum | None = None,
         if_none_match: bool = False,
     ) -> Written:
-        wanted = self._completing(
-            CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
-        )
-        reply, attempts = self._ask(
-            "complete_upload",
-            key,
-            lambda c: c.patient.complete_multipart_upload(**wanted),
-            conflict_final=if_none_match,
-        )
+        asked = CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
+        return self._run(self._completing(asked))
+
+    def _completing(self, asked: CompleteUpload) -> Work[Written]:
+        wanted = {
+            **self._named(asked.key),
+            "UploadId": asked.upload_id,
+            "MultipartUpload": {"Parts": [_named_part(part) for part in asked.parts]},
+            **self._customer_key,
+            "MpuObjectSize": asked.length,
+            "IfNoneMatch": "*" if asked.if_none_match else None,
+            **_checksum_named(asked.checksum),
+        }
+        if asked.checksum is not None:
+            wanted["ChecksumType"] = _checksum_type(asked.checksum.algorithm)
+        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, _given(wanted))
+        call.conflict_final = asked.if_none_match
+        reply, attempts = yield call
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
+        self._run(self._aborting(AbortUpload(key, upload_id)))
+
+    def _aborting(self, asked: AbortUpload) -> Work[Written]:
+        wanted = {**self._named(asked.key), "UploadId": asked.upload_id}
         with suppress(NotFound):
-            self._ask(
-                "abort_upload",
-                key,
-                lambda c: c.hot.abort_multipart_upload(**self._named(key), UploadId=upload_id),
-            )
+            yield Call("abort_upload", "AbortMultipartUpload", asked.key, wanted, once=asked.once)
+        return Written("")
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        place: dict[str, str] = {}
-        by_key = False
-        before: Sequence[UploadInfo] = ()
-        while True:
+        pages = _UploadPages(self, prefix)
+        while not pages.ended:
             try:
-                reply, attempts = self._upload_page(prefix, place)
+                reply, attempts = self._ask(pages.call)
             except InvalidRequest:
-                # versitygw refuses both markers together (stores.md): go on by key alone, from the
-                # last key whose uploads were all on the page before, and drop duplicates.
-                if by_key or "UploadIdMarker" not in place or not before:
+                if not pages.goes_on_by_key():
                     raise
-                by_key, place = True, {"KeyMarker": next(key_markers(before))}
                 continue
-            page = [upload_of(one) for one in reply.get("Uploads", ())]
-            repeated = {(one.key, one.upload_id) for one in before} if by_key else set()
-            yield UploadPage(
-                tuple(
-                    one
-                    for one in page
-                    if one.key.startswith(prefix) and (one.key, one.upload_id) not in repeated
-                ),
-                seen_at_of(reply, self._clock),
-            )
-            if not reply.get("IsTruncated"):
-                return
-            if by_key:
-                ahead = (key for key in key_markers(page) if key > place["KeyMarker"])
-                following = given({"KeyMarker": next(ahead, None)})
-            else:
-                following = given(
-                    {
-                        "KeyMarker": reply.get("NextKeyMarker") or None,
-                        "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
-                    }
-                )
-            if not following or following == place:
-                self._refuse_page("list_uploads", prefix, attempts)
-            before, place = page, following
+            yield pages.page(reply, attempts)
 
-    def _upload_page(self, prefix: str, place: Mapping[str, str]) -> tuple[Reply, int]:
-        return self._ask(
-            "list_uploads",
-            prefix,
-            lambda c: c.hot.list_multipart_uploads(
-                Bucket=self._bucket, Prefix=prefix, **place, **self._payer
-            ),
-        )
+    def _finding(self, asked: FindUpload) -> Work[UploadPage]:
+        pages, page = _UploadPages(self, asked.key), UploadPage((), 0.0)
+        while not pages.ended:
+            try:
+                reply, attempts = yield pages.call
+            except InvalidRequest:
+                if not pages.goes_on_by_key():
+                    raise
+                continue
+            page = pages.page(reply, attempts)
+            if (found := found_on(page, asked)) is not None:
+                return found
+        return replace(page, uploads=())
 
     # Many requests -------------------------------------------------------------------------------
 
-    def batch(self) -> Batch | None:
-        """Implements `magic_committer.stores.base.Batching`, where there is the fast way."""
-        fast = self._ways().fast
-        try:
-            if fast is None or fast.why("CompleteMultipartUpload"):
-                return None
-        except SDK_ERRORS:  # no credentials: the verbs say so
-            return None
-        return S3Batch(fast, self._options, self._clock, self._bucket, self._wanted)
+    def many(self) -> Many | None:
+        """Implements `magic_committer.stores.base.ForMany`: itself, by the fast way."""
+        return self if isinstance(self._way, Fast) else None
 
-    def _wanted(self, ask: Ask) -> dict[str, Any]:
-        if isinstance(ask, CompleteUpload):
-            return self._completing(ask)
-        if isinstance(ask, FindUpload):
-            return {"Bucket": self._bucket, "Prefix": ask.key, **self._payer}
-        named = self._named(ask.key)
-        if isinstance(ask, AbortUpload):
-            return {**named, "UploadId": ask.upload_id}
-        named |= self._customer_key
-        return {**named, "UploadId": ask.upload_id} if isinstance(ask, ListParts) else named
+    def ask_each(
+        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
+    ) -> Generator[tuple[T, Answer], None, None]:
+        """Implements `magic_committer.stores.base.Many`."""
+        way = self._way
+        assert isinstance(way, Fast)
 
-    def _completing(self, ask: CompleteUpload) -> dict[str, Any]:
-        wanted = {
-            **self._named(ask.key),
-            "UploadId": ask.upload_id,
-            "MultipartUpload": {"Parts": [named_part(part) for part in ask.parts]},
-            "MpuObjectSize": ask.length,
-            "IfNoneMatch": "*" if ask.if_none_match else None,
-            **self._customer_key,
-        }
-        if ask.checksum is not None:
-            wanted[CHECKSUM_FIELDS[ask.checksum.algorithm]] = ask.checksum.value
-            wanted["ChecksumType"] = checksum_type(ask.checksum.algorithm)
-        return given(wanted)
+        def next_work() -> tuple[T, Work[Answer]] | None:
+            asked = next_ask()
+            return None if asked is None else (asked[0], self._work(asked[1]))
+
+        def attempts(call: Call) -> Attempts:
+            return Attempts(self._options, self._clock, way, self._bucket, call)
+
+        return ask_each(way, self._clock, next_work, attempts, in_flight=in_flight)
+
+    def _work(self, asked: Ask) -> Work[Any]:
+        if isinstance(asked, CompleteUpload):
+            return self._completing(asked)
+        if isinstance(asked, AbortUpload):
+            return self._aborting(asked)
+        if isinstance(asked, ListParts):
+            return self._listing_parts(asked)
+        return self._heading(asked) if isinstance(asked, Head) else self._finding(asked)
 
     # The way of a request ------------------------------------------------------------------------
 
-    def _ask(
-        self,
-        verb: str,
-        key: str,
-        send: Callable[[Ways], R],
-        *,
-        conflict_final: bool = False,
-    ) -> tuple[R, int]:
+    def _ask(self, call: Call) -> tuple[Reply, int]:
         """Send a request until it is answered. Gives the reply, and how often the request was
         sent."""
-        ways = self._ways()
-        return ask(
-            self._options,
-            self._clock,
-            ways.clients.endpoint,
-            self._bucket,
-            verb,
+        return ask(self._options, self._clock, self._way, self._bucket, call)
+
+    def _run(self, work: Work[R]) -> R:
+        """Do the work of a verb: ask for its requests in this thread, one after the other."""
+        try:
+            call = next(work)
+            while True:
+                try:
+                    answered = self._ask(call)
+                except StoreError as error:
+                    call = work.throw(error)
+                else:
+                    call = work.send(answered)
+        except StopIteration as end:
+            result: R = end.value
+            return result
+
+    def _make(self) -> Fast | ViaBoto3:
+        options = self._options
+        try:
+            return Fast(plain_setup(self._bucket, options), self._clock)
+        except NotPlain as reason:
+            if options.transport == "fast":
+                raise OptionError(
+                    f"transport='fast' cannot be used: {reason}",
+                    hint="Use transport='auto': boto3 then sends the requests",
+                ) from None
+            from magic_committer.stores.s3.via_boto3 import ViaBoto3  # late: boto3 takes a while
+
+            if options.transport == "auto":
+                _log.info("s3://%s: boto3 sends the requests: %s", self._bucket, reason)
+            return ViaBoto3(self._bucket, options, str(reason))
+
+    def _object(self, key: str, reply: Reply, *, size: int | None = None) -> ObjectInfo:
+        return ObjectInfo(
             key,
-            lambda: send(ways),
-            conflict_final=conflict_final,
+            reply["ContentLength"] if size is None else size,
+            reply["ETag"],
+            reply["LastModified"],
+            self._seen_at(reply),
+            metadata=reply["Metadata"],
+            version_id=reply.get("VersionId"),
         )
 
-    def _make(self) -> Ways:
-        _close_unused()
-        made = make_ways(self._bucket, self._options, self._payer, self._clock)
-        finalize(made, _unused.append, replace(made)).atexit = False
-        return made
+    def _seen_at(self, reply: Reply) -> float:
+        """The reply's ``Date``. This machine's time if a store leaves it out or sends no valid
+        date."""
+        seen_at: float | None = reply["SeenAt"]
+        return float(int(self._clock.now())) if seen_at is None else seen_at
 
-    def _ways(self) -> Ways:
-        made = self._made
-        if made.clients.pid != os.getpid():
-            with _lock:
-                if self._made.clients.pid != os.getpid():
-                    self._made = self._make()
-                made = self._made
-        return made
+    def _named(self, key: str) -> dict[str, Any]:
+        return {"Key": key, **self._payer}
 
-    def _named(self, key: str) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": key, **self._payer}
 
-    def _refuse(self, verb: str, key: str, code: str, message: str, *, status: int = 0) -> NoReturn:
-        raise InvalidRequest(
-            f"{verb} s3://{self._bucket}/{key} failed: {message}",
-            operation=verb,
-            bucket=self._bucket,
-            key=key,
-            status=status,
-            code=code,
+class _UploadPages:
+    """Where a listing of uploads is.
+
+    versitygw refuses both markers together (stores.md). The listing then goes on by key alone, from
+    the last key whose uploads were all on the page before, and drops duplicates.
+
+    Attributes:
+        ended: there are no more pages.
+    """
+
+    def __init__(self, store: S3Store, prefix: str) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._place: Mapping[str, str] = {}
+        self._by_key = False
+        self._before: Sequence[UploadInfo] = ()
+        self.ended = False
+
+    @property
+    def call(self) -> Call:
+        """The request for the next page."""
+        wanted = {"Prefix": self._prefix, **self._place, **self._store._payer}
+        return Call("list_uploads", "ListMultipartUploads", self._prefix, wanted)
+
+    def goes_on_by_key(self) -> bool:
+        """Whether it can go on after a refusal."""
+        if self._by_key or "UploadIdMarker" not in self._place or not self._before:
+            return False
+        self._by_key, self._place = True, {"KeyMarker": next(_key_markers(self._before))}
+        return True
+
+    def page(self, reply: Reply, attempts: int) -> UploadPage:
+        """The uploads of a page."""
+        page = [_upload_of(one) for one in reply.get("Upload", ())]
+        repeated = {(one.key, one.upload_id) for one in self._before} if self._by_key else set()
+        self.ended = not reply.get("IsTruncated")
+        if not self.ended:
+            self._turn(page, reply, attempts)
+        return UploadPage(
+            tuple(
+                one
+                for one in page
+                if one.key.startswith(self._prefix) and (one.key, one.upload_id) not in repeated
+            ),
+            self._store._seen_at(reply),
         )
 
-    def _refuse_page(self, verb: str, prefix: str, attempts: int) -> NoReturn:
-        raise NotSupported(
-            f"{verb} s3://{self._bucket}/{prefix} failed: the listing says that there is more, "
-            "and not where",
-            operation=verb,
-            bucket=self._bucket,
-            key=prefix,
-            status=200,
-            attempts=attempts,
-            hint="The store cannot be listed past one page",
-        )
+    def _turn(self, page: Sequence[UploadInfo], reply: Reply, attempts: int) -> None:
+        if self._by_key:
+            ahead = (key for key in _key_markers(page) if key > self._place["KeyMarker"])
+            following = _given({"KeyMarker": next(ahead, None)})
+        else:
+            following = _given(
+                {
+                    "KeyMarker": reply.get("NextKeyMarker") or None,
+                    "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
+                }
+            )
+        if not following or following == self._place:
+            _refuse_page("list_uploads", self._store._bucket, self._prefix, attempts)
+        self._before, self._place = page, following
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn:
+    where = f" s3://{bucket}/{prefix}" if bucket else ""
+    raise NotSupported(
+        f"{verb}{where} failed: the listing says that there is more, and not where",
+        operation=verb,
+        bucket=bucket,
+        key=prefix,
+        status=200,
+        attempts=attempts,
+        hint="The store cannot be listed past one page",
+    )
+
+
+def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _listed(one: Reply, seen_at: float) -> ObjectInfo:
+    return ObjectInfo(one["Key"], one["Size"], one.get("ETag", ""), one["LastModified"], seen_at)
+
+
+def _checksum_of(reply: Reply) -> Checksum | None:
+    for algorithm, name in CHECKSUM_FIELDS.items():
+        if name in reply:
+            return Checksum(algorithm, reply[name])
+    return None
+
+
+def _checksum_named(checksum: Checksum | None) -> dict[str, Any]:
+    return {} if checksum is None else {CHECKSUM_FIELDS[checksum.algorithm]: checksum.value}
+
+
+def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
+    if algorithm is None:
+        return None
+    return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
+
+
+def _named_part(part: Part) -> dict[str, Any]:
+    return {"PartNumber": part.number, "ETag": part.etag, **_checksum_named(part.checksum)}
+
+
+def _upload_of(one: Reply) -> UploadInfo:
+    return UploadInfo(
+        one["Key"],
+        one["UploadId"],
+        initiated=one.get("Initiated"),
+        storage_class=one.get("StorageClass", ""),
+        owner=_who(one.get("Owner")),
+        initiator=_who(one.get("Initiator")),
+    )
+
+
+def _who(person: Mapping[str, str] | None) -> str:
+    return (person or {}).get("DisplayName") or (person or {}).get("ID", "")
+
+
+def _key_markers(page: Sequence[UploadInfo]) -> Iterator[str]:
+    """Keys from which a listing can go on if it has no upload markers, the best first. First the
+    last keys whose uploads are all on the page; then the very last key, some of whose uploads may
+    be missed."""
+    last = page[-1].key if page else ""
+    yield from (one.key for one in reversed(page) if one.key != last)
+    yield last
 
 
 # The account --------------------------------------------------------------------------------------
@@ -526,27 +625,19 @@ def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[
         NotSupported: the store has no such listing; or it says that there is more, and not where.
         StoreError: they could not be listed.
     """
-    clients = make_clients(options)
+    from magic_committer.stores.s3.via_boto3 import ViaBoto3  # late: boto3 takes a while
+
+    way = ViaBoto3("", options)
     place: dict[str, str] = {}
-
-    def send() -> Reply:
-        reply: Reply = clients.quick.list_buckets(**place)
-        return reply
-
-    clock = clock or SystemClock()
     while True:
-        reply, attempts = ask(options, clock, clients.endpoint, "", "list_buckets", "", send)
+        call = Call("list_buckets", "ListBuckets", "", place)
+        reply, attempts = ask(options, clock or SystemClock(), way, "", call)
         yield from (one["Name"] for one in reply.get("Buckets", ()))
         token = reply.get("ContinuationToken")
         if not token:
             return
         if token == place.get("ContinuationToken"):
-            raise NotSupported(
-                "list_buckets failed: the listing says that there is more, and not where",
-                operation="list_buckets",
-                status=200,
-                attempts=attempts,
-            )
+            _refuse_page("list_buckets", "", "", attempts)
         place = {"ContinuationToken": token}
 
 
@@ -561,9 +652,6 @@ _connected: OrderedDict[_Wanted, S3Store] = OrderedDict()
 """Those that were wanted last, the newest at the end."""
 _in_use: WeakValueDictionary[_Wanted, S3Store] = WeakValueDictionary()
 """These, and those that jobs still have."""
-_unused: deque[Ways] = deque()
-"""Copies of ways that nothing has any more. The collector of garbage may find one in any thread and
-at any place, so that they are closed later, where nothing is held."""
 
 
 def connect(
@@ -590,7 +678,7 @@ def connect(
         store = _in_use.get(wanted)
         if store is None:
             store = S3Store(bucket, options)
-            if store._made.clients.credentials is None and not options.anonymous:
+            if not store._way.has_credentials:
                 return store
             _in_use[wanted] = store
         _connected[wanted] = store
@@ -599,18 +687,6 @@ def connect(
             _connected.popitem(last=False)
         held[bucket] = store
         return store
-
-
-def _close_unused() -> None:
-    with suppress(IndexError):
-        while True:
-            ways = _unused.popleft()
-            if ways.clients.pid != os.getpid():
-                continue  # its connections are the parent's
-            ways.clients.quick.close()
-            ways.clients.patient.close()
-            if ways.fast is not None:
-                ways.fast.engine.close()
 
 
 def _after_fork() -> None:

@@ -1,8 +1,9 @@
-"""The one place where the SDK's errors become ours: the kind of failure, the class, the hint. The
-SDK's error stays as the ``__cause__``, without secrets.
+"""The one place where a failed request becomes our error: the kind of failure, the class, the hint.
+Pure. The failure stays as the ``__cause__``, without secrets.
 
-The kinds say which requests may be sent again (`retry`); the tables below say the rest. Stores
-differ in codes and agree in status (stores.md), so the status decides if the code is unknown.
+Whichever way a request went, it fails in one of six ways (`Failure`). The kinds say which requests
+may be sent again (`retry`); the tables below say the rest. Stores differ in codes and agree in
+status (stores.md), so the status decides if the code is unknown.
 
 **A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
 sent" for "took no effect".
@@ -10,18 +11,9 @@ sent" for "took no effect".
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
-from dataclasses import dataclass
-from traceback import walk_tb
-from types import FrameType
+from traceback import clear_frames
 from typing import Literal
-from urllib.parse import urlsplit
-
-from botocore import exceptions as sdk
-from botocore.parsers import ResponseParserError
-from urllib3.exceptions import HTTPError
-from urllib3.util.ssl_match_hostname import CertificateError
 
 from magic_committer.errors import (
     BucketNotFound,
@@ -34,74 +26,45 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from magic_committer.stores.s3.answers import Refused, TooLarge, Unreadable
+from magic_committer.stores.s3.http import BadParameter, Cause, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
-from magic_committer.stores.s3.replies import Unreadable
 
-SDK_ERRORS = (sdk.BotoCoreError, sdk.ClientError, ResponseParserError, HTTPError, NoAnswer)
-"""All that the SDK raises for a request. Also the errors of its HTTP library: if the connection
-breaks inside the error document of a GET, the SDK lets such an error through. And what the fast way
-raises in its place."""
+
+class NoCredentials(Exception):
+    """There is nothing to sign with. Nothing is sent."""
+
+
+Failure = NoAnswer | Refused | Unreadable | TooLarge | NoCredentials | BadParameter
+FAILURES = (NoAnswer, Refused, Unreadable, TooLarge, NoCredentials, BadParameter)
+"""All that either way raises for a request."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
 SERVER_MESSAGE_CHARS_MAX = 300
 """How many characters of the store's own words an error repeats."""
 
-THROTTLED = frozenset(
-    (
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "RequestLimitExceeded",
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "TooManyRequests",
-        "TooManyRequestsException",
-        "BandwidthLimitExceeded",
-        "ServiceUnavailable",
-        "Busy",
-    )
-)
-TRANSIENT = frozenset(
-    (
-        "InternalError",
-        "InternalServerError",
-        "InternalFailure",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServerBusy",
-        "BadGateway",
-        "GatewayTimeout",
-    )
-)
+THROTTLED = frozenset((
+    "SlowDown", "SlowDownRead", "SlowDownWrite", "RequestLimitExceeded", "Throttling",
+    "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException",
+    "TooManyRequests", "TooManyRequestsException", "BandwidthLimitExceeded", "ServiceUnavailable",
+    "Busy",
+))  # fmt: skip
+TRANSIENT = frozenset((
+    "InternalError", "InternalServerError", "InternalFailure", "RequestTimeout",
+    "RequestTimeoutException", "ServerBusy", "BadGateway", "GatewayTimeout",
+))  # fmt: skip
 CONFLICT = frozenset(("ConditionalRequestConflict", "OperationAborted"))
-DENIED = frozenset(
-    (
-        "AccessDenied",
-        "AllAccessDisabled",
-        "AccountProblem",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-        "ExpiredToken",
-        "InvalidToken",
-        "InvalidSecurity",
-        "RequestTimeTooSkewed",
-        "NotSignedUp",
-    )
-)
+DENIED = frozenset((
+    "AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId",
+    "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "InvalidSecurity",
+    "RequestTimeTooSkewed", "NotSignedUp",
+))  # fmt: skip
 UNSUPPORTED = frozenset(("NotImplemented", "MethodNotAllowed", "UnsupportedOperation"))
-IN_THE_WAY = frozenset(
-    (
-        "ObjectParentIsFile",
-        "ExistingObjectIsDirectory",
-        "XMinioParentIsObject",
-        "XMinioObjectExistsAsDirectory",
-    )
-)
+IN_THE_WAY = frozenset((
+    "ObjectParentIsFile", "ExistingObjectIsDirectory", "XMinioParentIsObject",
+    "XMinioObjectExistsAsDirectory",
+))  # fmt: skip
 """From stores whose keys are paths of files: 409 or 400, although no other write is in progress."""
 REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
 """A 403 that no policy can repair."""
@@ -134,27 +97,6 @@ ACTIONS = {
 
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
-_NO_CREDENTIALS = (
-    sdk.NoCredentialsError,
-    sdk.PartialCredentialsError,
-    sdk.CredentialRetrievalError,
-    sdk.TokenRetrievalError,
-    sdk.NoAuthTokenError,
-    sdk.SSOError,
-    sdk.MetadataRetrievalError,
-    *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
-)
-_NO_ANSWER = (
-    sdk.HTTPClientError,
-    sdk.ConnectionError,
-    sdk.IncompleteReadError,
-    HTTPError,
-    NoAnswer,
-)
-_NO_CONNECTION = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
-_NEVER_SENT = (*_NO_CREDENTIALS, *_NO_CONNECTION, sdk.ParamValidationError)
-_CONNECTING = ("urllib3.connection", "connect")
-"""The module and function of the HTTP library that opens a connection, with TLS."""
 _NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
 """What OpenSSL's releases say about an answer that is not TLS."""
 _CREDENTIALS_HINT = (
@@ -163,203 +105,78 @@ _CREDENTIALS_HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What is known about a failed request."""
-
-    status: int = 0
-    code: str = ""
-    message: str = ""
-    request_id: str = ""
-
-
-def answer(error: Exception) -> Answer:
-    """Read the store's answer from an SDK's error. Status 0 if there was none."""
-    if isinstance(error, Unreadable):
-        return Answer(error.status, message=str(error))
-    if not isinstance(error, sdk.ClientError):
-        return Answer(message=str(error))
-    reply = error.response.get("Error", {})
-    meta = error.response.get("ResponseMetadata", {})
-    return Answer(
-        status=int(meta.get("HTTPStatusCode", 0)),
-        code=str(reply.get("Code", "")),
-        message=str(reply.get("Message", "")),
-        request_id=str(meta.get("RequestId", "")),
-    )
-
-
-def kind(error: Exception) -> Kind:
+def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
-    if _of_certificate(error):
-        return "final"
-    if isinstance(error, _NO_ANSWER):
+    if isinstance(error, NoAnswer):
+        return "final" if error.cause is Cause.CERTIFICATE else "transient"
+    if isinstance(error, Unreadable):  # from something between the store and us
         return "transient"
-    if isinstance(error, ResponseParserError):  # from something between the store and us
-        return "transient"
-    if not isinstance(error, sdk.ClientError):
+    if not isinstance(error, Refused):
         return "final"
-    found = answer(error)
-    if found.code == "RequestTimeTooSkewed":
+    if error.code == "RequestTimeTooSkewed":
         return "skewed"
-    if found.code in THROTTLED or found.status in (429, 503):
+    if error.code in THROTTLED or error.status in (429, 503):
         return "throttled"
-    if found.code in TRANSIENT or found.status == 408:
+    if error.code in TRANSIENT or error.status == 408:
         return "transient"
-    if found.status >= 500 and found.status != 501 and found.code not in UNSUPPORTED:
+    if error.status >= 500 and error.status != 501 and error.code not in UNSUPPORTED:
         return "transient"
-    if found.code in IN_THE_WAY:
+    if error.code in IN_THE_WAY:
         return "final"
-    return "conflict" if found.code in CONFLICT or found.status == 409 else "final"
+    return "conflict" if error.code in CONFLICT or error.status == 409 else "final"
 
 
-# Sent or not --------------------------------------------------------------------------------------
-
-
-def never_sent(error: Exception) -> bool:
+def never_sent(error: Failure) -> bool:
     """Whether it is certain that this try did not reach the store: there was no connection to send
     it on, or this machine refused it. False if that is not certain."""
     if isinstance(error, NoAnswer):
         return error.sent is Sent.NEVER
-    if isinstance(error, _NEVER_SENT):
-        return True
-    # These two may come before or after the request was sent: the place where they were raised
-    # tells.
-    return isinstance(error, sdk.SSLError | sdk.ProxyConnectionError) and _while_connecting(error)
+    return isinstance(error, NoCredentials | BadParameter)
 
 
-def nobody_there(error: Exception) -> bool:
+def nobody_there(error: Failure) -> bool:
     """Whether it looks as if no store listens: no connection, or one that was closed without a
     byte. Not so for a store that is silent."""
-    if isinstance(error, NoAnswer) and error.cause is Cause.BROKEN:
-        return error.sent is not Sent.ANSWERED
-    return isinstance(error, sdk.ConnectionClosedError) or (
-        _no_connection(error) and not _no_descriptors(error)
-    )
+    if not isinstance(error, NoAnswer) or error.cause in (Cause.FULL, Cause.TIME):
+        return False
+    return error.sent is Sent.NEVER or (error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS)
 
 
-def not_tls(error: Exception) -> bool:
+def not_tls(error: Failure) -> bool:
     """Whether what listens does not speak TLS, where TLS was wanted."""
     said = str(error).lower().replace("_", " ")
-    return _of_tls(error) and any(words in said for words in _NOT_TLS)
+    of_tls = isinstance(error, NoAnswer) and error.cause is Cause.TLS
+    return of_tls and any(words in said for words in _NOT_TLS)
 
 
-def _no_descriptors(error: Exception) -> bool:
-    """Whether this process, or this machine, has no file descriptor left."""
-    inner = getattr(error, "kwargs", {}).get("error")
-    return any(
-        isinstance(one, OSError) and one.errno in (errno.EMFILE, errno.ENFILE)
-        for one in (*_origins(error), *_origins(inner))
-    )
-
-
-def _while_connecting(error: sdk.BotoCoreError) -> bool:
-    return any(
-        (frame.f_globals.get("__name__"), frame.f_code.co_name) == _CONNECTING
-        for one in _origins(error.kwargs.get("error"))
-        for frame, _ in walk_tb(one.__traceback__)
-    )
-
-
-def let_go(error: BaseException, *, before: BaseException | None) -> None:
-    """Empty the frames that a failed request has left. The SDK, its HTTP library and the retries
-    keep an error in a variable of a frame that the error keeps: such a circle, with all callers and
-    the bodies that they send, would wait for the collector. What a traceback shows stays.
-
-    Args:
-        error: the SDK's error.
-        before: what was being handled when the request began: it is the caller's.
-    """
-    for one in _origins(error, around=True, before=before):
-        for frame, _ in walk_tb(one.__traceback__):
-            found: FrameType | None = frame
-            try:
-                while found is not None:  # those that returned it, too: no traceback has them
-                    found.clear()
-                    found = found.f_back
-            except RuntimeError:  # it runs still, and so do its callers
-                continue
-
-
-def _origins(
-    error: object, *, around: bool = False, before: BaseException | None = None
-) -> Iterator[BaseException]:
-    """An error of the SDK or of its HTTP library, and the errors that it was made from.
-
-    Args:
-        error: the error.
-        around: also errors that were just being handled. They give good words but prove nothing:
-            one of them may belong to another request.
-        before: not this one, nor what lies behind it.
-    """
-    waiting, seen = [error], {id(before)}
-    while waiting:
-        one = waiting.pop(0)
-        if not isinstance(one, BaseException) or id(one) in seen:
-            continue
-        seen.add(id(one))
-        yield one
-        waiting += [getattr(one, "original_error", None), *one.args, one.__cause__]
-        waiting += [getattr(one, "kwargs", {}).get("error")]
-        waiting += [one.__context__] if around else []
-
-
-def _where(error: Exception) -> str:
-    """The endpoint or proxy that a connection error names, without user and path."""
-    if isinstance(error, NoAnswer):
-        return error.where
-    kwargs = getattr(error, "kwargs", {})
-    parts = urlsplit(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def _why(error: Exception) -> str:
-    """Why there was no connection: in the system's words, otherwise in the HTTP library's."""
-    inner = getattr(error, "kwargs", {}).get("error")
-    if _of_certificate(error):
-        said = str(inner or error)
-        known = "certificate verify failed"  # the HTTP library's words, but not for a wrong name
-        return said if known in said else f"{known}: {said}"
-    for one in _origins(inner, around=True):
-        if isinstance(one, TimeoutError):
-            return "no connection in time"
-        if isinstance(one, OSError) and one.strerror:
-            return one.strerror[0].lower() + one.strerror[1:]
-    return str(inner or error)
+def reason(error: Failure) -> str:
+    """Why a try failed, in a phrase without secrets."""
+    if isinstance(error, Refused):
+        return f"{error.status} {error.code}"
+    return ": ".join(_said(error, getattr(error, "status", 0), ""))
 
 
 # Translation --------------------------------------------------------------------------------------
 
 
 def translate(
-    error: Exception,
-    operation: str,
-    bucket: str,
-    key: str,
-    *,
-    attempts: int = 1,
-    sent: bool = True,
+    error: Failure, operation: str, bucket: str, key: str, *, attempts: int = 1, sent: bool = True
 ) -> StoreError:
-    """Our error for the SDK's. The caller raises it ``from error``.
-
-    Args:
-        error: the SDK's error.
-        operation: the port's verb.
-        bucket: the bucket's name.
-        key: the key, or the prefix of a listing.
-        attempts: how often the request was tried.
-        sent: whether one of the tries may have reached the store.
-    """
-    found = answer(error)
-    cls = _class(error, found)
-    status, code = found.status, found.code
+    """Our error for a failure, which is its cause. ``operation`` is the port's verb; ``sent``:
+    whether one of the tries may have reached the store."""
+    cls = _class(error)
+    status = error.status if isinstance(error, Refused | Unreadable) else 0
+    code = error.code if isinstance(error, Refused) else ""
+    if isinstance(error, TooLarge):
+        status, code = 200, "TooLarge"
+    request_id = error.request_id if isinstance(error, Refused) else ""
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
-    parts = [f"{operation}{where} failed", *_said(error, found, code)]
+    parts = [f"{operation}{where} failed", *_said(error, status, code)]
     if cls is BucketNotFound:
         parts.insert(0, f"there is no bucket {bucket!r}")
-    trail = [f"request {found.request_id}"] if found.request_id else []
+    trail = [f"request {request_id}"] if request_id else []
     trail += [f"{'sent' if sent else 'tried'} {attempts} times"] if attempts > 1 else []
     message = ": ".join(parts) + (f" ({', '.join(trail)})" if trail else "")
     redact_error(error)
@@ -370,88 +187,83 @@ def translate(
         key=key,
         status=status,
         code=code,
-        request_id=found.request_id,
+        request_id=request_id,
         attempts=attempts,
         sent=sent,
         hint=_hint(error, cls, operation, code, status, sent).replace("{bucket}", bucket),
     )
     if isinstance(built, PermissionDenied):
         built.action = ACTIONS.get(operation, "")
+    clear_frames(error.__traceback__)  # they hold the request and its body
+    built.__cause__ = error
+    if error.__suppress_context__:
+        error.__context__ = None
     return built
 
 
-def reason(error: Exception) -> str:
-    """Why a try failed, in a phrase without secrets."""
-    found = answer(error)
-    return f"{found.status} {found.code}" if found.status else ": ".join(_said(error, found, ""))
-
-
-def _said(error: Exception, found: Answer, code: str) -> Iterator[str]:
+def _said(error: Failure, status: int, code: str) -> Iterator[str]:
     """What the message says about the answer, or why there was none."""
     if _no_connection(error):
-        yield redacted(f"could not reach {_where(error)}: {_why(error)}")
+        assert isinstance(error, NoAnswer)
+        yield redacted(f"could not reach {error.where}: {error.why}")
         return
-    if found.status or code:
-        yield f"{found.status or 'no answer'} {code}".strip()
+    if status or code:
+        yield f"{status or 'no answer'} {code}".strip()
     else:
         yield "not sent" if never_sent(error) else "no answer"
-    said = redacted(found.message)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
+    text = error.message if isinstance(error, Refused) else str(error)
+    said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:
         yield said
 
 
-def _no_connection(error: Exception) -> bool:
-    return isinstance(error, _NO_ANSWER) and never_sent(error)
+def _no_connection(error: Failure) -> bool:
+    return isinstance(error, NoAnswer) and error.sent is Sent.NEVER
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
     """The error of one key in a batch of deletes. It has a code and no status."""
     status = {"AccessDenied": 403, "InternalError": 500, "SlowDown": 503, "NotImplemented": 501}
-    reply: dict[str, object] = {
-        "Error": {"Code": code, "Message": message},
-        "ResponseMetadata": {"HTTPStatusCode": status.get(code, 400)},
-    }
-    error = sdk.ClientError(reply, "DeleteObjects")
+    error = Refused(status.get(code, 400), code, message)
     return translate(error, "delete", bucket, key, attempts=attempts)
 
 
-def _class(error: Exception, found: Answer) -> type[StoreError]:
-    if isinstance(error, _NO_CREDENTIALS):
+def _class(error: Failure) -> type[StoreError]:
+    if isinstance(error, NoCredentials):
         return PermissionDenied
-    if isinstance(error, _NO_ANSWER):
+    if isinstance(error, NoAnswer | Unreadable):
         return Unanswered
-    if not isinstance(error, sdk.ClientError):
-        return Unanswered if kind(error) == "transient" else InvalidRequest
-    if found.code in REFUSED:
+    if not isinstance(error, Refused) or error.code in REFUSED:
         return InvalidRequest
-    if found.status in (401, 403) or found.code in DENIED:
+    if error.status in (401, 403) or error.code in DENIED:
         return PermissionDenied
-    if found.code == "NoSuchBucket":
+    if error.code == "NoSuchBucket":
         return BucketNotFound
-    if found.status == 404:
+    if error.status == 404:
         return NotFound
-    if found.status == 412:
+    if error.status == 412:
         return PreconditionFailed
     again = kind(error)
     if again == "conflict":
         return WriteConflict
     if again in ("transient", "throttled"):
         return Unanswered
-    if found.code in UNSUPPORTED or found.status in (405, 501):
+    if error.code in UNSUPPORTED or error.status in (405, 501):
         return NotSupported
     return InvalidRequest
 
 
 def _hint(
-    error: Exception, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
+    error: Failure, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
 ) -> str:
-    if isinstance(error, _NO_CREDENTIALS):
+    if isinstance(error, NoCredentials):
         return _CREDENTIALS_HINT
+    cause = error.cause if isinstance(error, NoAnswer) else None
     if _no_connection(error):
-        checks = _connection_hint(error)
         effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
-        return f"{effect}. {checks}"
-    if _of_tls(error):
+        assert cause is not None
+        return f"{effect}. {_CONNECTION_HINTS.get(cause, _CONNECTION_HINT)}"
+    if cause in (Cause.TLS, Cause.CERTIFICATE):
         return _TLS_HINT
     if code in _HINTS:
         return _HINTS[code]
@@ -479,36 +291,6 @@ def _hint(
     return ""
 
 
-def _connection_hint(error: Exception) -> str:
-    if _no_descriptors(error):
-        return _DESCRIPTORS_HINT
-    if isinstance(error, sdk.ProxyConnectionError) or _cause(error) is Cause.PROXY:
-        return "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
-    if _of_tls(error):
-        return _TLS_HINT
-    return (
-        "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
-        "network from this machine"
-    )
-
-
-def _cause(error: Exception) -> Cause | None:
-    return error.cause if isinstance(error, NoAnswer) else None
-
-
-def _of_tls(error: Exception) -> bool:
-    return isinstance(error, sdk.SSLError) or _cause(error) in (Cause.TLS, Cause.CERTIFICATE)
-
-
-def _of_certificate(error: Exception) -> bool:
-    """Whether the store's certificate is not trusted, or is for another name."""
-    if isinstance(error, sdk.SSLError):
-        return "certificate" in str(error).lower() or any(
-            isinstance(one, CertificateError) for one in _origins(error.kwargs.get("error"))
-        )
-    return _cause(error) is Cause.CERTIFICATE
-
-
 def _after_silence(operation: str) -> str:
     if operation in READS:
         return "Nothing was changed: try again later"
@@ -517,10 +299,6 @@ def _after_silence(operation: str) -> str:
     return "It may have taken effect; look before you repeat it"
 
 
-_DESCRIPTORS_HINT = (
-    "This process has as many files and connections open as it may: raise `ulimit -n`, close files,"
-    " or lower S3Options(connections_max=…)"
-)
 _UNREADABLE_HINT = (
     "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
 )
@@ -528,6 +306,19 @@ _TLS_HINT = (
     "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
     "clock"
 )
+_CONNECTION_HINT = (
+    "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
+    "network from this machine"
+)
+_CONNECTION_HINTS = {
+    Cause.FULL: (
+        "This process has as many files and connections open as it may: raise `ulimit -n`, close"
+        " files, or lower S3Options(connections_max=…)"
+    ),
+    Cause.PROXY: "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+    Cause.TLS: _TLS_HINT,
+    Cause.CERTIFICATE: _TLS_HINT,
+}
 _HINTS = {
     "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "
     "`aws s3 mb s3://{bucket}` makes one",

@@ -1,22 +1,89 @@
-"""One HTTP request and its answer, as the fast transport sends them: the values between the module
-that builds S3's requests and the module that moves bytes. Pure.
+"""HTTP/1.1 over connections of our own: one state machine, and what waits for its socket.
+
+`Connection.exchange` is one request and its answer, from the connection to the last byte. It is a
+generator: it yields what its socket must be ready for, and never waits by itself. Two things drive
+it: `Http.send` in the calling thread, for one request, and `Loop` for many requests of one thread.
+llhttp (httptools) reads the answer.
 
 Invariants:
 
-* An `HTTPRequest` is complete: its URL is quoted, it is signed, its headers are all that is sent.
-  What moves the bytes adds nothing but the framing, and sends it **at most once**.
-* An `HTTPAnswer` is whole: the head ended, the body has the length that the head promised. Whether
-  it is S3's answer is not decided here.
-* What is not an answer is a `NoAnswer`. It says whether the store may have got the request.
+* A request is sent **at most once**. A connection is looked at before it is used again; one that
+  the server has closed, or on which it has said what nobody asked for, is not used.
+* Whether the store may have got a request is always known (`Sent`): it got nothing as long as no
+  byte was given to the kernel.
+* An answer is whole, or it is a `NoAnswer`: its head has ended, within a limit, and its body has
+  the length that the head promised. A connection is kept only after a whole answer to a whole
+  request, with not a byte behind it.
+* Every wait ends within `SLICE_SECONDS`, and then looks at the request's `Deadline`, which is that
+  of the whole request: no byte now and then keeps it open for ever.
+* A connection belongs to the process that made it: a forked child closes those of its parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import errno
+import os
+import select
+import selectors
+import socket
+import ssl
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache, partial
+from time import monotonic
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
-from magic_committer.stores.base import PartBody
+from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
+from magic_committer._pool import BESIDE, Future
+from magic_committer.stores.base import FileSlice, PartBody
+
+httptools: Any
+try:
+    import httptools
+except ImportError:  # no build for this platform: boto3's way serves
+    httptools = None
+
+
+def available() -> bool:
+    """Whether it can be used: httptools is installed, and this is a POSIX system."""
+    return httptools is not None and hasattr(select, "poll")
+
+
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+DOCUMENT_BYTES_MAX = 16 * 1024**2
+"""A longer answer that is not an object ends the request."""
+HEAD_BYTES_MAX = 64 * 1024
+RECEIVE_BYTES = 32 * 1024
+FILE_BYTES = 1024**2
+"""Bytes that are read of a file at a time."""
+JOINED_BYTES_MAX = 64 * 1024
+"""A body up to this size leaves in one packet with its head."""
+IDLE_SECONDS_MAX = 15.0
+"""A connection that was idle for longer is not used again: the server may be about to close it."""
+ADDRESS_SECONDS = 30.0
+"""How long addresses are used without asking again. Balancers change theirs every minute."""
+OLD_ADDRESS_SECONDS = 300.0
+"""How long they are used while it is asked again."""
+NEXT_ADDRESS_SECONDS = 2.0
+"""After so long without a connection the next address is tried, if there is one."""
+BYTES_PER_SECOND_MIN = 16 * 1024
+"""Bytes that move add time: a faster transfer is never cut off, however large. 64 parts at once
+over a line of 8 Mbit/s are faster."""
+SIGN_OF_LIFE_BYTES = 256 * 1024
+"""After this many moved bytes the store counts as not silent."""
+
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_HUNG_UP = (BrokenPipeError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_BODILESS = (204, 304)
+"""Statuses of answers that have neither a body nor a length (RFC 9110)."""
 
 
 class Sent(Enum):
@@ -41,12 +108,18 @@ class Cause(Enum):
     """No encrypted connection, for another reason than the certificate."""
     CERTIFICATE = "certificate"
     """The store's certificate is not trusted, or is for another name."""
+    FULL = "full"
+    """This process has no descriptor left for a connection."""
     TIME = "time"
     """The request's time was over, or its errand has ended."""
     BROKEN = "broken"
     """The connection ended, or what came is not HTTP."""
     LIMIT = "limit"
-    """The head or the body of the answer is over its limit."""
+    """The head of the answer is over its limit, or the body of what is no success."""
+
+
+class BadParameter(Exception):
+    """What is asked cannot be written in a request. Nothing is sent."""
 
 
 class NoAnswer(Exception):
@@ -56,49 +129,916 @@ class NoAnswer(Exception):
         cause: why.
         sent: whether the store may have got the request.
         why: the reason in words, without secrets.
-        where: the scheme, host and port that the request was for, or of the proxy that failed; ""
-            until whoever built the request has set it.
+        where: the scheme, host and port of the store, or of the proxy that failed.
     """
 
-    def __init__(self, cause: Cause, sent: Sent, why: str) -> None:
+    def __init__(self, cause: Cause, sent: Sent, why: str, *, where: str = "") -> None:
         super().__init__(why)
         self.cause = cause
         self.sent = sent
         self.why = why
-        self.where = ""
+        self.where = where
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a server is. ``netloc`` is the ``Host`` header; ``host`` and ``port`` are connected
+    to."""
+
+    scheme: str
+    netloc: str
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+
+@lru_cache(maxsize=256)
+def origin_of(url: str) -> Origin:
+    """The origin of a URL. Its port is named in ``netloc`` if it is not the scheme's own."""
+    parts = urlsplit(url)
+    own = 443 if parts.scheme == "https" else 80
+    host = parts.hostname or ""
+    name = f"[{host}]" if ":" in host else host
+    port = parts.port or own
+    return Origin(parts.scheme, name if port == own else f"{name}:{port}", host, port)
 
 
 @dataclass(slots=True)
-class HTTPRequest:
-    """A request that is ready to be sent.
+class HttpRequest:
+    """A request that is complete: its target is quoted, and it is signed. Only ``Host`` and the
+    length are added.
 
     Attributes:
-        method: the HTTP method.
-        url: the whole URL, quoted. It is sent as it is.
-        headers: all headers, with the signature; without ``Content-Length`` and ``Host``.
+        method, origin, target: what is asked, where.
+        headers: all other headers.
         body: what is sent. It must not change until the request has ended.
-        answer_bytes_max: a longer body of the answer ends the request (`Cause.LIMIT`).
+        bytes_max: a longer body of a success is not read (`Answer.excess`).
     """
 
     method: str
-    url: str
-    headers: tuple[tuple[str, str], ...]
+    origin: Origin
+    target: str
+    headers: list[tuple[str, str]]
     body: bytes | PartBody = b""
-    answer_bytes_max: int = 16 * 1024**2
+    bytes_max: int = DOCUMENT_BYTES_MAX
 
 
 @dataclass(slots=True)
-class HTTPAnswer:
+class Answer:
     """A whole answer.
 
     Attributes:
-        status: the HTTP status; never 1xx.
+        status: never 1xx.
         headers: names in lower case. Of a repeated one, the values joined by ``", "``.
         body: the bytes, decoded from chunks; never from an encoding.
-        reused: it came on a connection that was used before.
+        until_close: the body ended where the connection did: nothing else says that it is whole.
+        excess: how long the body is, in words, if it is longer than allowed: then it was not read.
+        reused: the connection had been used before.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    until_close: bool = False
+    excess: str = ""
     reused: bool = False
+
+
+class Deadline:
+    """When one try of one request ends, at the latest.
+
+    Args:
+        wait_seconds: for one wait; for sending the whole body; and then for receiving the whole
+            answer. Moved bytes add time to the last two.
+        left_seconds: for all of it. Moved bytes add time.
+        errand: the request ends when the errand ends.
+        alive: called now and then while bytes move.
+    """
+
+    __slots__ = (
+        "_alive", "_begun", "_earned", "_earned_before", "_moved_at", "_receiving", "_unsaid",
+        "_until", "_wait", "errand",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        wait_seconds: float,
+        left_seconds: float,
+        *,
+        errand: Errand | None = None,
+        alive: Callable[[], None] | None = None,
+    ) -> None:
+        self._wait = wait_seconds
+        self._begun = self._moved_at = monotonic()
+        self._until = self._begun + left_seconds
+        self.errand = errand
+        self._alive = alive
+        self._receiving = False
+        self._earned = self._earned_before = 0.0
+        self._unsaid = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds for the next wait. 0 or less: none."""
+        ends = min(
+            self._moved_at + self._wait,
+            self._begun + self._wait + self._earned,
+            self._until + self._earned_before + self._earned,
+        )
+        return ends - monotonic()
+
+    def look(self) -> None:
+        """Raise `TimeoutError` if the time is over, or the errand is."""
+        if self.left <= 0 or (self.errand is not None and self.errand.over):
+            raise TimeoutError("the request's time is over")
+
+    def receives(self) -> None:
+        """Note that the request is sent: from now on it waits for its answer."""
+        if not self._receiving:
+            self._receiving = True
+            self._begun = self._moved_at = monotonic()
+            self._earned_before, self._earned = self._earned, 0.0
+
+    def moved(self, count: int) -> None:
+        """Note that so many bytes were sent or received."""
+        self._moved_at = monotonic()
+        self._earned += count / BYTES_PER_SECOND_MIN
+        self._unsaid += count
+        if self._alive is not None and self._unsaid >= SIGN_OF_LIFE_BYTES:
+            self._unsaid = 0
+            self._alive()
+
+
+# Networks -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Network:
+    """How a process connects.
+
+    Attributes:
+        connect_seconds_max: for a connection to one address, and then for TLS.
+        idle_max: how many idle connections are kept.
+        tls: the context of encrypted connections; None: there are none.
+        proxy: the proxy's URL, with its user and password if it needs them; "": none.
+    """
+
+    connect_seconds_max: float = 10.0
+    idle_max: int = 64
+    tls: ssl.SSLContext | None = None
+    proxy: str = ""
+
+    @property
+    def proxy_user(self) -> str:
+        """The value of ``Proxy-Authorization``; "": none."""
+        parts = urlsplit(self.proxy)
+        if parts.username is None:
+            return ""
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        return f"Basic {base64.b64encode(user.encode()).decode()}"
+
+
+Address = tuple[socket.AddressFamily, Any]
+_addresses: dict[tuple[str, int], tuple[float, list[Address]]] = {}
+_lookups: dict[tuple[str, int], Future[None]] = {}
+
+
+def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
+    """Where a host listens. Another thread asks: neither a signal nor a deadline ends a lookup, and
+    a loop has other requests. Meanwhile what was found before serves, unless it is old."""
+    place = (origin.host, origin.port)
+    at, found = _addresses.get(place, (0.0, []))
+    age = monotonic() - at
+    if found and age < ADDRESS_SECONDS:
+        return found
+    lookup = _lookups.get(place)
+    if lookup is None or lookup.done():
+        lookup = _lookups[place] = BESIDE.submit(partial(_look_up, place))
+    if found and age < OLD_ADDRESS_SECONDS:
+        return found
+    while not lookup.wait(SLICE_SECONDS):
+        deadline.look()
+    if (error := lookup.exception()) is not None:
+        raise OSError(getattr(error, "errno", None), str(getattr(error, "strerror", "") or error))
+    return _addresses[place][1]
+
+
+def _look_up(place: tuple[str, int]) -> None:
+    found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+    _addresses[place] = monotonic(), [(family, address) for family, _, _, _, address in found]
+
+
+# Answers ------------------------------------------------------------------------------------------
+
+
+class _Reading:
+    """One answer, as llhttp reads it.
+
+    Attributes:
+        ended: the answer is whole.
+        spoilt: there are bytes behind its end.
+        began: a byte of it has come.
+    """
+
+    __slots__ = (
+        "_bodiless", "_bytes", "_bytes_max", "_excess", "_head_bytes", "_headers", "_in_head",
+        "_is_11", "_parser", "_pieces", "_status", "_until_close", "began", "ended", "spoilt",
+    )  # fmt: skip
+
+    def __init__(self, method: str, bytes_max: int) -> None:
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._bodiless = method in ("HEAD", "CONNECT")
+        self._bytes_max = bytes_max
+        self._bytes = self._head_bytes = self._status = 0
+        self._headers: dict[str, str] = {}
+        self._pieces: list[bytes] = []
+        self._excess = ""
+        self._in_head = self._is_11 = True
+        self._until_close = False
+        self.began = self.ended = self.spoilt = False
+
+    def feed(self, piece: bytes) -> None:
+        """Read on. Raises `ValueError` with the reason: what came is no answer."""
+        self.began = True
+        if self._in_head:
+            self._head_bytes += len(piece)
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            raise ValueError("what came is not HTTP/1.1 any more") from None
+        except httptools.HttpParserError as error:
+            why = error.__context__ or error
+            if isinstance(why, _TooLong) or not isinstance(why, Exception):  # Ctrl-C in a callback
+                raise why.with_traceback(None) from None
+            raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+            raise _TooLong("the answer's head is too long")
+
+    def hangs_up(self) -> None:
+        """Note that the server has closed its side. Raises `ValueError`: the answer is cut."""
+        if self._until_close and not self._in_head:
+            self.ended = True
+            return
+        if not self.began:
+            raise ValueError("the connection ended without an answer")
+        where = "head" if self._in_head else f"body, after {self._bytes} bytes"
+        raise ValueError(f"the connection ended in the answer's {where}")
+
+    def answer(self, reused: bool) -> Answer:
+        """The whole answer."""
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return Answer(self._status, self._headers, body, self._until_close, self._excess, reused)
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the connection may be used again."""
+        said = self._headers.get("connection", "").lower()
+        goes_on = "close" not in said if self._is_11 else "keep-alive" in said
+        return goes_on and not self.spoilt and not self._until_close
+
+    def close(self) -> None:
+        """Let go of the parser, which holds this."""
+        self._parser = None
+
+    # What llhttp calls
+
+    def on_message_begin(self) -> None:
+        if self.ended:
+            self.spoilt = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.ended or not self._in_head:  # of another answer, or behind the chunks
+            return
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        held = self._headers.get(key)
+        self._headers[key] = text if held is None else f"{held}, {text}"
+
+    def on_headers_complete(self) -> None:
+        if self.ended:
+            return
+        parser = self._parser
+        status = parser.get_status_code()
+        version = parser.get_http_version()
+        if version not in ("1.1", "1.0") or not 100 <= status <= 599:
+            raise ValueError(f"HTTP/{version} {status}")
+        self._is_11 = version == "1.1"
+        self._status = status
+        if status < 200:
+            return
+        self._in_head = False
+        if self._bodiless:
+            self.ended = True
+            return
+        headers = self._headers
+        length = int(headers.get("content-length", 0))
+        limit = self._bytes_max if status == 200 else max(self._bytes_max, DOCUMENT_BYTES_MAX)
+        if length > limit:
+            self._is_too_long(f"{length} bytes, over {limit}")
+        self._bytes_max = limit
+        chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+        self._until_close = (
+            "content-length" not in headers and not chunked and status not in _BODILESS
+        )
+
+    def on_body(self, body: bytes) -> None:
+        if self.ended:
+            self.spoilt = True
+            return
+        self._bytes += len(body)
+        if self._bytes > self._bytes_max:
+            self._is_too_long(f"more than {self._bytes_max} bytes")
+            return
+        self._pieces.append(body)
+
+    def _is_too_long(self, why: str) -> None:
+        """The body is not read on, and the connection not used again."""
+        if self._status != 200:
+            raise _TooLong(f"the answer has {why}")
+        self._excess = f"it has {why}"
+        self.ended = self.spoilt = True
+        self._pieces = []
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:  # what comes next is the answer
+            self._headers = {}
+        else:
+            self.ended = True
+
+
+class _TooLong(ValueError):
+    """Head or body are over their limits."""
+
+
+# Connections --------------------------------------------------------------------------------------
+
+Exchange = Generator[int, int, Answer]
+"""Yields what its socket must be ready for, and is sent what it is ready for: 0 after a slice."""
+Step = Generator[int, int, None]
+
+
+class Connection:
+    """One connection, for one request after the other.
+
+    Attributes:
+        sock: its socket; None: not open.
+        is_open: it may be used for another request.
+    """
+
+    __slots__ = (
+        "__weakref__", "_given", "_mask", "_network", "_origin", "_poll", "_since", "is_open",
+        "sock",
+    )  # fmt: skip
+
+    def __init__(self, network: Network, origin: Origin) -> None:
+        self._network = network
+        self._origin = origin
+        self._poll: select.poll | None = None
+        self._mask = self._given = 0
+        self._since = 0.0
+        self.sock: socket.socket | None = None
+        self.is_open = False
+        _made.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._origin.url}{'' if self.is_open else ', not open'}>"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it may be used again: it is young, and the server has said and done nothing."""
+        young = monotonic() - self._since < IDLE_SECONDS_MAX
+        return self.is_open and young and not self.wait(READ, 0)
+
+    def wait(self, wanted: int, seconds: float) -> int:
+        """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
+        mask = (select.POLLIN if wanted & READ else 0) | (select.POLLOUT if wanted & WRITE else 0)
+        poll = self._poll
+        if poll is None:
+            poll = self._poll = select.poll()
+            poll.register(self.sock, mask)  # type: ignore[arg-type]
+        elif mask != self._mask:
+            poll.modify(self.sock, mask)  # type: ignore[arg-type]
+        self._mask = mask
+        ready = poll.poll(seconds * 1000)
+        if not ready:
+            return 0
+        event = ready[0][1]
+        if event & ~(select.POLLIN | select.POLLOUT):  # an error: who uses the socket gets it
+            return wanted
+        return (READ if event & select.POLLIN else 0) | (WRITE if event & select.POLLOUT else 0)
+
+    def close(self) -> None:
+        """Close it. Repeatable."""
+        self.is_open = False
+        self._poll = None
+        sock, self.sock = self.sock, None
+        if sock is not None:
+            sock.close()
+
+    def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
+        """Send a request, at most once, and receive its answer.
+
+        Raises:
+            NoAnswer: there is none.
+            EOFError: the body's file is too short, or cannot be read. The store has at most a part
+                of the request, which takes no effect.
+            BadParameter: it is no HTTP request. Nothing was sent.
+        """
+        pieces = self._pieces(request)
+        reading = _Reading(request.method, request.bytes_max)
+        self._given = 0
+        before = sys.exception()
+        reused, self.is_open = self.is_open, False  # until the answer is whole
+        try:
+            if not reused:
+                yield from self._open(deadline)
+                self._given = 0
+            whole = yield from self._send(pieces, deadline, reading)
+            deadline.receives()
+            yield from self._receive(deadline, reading, waits=whole)
+            answer = reading.answer(reused)
+            if not whole and answer.status < 300:
+                raise ValueError("a success came for a part of the request")
+            self.is_open = whole and reading.keeps_open
+            self._since = monotonic()
+            return answer
+        except (OSError, ValueError, EOFError) as error:
+            if (interrupt := of_handler(error, before)) is not None:
+                raise interrupt from None
+            if isinstance(error, EOFError):
+                raise
+            raise self._no_answer(error, reading) from None
+        finally:
+            reading.close()
+            pieces.close()
+            if not self.is_open:
+                self.close()
+
+    def _no_answer(self, error: OSError | ValueError, reading: _Reading) -> NoAnswer:
+        sent = Sent.PERHAPS if self._given else Sent.NEVER
+        cause = Cause.BROKEN
+        if isinstance(error, TimeoutError) and error.errno is None:
+            cause = Cause.TIME
+        if reading.began:
+            sent = Sent.ANSWERED
+        if isinstance(error, _TooLong):
+            cause = Cause.LIMIT
+        return NoAnswer(cause, sent, _words(error), where=self._origin.url)
+
+    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
+        """The bytes of a request, piece by piece: its head first, with a small body."""
+        body, method = request.body, request.method
+        length = (
+            body.length if isinstance(body, FileSlice)
+            else body.nbytes if isinstance(body, memoryview) else len(body)
+        )  # fmt: skip
+        target, extra = request.target, ""
+        if self._network.proxy and request.origin.scheme == "http":
+            target = f"{request.origin.url}{target}"
+            if user := self._network.proxy_user:
+                extra = f"Proxy-Authorization: {user}\r\n"
+        if length or method in ("PUT", "POST"):
+            extra += f"Content-Length: {length}\r\n"
+        named = "".join([f"{name}: {value}\r\n" for name, value in request.headers])
+        text = f"{method} {target} HTTP/1.1\r\nHost: {request.origin.netloc}\r\n{extra}{named}\r\n"
+        lines = len(request.headers) + 3 + extra.count("\r\n")
+        if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
+            raise BadParameter("the request has a line break where none can be")
+        if not text.isascii():
+            raise BadParameter("the request's head has a character that is not ASCII")
+        head = text.encode("ascii")
+        if isinstance(body, FileSlice):
+            return _pieces_of_file(head, body)
+        if length <= JOINED_BYTES_MAX:
+            return _pieces_of(head + body if length else head)
+        return _pieces_of(head, body)
+
+    def _open(self, deadline: Deadline) -> Step:
+        """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
+        the request is sent."""
+        network, origin = self._network, self._origin
+        place = origin_of(network.proxy) if network.proxy else origin
+        cause, where = Cause.PROXY if network.proxy else Cause.CONNECT, place.url
+        before = sys.exception()
+        try:
+            yield from self._connect(place, deadline)
+            if origin.scheme != "https":
+                return
+            if network.proxy:
+                yield from self._tunnel(deadline)
+            cause, where = Cause.TLS, origin.url
+            yield from self._encrypt(deadline)
+        except ssl.SSLCertVerificationError as error:
+            why = f"certificate verify failed: {error.verify_message}"
+            raise NoAnswer(Cause.CERTIFICATE, Sent.NEVER, why, where=where) from None
+        except (OSError, ValueError) as error:
+            if of_handler(error, before) is not None:
+                raise
+            timed_out = isinstance(error, TimeoutError) and error.errno is None
+            why = "no connection in time" if timed_out else _words(error)
+            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+                cause = Cause.FULL
+            raise NoAnswer(cause, Sent.NEVER, why, where=where) from None
+
+    def _connect(self, place: Origin, deadline: Deadline) -> Step:
+        code = 0
+        addresses = _addresses_of(place, deadline)
+        for number, (family, address) in enumerate(addresses, 1):
+            seconds = self._network.connect_seconds_max
+            if number < len(addresses):
+                seconds = min(seconds, NEXT_ADDRESS_SECONDS)
+            until = monotonic() + seconds
+            sock = self.sock = socket.socket(family, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            code = sock.connect_ex(address)
+            while code in (errno.EINPROGRESS, errno.EAGAIN):
+                if (yield WRITE):
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    break
+                deadline.look()
+                if monotonic() >= until:
+                    code = errno.ETIMEDOUT
+            if not code:
+                return
+            self.close()
+        if code == errno.ETIMEDOUT:
+            raise TimeoutError
+        raise OSError(code, os.strerror(code)) if code else OSError("the name has no address")
+
+    def _tunnel(self, deadline: Deadline) -> Step:
+        """Ask the proxy for a tunnel to the store."""
+        place = f"{self._origin.host}:{self._origin.port}"
+        user = self._network.proxy_user
+        extra = f"Proxy-Authorization: {user}\r\n" if user else ""
+        head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{extra}\r\n".encode("ascii")
+        reading = _Reading("CONNECT", DOCUMENT_BYTES_MAX)
+        try:
+            yield from self._send(_pieces_of(head), deadline, reading)
+            yield from self._receive(deadline, reading, waits=True)
+            status = reading.answer(False).status
+            if status != 200 or reading.spoilt:
+                raise ValueError(f"the proxy answered {status}")
+        finally:
+            reading.close()
+
+    def _encrypt(self, deadline: Deadline) -> Step:
+        until = monotonic() + self._network.connect_seconds_max
+        tls = self._network.tls
+        assert tls is not None
+        assert self.sock is not None
+        sock = self.sock = tls.wrap_socket(
+            self.sock,
+            server_hostname=self._origin.host,
+            do_handshake_on_connect=False,
+            suppress_ragged_eofs=False,
+        )
+        self._poll = None  # the wrapped socket has taken the descriptor over
+        while True:
+            try:
+                sock.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                ready = yield READ
+            except ssl.SSLWantWriteError:
+                ready = yield WRITE
+            if not ready:
+                deadline.look()
+                if monotonic() >= until:
+                    raise TimeoutError
+
+    def _send(
+        self, pieces: Iterator[memoryview], deadline: Deadline, reading: _Reading
+    ) -> Generator[int, int, bool]:
+        """Send a request. Gives whether all of it was sent: a server may answer early, and may hang
+        up then. What it has said is read all the same."""
+        sock = self.sock
+        assert sock is not None
+        encrypted = isinstance(sock, ssl.SSLSocket)  # it may send a part, and fail
+        try:
+            for piece in pieces:
+                view = piece
+                while view:
+                    try:
+                        self._given += encrypted
+                        count = sock.send(view)
+                    except _NOT_YET:
+                        ready = yield READ | WRITE
+                        if not ready:
+                            deadline.look()
+                        if ready & READ and self._hear(reading):
+                            return False
+                        continue
+                    self._given += count
+                    deadline.moved(count)
+                    view = view[count:]
+        except _HUNG_UP:
+            if not self._given:
+                raise
+            return False
+        return True
+
+    def _hear(self, reading: _Reading) -> bool:
+        """Read what the server says while the body goes out. False: nothing yet, e.g. only TLS's
+        own words."""
+        try:
+            piece = self.sock.recv(RECEIVE_BYTES)  # type: ignore[union-attr]
+        except _NOT_YET:
+            return False
+        if piece:
+            reading.feed(piece)
+        return True
+
+    def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Step:
+        """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
+        sock = self.sock
+        assert sock is not None
+        wanted = READ if waits else 0
+        while not reading.ended:
+            while wanted and not (yield wanted):
+                deadline.look()
+            try:
+                piece = sock.recv(RECEIVE_BYTES)
+            except ssl.SSLWantWriteError:
+                wanted = WRITE
+                continue
+            except _NOT_YET:
+                wanted = READ
+                continue
+            except ssl.SSLEOFError:
+                piece = b""
+            wanted = 0
+            if not piece:
+                reading.hangs_up()
+                return
+            deadline.moved(len(piece))
+            reading.feed(piece)
+
+
+def _pieces_of(*pieces: bytes | memoryview) -> Generator[memoryview, None, None]:
+    for piece in pieces:
+        yield memoryview(piece)
+
+
+def _pieces_of_file(head: bytes, body: FileSlice) -> Generator[memoryview, None, None]:
+    """Head and slice of a file.
+
+    Raises:
+        EOFError: the file ends before the slice does, or cannot be read.
+    """
+    try:
+        with open(body.path, "rb", buffering=0) as file:
+            held = os.fstat(file.fileno()).st_size - body.offset
+            if held < body.length:
+                raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
+            yield memoryview(head)
+            file.seek(body.offset)
+            left = body.length
+            while left:
+                piece = file.read(min(left, FILE_BYTES))
+                if not piece:
+                    raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
+                left -= len(piece)
+                yield memoryview(piece)
+    except OSError as error:
+        raise EOFError(f"the file cannot be read: {error}") from None
+
+
+def _words(error: Exception) -> str:
+    """Why there was no answer: in the system's words, otherwise in the library's."""
+    said = (error.strerror if isinstance(error, OSError) else "") or str(error) or "no connection"
+    return said[0].lower() + said[1:]
+
+
+# One request in the calling thread ----------------------------------------------------------------
+
+
+class Http:
+    """The connections of one process to one store. Safe for many threads; only lists are shared,
+    whose methods need no lock.
+
+    Args:
+        network: how to connect.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._idle: dict[Origin, list[Connection]] = {}
+        self.close = weakref.finalize(self, _close_all, self._idle)
+
+    def send(self, request: HttpRequest, deadline: Deadline) -> Answer:
+        """Send a request at most once, and wait for its answer in this thread. Raises as
+        `Connection.exchange`."""
+        connection = self.take(request.origin)
+        work = connection.exchange(request, deadline)
+        try:
+            wanted = next(work)
+            while True:
+                wanted = work.send(connection.wait(wanted, SLICE_SECONDS))
+        except StopIteration as end:
+            answer: Answer = end.value
+        finally:
+            work.close()  # a signal's exception may have come
+        self.give_back(request.origin, connection)
+        return answer
+
+    def take(self, origin: Origin) -> Connection:
+        """A connection that may be used, or a new one."""
+        idle = self._idle.get(origin)
+        while idle:
+            try:
+                connection = idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if connection.is_quiet:
+                return connection
+            connection.close()
+        return Connection(self._network, origin)
+
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """Keep a connection for later, if it is open and there are not too many."""
+        if not connection.is_open:
+            return
+        idle = self._idle.setdefault(origin, [])
+        if len(idle) < self._network.idle_max and self.close.alive:
+            idle.append(connection)
+        else:
+            connection.close()
+
+
+def _close_all(idle: dict[Origin, list[Connection]]) -> None:
+    for connections in list(idle.values()):
+        while connections:
+            connections.pop().close()
+
+
+_made: weakref.WeakSet[Connection | Loop] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A child must not use its parent's connections, idle or not. Closing them says nothing to the
+    server."""
+    for one in list(_made):
+        one.renew() if isinstance(one, Loop) else one.close()
+    _addresses.clear()
+    _lookups.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# Many requests of one thread ----------------------------------------------------------------------
+
+
+class _Seat:
+    """A connection in a loop, and the request that it works on; ``work`` None: it is idle."""
+
+    __slots__ = ("connection", "fd", "origin", "sock", "tag", "wanted", "work")
+
+    def __init__(self, connection: Connection, origin: Origin) -> None:
+        self.connection = connection
+        self.origin = origin
+        self.sock: socket.socket | None = None  # as the selector knows it, and its number
+        self.fd = -1
+        self.wanted = 0
+        self.tag: Any = None
+        self.work: Exchange | None = None
+
+
+Outcome = Answer | NoAnswer | EOFError | BadParameter
+
+
+class Loop:
+    """Sends many requests at once, in the thread that uses it. It belongs to that thread; nothing
+    happens between two calls but what the kernel does.
+
+    Args:
+        http: lends the connections.
+    """
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        try:
+            self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        except OSError:  # there is no descriptor left: this one needs none
+            self._selector = selectors.PollSelector()
+        self._busy: set[_Seat] = set()
+        self._idle: dict[Origin, list[_Seat]] = {}
+        self._ended: deque[tuple[Any, Outcome]] = deque()
+        self._look_at = 0.0
+        _made.add(self)
+
+    def renew(self) -> None:
+        """Begin again in a forked child: its requests, and its selector, are the parent's."""
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._idle.clear()
+        for seat in list(self._busy):
+            seat.connection.close()
+            why = "the process that sent it has forked"
+            self._over(seat, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
+
+    @property
+    def flying(self) -> int:
+        """How many requests are under way, or have an outcome that was not given yet."""
+        return len(self._busy) + len(self._ended)
+
+    def start(self, tag: Any, request: HttpRequest, deadline: Deadline) -> None:
+        """Begin a request; ``tag`` is what the caller knows it by."""
+        seat = self._seat(request.origin)
+        seat.tag = tag
+        seat.work = seat.connection.exchange(request, deadline)
+        self._busy.add(seat)
+        self._resume(seat, None)
+
+    def wait(self, seconds: float) -> Iterator[tuple[Any, Outcome]]:
+        """Wait, at most for that time, and give what has ended."""
+        if not self._ended:
+            for key, ready in self._selector.select(max(0.0, min(seconds, SLICE_SECONDS))):
+                seat: _Seat = key.data
+                if seat.work is not None:
+                    self._resume(seat, ready)
+                else:  # the server has closed it
+                    self._idle[seat.origin].remove(seat)
+                    self._leave(seat)
+            now = monotonic()
+            if now >= self._look_at:
+                self._look_at = now + SLICE_SECONDS
+                for seat in list(self._busy):
+                    self._resume(seat, 0)
+        while self._ended:
+            yield self._ended.popleft()
+
+    def close(self) -> None:
+        """Give up what is under way, and give the idle connections back."""
+        for seat in list(self._busy):
+            if seat.work is not None:
+                seat.work.close()
+            self._leave(seat)
+        self._busy.clear()
+        for seats in self._idle.values():
+            for seat in seats:
+                self._forget(seat)
+                self._http.give_back(seat.origin, seat.connection)
+        self._idle.clear()
+        self._selector.close()
+
+    def _seat(self, origin: Origin) -> _Seat:
+        idle = self._idle.get(origin)
+        while idle:
+            seat = idle.pop()
+            if seat.connection.is_quiet:
+                return seat
+            self._leave(seat)
+        return _Seat(self._http.take(origin), origin)
+
+    def _resume(self, seat: _Seat, ready: int | None) -> None:
+        """Let a request go on, until it must wait again or has ended."""
+        work = seat.work
+        assert work is not None
+        try:
+            wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
+        except StopIteration as end:
+            self._over(seat, end.value)
+        except (NoAnswer, EOFError, BadParameter) as error:
+            self._over(seat, error.with_traceback(None))
+        else:
+            self._watch(seat, wanted)
+
+    def _watch(self, seat: _Seat, wanted: int) -> None:
+        sock = seat.connection.sock
+        assert sock is not None
+        if sock is not seat.sock:  # another address, or TLS
+            if seat.sock is not None:
+                self._forget(seat)
+            seat.sock, seat.fd = sock, sock.fileno()
+            self._selector.register(seat.fd, wanted, seat)
+        elif wanted != seat.wanted:
+            self._selector.modify(seat.fd, wanted, seat)
+        seat.wanted = wanted
+
+    def _over(self, seat: _Seat, outcome: Outcome) -> None:
+        self._busy.discard(seat)
+        self._ended.append((seat.tag, outcome))
+        seat.tag = seat.work = None
+        if seat.connection.is_open:
+            self._watch(seat, READ)
+            self._idle.setdefault(seat.origin, []).append(seat)
+        else:
+            self._leave(seat)
+
+    def _leave(self, seat: _Seat) -> None:
+        if seat.sock is not None:
+            self._forget(seat)
+        seat.connection.close()
+
+    def _forget(self, seat: _Seat) -> None:
+        """Take a socket out of the selector. It may be closed, and have no number any more."""
+        with suppress(KeyError):
+            self._selector.unregister(seat.fd)
+        seat.sock = None

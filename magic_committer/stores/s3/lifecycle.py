@@ -8,19 +8,20 @@ error, and nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree import ElementTree
 
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.errors import FormatError, NotFound, NotSupported
 from magic_committer.options import S3Options
-from magic_committer.stores.s3.asking import ask
-from magic_committer.stores.s3.sdk import make_clients
+from magic_committer.stores.s3.requests import Call
+from magic_committer.stores.s3.retry import ask
+from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 NONE = "NoSuchLifecycleConfiguration"
 """The error code of a bucket without rules."""
-_READ = "GetBucketLifecycleConfiguration"
+_READ, _WRITE = "GetBucketLifecycleConfiguration", "PutBucketLifecycleConfiguration"
 
 
 class S3Lifecycle:
@@ -36,30 +37,18 @@ class S3Lifecycle:
         self._bucket = bucket
         self._options = options or S3Options()
         self._clock = clock or SystemClock()
-        clients = make_clients(self._options)
-        self._endpoint, self._client = clients.endpoint, clients.quick
-        self._document = b""
-        # The body of the last reply. Only this object uses this client.
-        self._client.meta.events.register(f"before-parse.s3.{_READ}", self._keep)
-
-    def _keep(self, response_dict: Mapping[str, Any], **_: Any) -> None:
-        self._document = response_dict.get("body") or b""
+        self._way = ViaBoto3(bucket, self._options)
 
     def lifecycle(self) -> dict[str, Any]:
         try:
-            reply = dict(
-                self._ask(
-                    "get_lifecycle",
-                    lambda: self._client.get_bucket_lifecycle_configuration(Bucket=self._bucket),
-                )
-            )
+            reply = self._ask("get_lifecycle", _READ)
         except NotFound as error:
             if error.code == NONE:
                 return {}
             raise
         reply.pop("ResponseMetadata", None)
-        document = self._read_document()
-        shape = self._client.meta.service_model.operation_model(_READ).output_shape
+        document = self._read_document(reply.pop("Document"))
+        shape = self._way.client.meta.service_model.operation_model(_READ).output_shape
         source = f"the lifecycle of s3://{self._bucket}"
         for path in _unknown(document, shape, ""):
             raise FormatError(
@@ -68,11 +57,11 @@ class S3Lifecycle:
             )  # fmt: skip
         return reply
 
-    def _read_document(self) -> ElementTree.Element:
+    def _read_document(self, body: bytes) -> ElementTree.Element:
         """Read the document. Some stores ignore ``?lifecycle`` and list the bucket, or say
         nothing."""
-        if self._document.strip():
-            document = ElementTree.fromstring(self._document)
+        if body.strip():
+            document = ElementTree.fromstring(body)
             if document.tag.rpartition("}")[2] == "LifecycleConfiguration":
                 return document
         raise NotSupported(
@@ -86,15 +75,11 @@ class S3Lifecycle:
     def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
         beside = {name: value for name, value in configuration.items() if name != "Rules"}
         rules = {"Rules": list(configuration["Rules"])}
-        self._ask(
-            "put_lifecycle",
-            lambda: self._client.put_bucket_lifecycle_configuration(
-                Bucket=self._bucket, LifecycleConfiguration=rules, **beside
-            ),
-        )
+        self._ask("put_lifecycle", _WRITE, LifecycleConfiguration=rules, **beside)
 
-    def _ask(self, verb: str, send: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-        return ask(self._options, self._clock, self._endpoint, self._bucket, verb, "", send)[0]
+    def _ask(self, verb: str, operation: str, **parameters: Any) -> dict[str, Any]:
+        call = Call(verb, operation, "", parameters)
+        return ask(self._options, self._clock, self._way, self._bucket, call)[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -90,7 +90,8 @@ def redact_error(error: BaseException) -> None:
             continue
         seen.add(id(one))
         one.args = tuple(_clean(arg) for arg in one.args)
-        for name in ("request", "response", "kwargs", "why"):  # what is kept beside the text
+        # What is kept beside the text.
+        for name in ("request", "response", "kwargs", "why", "message"):
             if hasattr(one, name):
                 setattr(one, name, _clean(getattr(one, name)))
         waiting += [one.__cause__, one.__context__]

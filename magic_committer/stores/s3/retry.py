@@ -1,7 +1,7 @@
 """The one retry layer: which failures are tried again, after which wait, and when it ends.
 
-The SDK sends each request once. Waits double and are drawn at random between half and all of it, so
-that many clients do not come back at the same time:
+Both ways send each request once. Waits double and are drawn at random between half and all of it,
+so that many clients do not come back at the same time:
 
 * throttled: from `THROTTLED_SECONDS`, to give the store time;
 * transient (5xx, time-outs, broken connections, an error inside a 200), conflict (409): from
@@ -13,45 +13,36 @@ that many clients do not come back at the same time:
 its address is more likely wrong than the store away. Not so once the job is decided. From its first
 answer on, it has all the time there is.
 
-**Retries end by time**: when the request has been tried for ``seconds_max``, or when its phase has
-met only silence for so long (`magic_committer._patience`). The last wait is shortened, so that the
-time is used. A try ends with the time, answered or not.
+**Retries end by time**: when the request has been tried for as long as its phase allows, or when
+the phase has met only silence for so long (`magic_committer._patience`). The last wait is
+shortened, so that the time is used. A try ends with the time, answered or not.
+
+`Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
+other requests meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
-import threading
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol
 
-import tenacity
-
-from magic_committer._patience import (
-    GRACE_SECONDS,
-    SLICE_SECONDS,
-    Errand,
-    Kind,
-    errand,
-    patience,
-)
-from magic_committer._pool import ThreadPool, result_of
+from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
-from magic_committer.errors import StoreError
+from magic_committer.errors import StoreError, Unanswered
+from magic_committer.options import S3Options
+from magic_committer.stores.s3.answers import Refused, Reply
 from magic_committer.stores.s3.errors import (
-    SDK_ERRORS,
-    answer,
+    FAILURES,
+    Failure,
     kind,
-    let_go,
     never_sent,
     nobody_there,
     not_tls,
     reason,
+    translate,
 )
-from magic_committer.stores.s3.sockets import Deadline
-
-R = TypeVar("R")
+from magic_committer.stores.s3.http import Deadline
+from magic_committer.stores.s3.requests import Call
 
 THROTTLED_SECONDS = 1.0
 TRANSIENT_SECONDS = 0.1
@@ -63,13 +54,28 @@ FIRST_SECONDS = 5.0
 There are at least two tries."""
 LAST_TRY_SECONDS = 1.0
 """Seconds that are kept for the last try; a tenth of the time, if the time is short."""
+HURRIED_SECONDS = 0.7
+"""How many seconds a store may be silent during the clean-up after Ctrl-C."""
+CLEANING_SHARE = 0.25
+"""The clean-up after a failure waits for this share of ``retry_seconds_max``: the store has had its
+chance."""
 
-_BESIDE = ThreadPool(name="magic-committer-request")
-"""Sends what the main thread asks. A signal handler may raise in that one at any instant, and the
-SDK takes a TimeoutError for its socket's, or loses it: so the main thread only waits."""
 _met: set[str] = set()
 """The endpoints that have answered in this process. It only grows, which needs no lock."""
 _log = logging.getLogger("magic_committer")
+
+
+def seconds_max(options: S3Options) -> float:
+    """For how many seconds a request is tried now, and its phase accepts silence."""
+    now = patience()
+    phase = now.kind if now is not None else Kind.USUAL
+    if phase is Kind.DECIDED:
+        return options.decided_seconds_max
+    if phase is Kind.CLEANING:
+        return options.retry_seconds_max * CLEANING_SHARE
+    if phase is Kind.HURRIED:
+        return min(HURRIED_SECONDS, options.retry_seconds_max)
+    return options.retry_seconds_max
 
 
 class Attempts:
@@ -80,39 +86,26 @@ class Attempts:
         sent: whether a try may have reached the store; False only if none can have reached it.
 
     Args:
-        verb: the port's verb.
-        name: the request's name, for the log.
-        endpoint: the store's.
-        attempts_max, seconds_max: how often it is sent at most, and for how many seconds it is
-            tried.
-        try_seconds_max: how long a try may take, see `Deadline`.
-        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
+        options, clock, way: the store's.
+        bucket: the bucket; "" if the request is about the account.
+        call: the request.
     """
 
-    def __init__(
-        self,
-        verb: str,
-        name: str,
-        clock: Clock,
-        endpoint: str,
-        *,
-        attempts_max: int,
-        seconds_max: float,
-        try_seconds_max: float,
-        conflict_final: bool = False,
-    ) -> None:
-        self._verb = verb
-        self._name = name
+    def __init__(self, options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> None:
+        self._way = way
+        self._endpoint = way.endpoint
+        self._options = options
         self._clock = clock
-        self._endpoint = endpoint
-        self._attempts_max = attempts_max
-        self._seconds_max = seconds_max
-        self._try_seconds_max = try_seconds_max
-        self._conflict_final = conflict_final
+        self._bucket = bucket
+        self._verb, self._key = call.verb, call.key
+        self._once, self._conflict_final = call.once, call.conflict_final
+        self._waits = call.operation == "CompleteMultipartUpload"
         self._patience = patience()
         self._errand = errand()
+        self._seconds_max = seconds_max(options)
         self._started = clock.monotonic()
-        self._last_try_seconds = min(LAST_TRY_SECONDS, seconds_max / 10)
+        self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
+        self._moved, self._region = False, ""
         self.count = 0
         self.sent = False
 
@@ -126,113 +119,120 @@ class Attempts:
         return min(own, self._patience.left(self._verb, now, self._seconds_max))
 
     @property
-    def given_up(self) -> bool:
-        """Whether not even a first try is made, because other requests of the phase have waited too
-        long."""
-        return self.left <= 2 * self._last_try_seconds or self._broken_off
-
-    @property
     def _broken_off(self) -> bool:
         return self._errand is not None and self._errand.ended
 
-    def call(self, send: Callable[[], R]) -> R:
-        """Send until it succeeds. Raises the last error when it is final, or when no attempts or no
-        time are left."""
-        try:
-            return self._once(send)
-        except SDK_ERRORS as error:  # only now: what tries again costs more than a small request
-            first = [error]
-        retrying = tenacity.Retrying(
-            retry=self._again,
-            wait=self._wait,
-            stop=self._out_of_bounds,
-            sleep=self._sleep,
-            before_sleep=self._tell,
-            reraise=True,
+    def refuse(self) -> StoreError | None:
+        """The error of a request that is not even tried once, because other requests of its phase
+        have waited too long; None: it is to be tried."""
+        if self.left > 2 * self._last_try_seconds and not self._broken_off:
+            return None
+        return Unanswered(
+            f"{self._name} was not sent: the store has not answered for"
+            f" {self._seconds_max:g} s, or the work was interrupted",
+            operation=self._verb,
+            bucket=self._bucket,
+            key=self._key,
+            attempts=0,
+            sent=False,
+            hint="Nothing took effect: try again when the store answers",
         )
 
-        def again() -> R:
-            if first:
-                raise first.pop()
-            return self._once(send)
-
-        return retrying(again)
-
-    def _once(self, send: Callable[[], R]) -> R:
+    def begin(self) -> Deadline:
+        """Begin a try: its deadline."""
         self.count += 1
-        mine = Errand()  # within the caller's
-        deadline = Deadline(self._try_seconds_max, self.left, errand=mine, alive=self._answered)
-        before = sys.exception()
+        self._region = self._way.region
+        options = self._options
+        return Deadline(
+            options.complete_seconds_max if self._waits else options.read_seconds_max,
+            self.left,
+            errand=self._errand,
+            alive=None if self._patience is None else self.answered,
+        )
 
-        def once() -> R:
-            with deadline.during():
-                return send()
-
-        try:
-            main = threading.current_thread() is threading.main_thread()
-            result = _beside(once, mine) if main else once()
-        except SDK_ERRORS as error:
-            self.sent = self.sent or not never_sent(error)
-            if answer(error).status:
-                _met.add(self._endpoint)
-            let_go(error, before=before)
-            if kind(error) not in ("throttled", "transient"):
-                self._answered()
-            raise
-        except StoreError:  # from ``send``: an answer came, and is not accepted
-            self._answered()
-            raise
-        _met.add(self._endpoint)
-        self._answered()
-        return result
-
-    def _answered(self) -> None:
+    def answered(self) -> None:
+        """Note that the store has answered, or moves."""
+        if self._endpoint not in _met:
+            _met.add(self._endpoint)
         if self._patience is not None:
             self._patience.answered(self._verb)
 
-    def _stranger(self, error: BaseException | None) -> bool:
+    def failed(self, error: Failure) -> float | None:
+        """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
+        none, `error` says why. Who is told where the bucket is asks there, once, at once: the first
+        try has done nothing, and is not counted."""
+        if isinstance(error, Refused) and not self._moved and self._way.moves(error, self._region):
+            self._moved = True
+            self.count -= 1
+            return 0.0
+        self.sent = self.sent or not never_sent(error)
+        if getattr(error, "status", 0):
+            _met.add(self._endpoint)
+        if kind(error) not in ("throttled", "transient") and not never_sent(error):
+            self.answered()
+        if self._broken_off or not self._again(error):
+            return None
+        wait = self._wait(error)
+        if self._left_after(error) < self._last_try_seconds + wait:
+            return None
+        warns = self.count == 1 and self._stranger(error)
+        _log.log(
+            logging.WARNING if warns else logging.INFO,
+            "%s: attempt %d failed (%s), again in %.2f s%s",
+            self._name,
+            self.count,
+            reason(error),
+            wait,
+            f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
+            if warns
+            else "",
+        )
+        return wait
+
+    def error(self, error: Failure) -> StoreError:
+        """What the caller is told of the last failure."""
+        return translate(
+            error, self._verb, self._bucket, self._key, attempts=self.count, sent=self.sent
+        )
+
+    @property
+    def _name(self) -> str:
+        where = f" s3://{self._bucket}/{self._key}" if self._bucket else ""
+        return f"{self._verb}{where}"
+
+    def _stranger(self, error: Failure) -> bool:
         """Whether the store may well be none: it never answered, and now nobody is there."""
         decided = self._patience is not None and self._patience.kind is Kind.DECIDED
-        if decided or self._endpoint in _met:
-            return False
-        return isinstance(error, SDK_ERRORS) and nobody_there(error)
+        return not decided and self._endpoint not in _met and nobody_there(error)
 
-    def _left_after(self, state: tenacity.RetryCallState) -> float:
+    def _left_after(self, error: Failure) -> float:
         """As `left`, for another try."""
-        if state.attempt_number < 2 or not self._stranger(_error(state)):
+        if self.count < 2 or not self._stranger(error):
             return self.left
         first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
         return min(self.left, first - (self._clock.monotonic() - self._started))
 
-    def _out_of_bounds(self, state: tenacity.RetryCallState) -> bool:
-        return (
-            self._left_after(state) < self._last_try_seconds + state.upcoming_sleep
-            or state.attempt_number >= self._attempts_max
-            or self._broken_off
-        )
-
-    def _again(self, state: tenacity.RetryCallState) -> bool:
-        error = _error(state)
-        if not isinstance(error, SDK_ERRORS):
+    def _again(self, error: Failure) -> bool:
+        if self.count >= (1 if self._once else self._options.retry_attempts_max):
             return False
         found = kind(error)
         if found == "skewed":
-            return state.attempt_number < SKEWED_ATTEMPTS_MAX
+            return self.count < SKEWED_ATTEMPTS_MAX
         if not_tls(error) and self._stranger(error):
             return False  # another scheme or port never heals
         return found != "final" and not (found == "conflict" and self._conflict_final)
 
-    def _wait(self, state: tenacity.RetryCallState) -> float:
-        error = _error(state)
-        throttled = isinstance(error, SDK_ERRORS) and kind(error) == "throttled"
-        first = THROTTLED_SECONDS if throttled else TRANSIENT_SECONDS
-        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(state.attempt_number - 1, 20))
-        drawn = tenacity.wait_random(longest / 2, longest)(state)
-        # A wait beyond the time ends it (`_out_of_bounds`), unless it is cut to what is left.
-        room = self._left_after(state) - 2 * self._last_try_seconds
+    def _wait(self, error: Failure) -> float:
+        first = THROTTLED_SECONDS if kind(error) == "throttled" else TRANSIENT_SECONDS
+        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
+        from tenacity import wait_random  # late: most requests do not fail
+
+        drawn = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
+        # A wait beyond the time ends it, unless it is cut to what is left.
+        room = self._left_after(error) - 2 * self._last_try_seconds
         return min(drawn, room) if room > 0 else drawn
 
-    def _sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait; for an errand, not after its end."""
         if self._errand is None:
             self._clock.sleep(seconds)
@@ -241,39 +241,48 @@ class Attempts:
         while not self._errand.ended and (left := ends - self._clock.monotonic()) > 0:
             self._clock.sleep(min(left, SLICE_SECONDS))
 
-    def _tell(self, state: tenacity.RetryCallState) -> None:
-        error = _error(state)
-        warns = state.attempt_number == 1 and self._stranger(error)
-        _log.log(
-            logging.WARNING if warns else logging.INFO,
-            "%s: attempt %d failed (%s), again in %.2f s%s",
-            self._name,
-            state.attempt_number,
-            reason(error) if isinstance(error, SDK_ERRORS) else type(error).__name__,
-            state.upcoming_sleep,
-            f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
-            if warns
-            else "",
-        )
+
+class Way(Protocol):
+    """What sends requests: `fast.Fast`, `via_boto3.ViaBoto3`."""
+
+    @property
+    def endpoint(self) -> str:
+        """The store's URL, without a user and without the bucket."""
+        ...
+
+    def ask(self, call: Call, deadline: Deadline) -> Reply:
+        """Send a request once, and read its answer. Raises one of `FAILURES`."""
+        ...
+
+    @property
+    def region(self) -> str:
+        """The region that requests are signed for."""
+        ...
+
+    def moves(self, error: Refused, region: str) -> bool:
+        """Whether a refusal says that the bucket is not in the region that the request was sent to:
+        all requests go to another one from now on."""
+        ...
 
 
-def _beside(once: Callable[[], R], errand: Errand) -> R:
-    """Do it in another thread. Whatever ends the wait also ends the request: it takes no effect
-    after what its caller does next."""
+def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> tuple[Reply, int]:
+    """Send a request, in this thread, until it is answered. Gives the reply, and how often it was
+    sent.
 
-    def unless_over() -> R:
-        if errand.over:
-            raise InterruptedError("its caller has given it up")
-        return once()
-
-    future = _BESIDE.submit(unless_over)
-    try:
-        return result_of(future)
-    finally:
-        if not future.done():
-            errand.end(0.0)
-            future.wait(GRACE_SECONDS)
-
-
-def _error(state: tenacity.RetryCallState) -> BaseException | None:
-    return state.outcome.exception() if state.outcome is not None else None
+    Raises:
+        StoreError: the meaning of the last failure; or `refuse`'s.
+    """
+    attempts = Attempts(options, clock, way, bucket, call)
+    if (refused := attempts.refuse()) is not None:
+        raise refused
+    while True:
+        try:
+            reply = way.ask(call, attempts.begin())
+        except FAILURES as error:
+            # No variable keeps what is raised: it would keep itself by its traceback, and the body.
+            if (wait := attempts.failed(error)) is None:
+                raise attempts.error(error) from error
+        else:
+            attempts.answered()
+            return reply, attempts.count
+        attempts.sleep(wait)

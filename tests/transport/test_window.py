@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from magic_committer.commit.window import Window
-from magic_committer.errors import NotFound, StoreError, Unanswered
+from magic_committer.stores.s3.answers import Refused, Unreadable
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from magic_committer.stores.s3.many import Window
 
-SLOW_DOWN = Unanswered("slow down", status=503, code="SlowDown")
+SLOW_DOWN = Refused(503, "SlowDown", "slow down")
 
 
-def answered(window: Window, *errors: StoreError | None) -> int:
+def answered(window: Window, *errors: Exception | None) -> int:
     """The size after these answers."""
     for error in errors:
         window.answered(error)
@@ -27,7 +28,7 @@ def test_a_window_begins_with_all_that_it_may_be() -> None:
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_store_that_asks_for_fewer_gets_half(status: int) -> None:
     """503 and 429 halve the window."""
-    assert answered(Window(8), Unanswered("slow down", status=status)) == 4
+    assert answered(Window(8), Refused(status, "", "")) == 4
 
 
 def test_one_burst_halves_once() -> None:
@@ -65,8 +66,14 @@ def test_a_window_holds_at_least_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [NotFound("gone", status=404), Unanswered("no answer"), Unanswered("x", status=500)]
+    "error",
+    [
+        Refused(404, "NoSuchUpload", ""),
+        Refused(500, "InternalError", ""),
+        Unreadable(503, "a page"),
+        NoAnswer(Cause.TIME, Sent.PERHAPS, "no answer"),
+    ],
 )
-def test_other_failures_change_no_window(error: StoreError) -> None:
+def test_other_failures_change_no_window(error: Exception) -> None:
     """Only an answer that asks for fewer requests is one."""
     assert answered(Window(8), *[error] * 20) == 8

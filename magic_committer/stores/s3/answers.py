@@ -1,0 +1,372 @@
+"""S3's answers: what they say, and whether they are S3's at all. Pure.
+
+Between a program and its store there are proxies, login pages, and load balancers whose backend is
+gone. They answer instead of the store: a page with status 200, a 404 in plain text, an empty body.
+If the library believed it, each of these would be a lie: an object without an ETag, a listing
+without entries, "deleted". So an answer that is not S3's is `Unreadable`. The request is tried
+again and ends in `Unanswered`: **a write whose answer cannot be read may have taken effect.**
+
+* A document must have the root that S3 gives for that operation. Otherwise a page that happens to
+  be XML would be an empty listing.
+* The values that the library needs must be there, once: ETag, upload id, size, time.
+* 404 counts only with S3's error document, or for HEAD, which has none. A load balancer without a
+  backend answers 404 too, and "not there" is a fact by which a job is decided.
+* A success without a document of its own (PUT, DELETE, Abort) must not carry a page.
+* An answer must say where it ends, an ETag that begins with a quote must end with one, and a date
+  must have its zone.
+* An error document with status 200 counts as a 500, as in the SDK (S3 API, Complete).
+
+Both ways to the store read their answers here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree
+
+from magic_committer.stores.s3.http import Answer
+from magic_committer.stores.s3.requests import CHECKSUM_FIELDS
+
+Reply = dict[str, Any]
+"""What an answer says, by S3's names: texts, numbers, times in seconds, lists of entries; and
+``SeenAt``, its date, or None."""
+
+SHOWN_BYTES_MAX = 80
+"""How many bytes of a strange answer an error shows."""
+METADATA = "x-amz-meta-"
+_PARTIAL = 206
+"""We never ask for a range: the whole object was requested, and a piece came."""
+
+
+class Refused(Exception):
+    """The store has answered with an error.
+
+    Attributes:
+        status, code, message, request_id: of the answer. An answer without S3's document has its
+            status as its code.
+        region: the region that it names, or "".
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, request_id: str = "", region: str = ""
+    ) -> None:
+        super().__init__(message or code)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+        self.region = region
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = (self.status, self.code, self.message, self.request_id, self.region)
+        return (Refused, said)
+
+
+class Unreadable(Exception):
+    """The answer is not from S3, or it answers another request.
+
+    Attributes:
+        status: its HTTP status.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Unreadable, (self.status, str(self)))
+
+
+class TooLarge(Exception):
+    """The store's answer is longer than was allowed, and will be so the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """What is read of a document.
+
+    Attributes:
+        root: its root, without ``Result`` or ``Response``.
+        top: the elements that are read.
+        needs: of these, which must be there.
+        lists: elements that may be there often: for each, which elements it must have.
+    """
+
+    root: str
+    top: frozenset[str] = frozenset()
+    needs: tuple[str, ...] = ()
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_PAGE = frozenset(
+    ("IsTruncated", "EncodingType", "NextContinuationToken", "NextKeyMarker", "NextUploadIdMarker",
+     "NextPartNumberMarker")
+)  # fmt: skip
+_DOCUMENTS: Mapping[str, _Document] = {
+    "CreateMultipartUpload": _Document(
+        "InitiateMultipartUpload", frozenset(("UploadId",)), ("UploadId",)
+    ),
+    # Complete's answer may lack its ETag (Ceph RGW): HEAD has it.
+    "CompleteMultipartUpload": _Document("CompleteMultipartUpload", frozenset(("ETag",))),
+    "UploadPartCopy": _Document("CopyPart", frozenset(("ETag",)), ("ETag",)),
+    "ListParts": _Document("ListParts", _PAGE, (), {"Part": ("PartNumber", "Size", "ETag")}),
+    "ListMultipartUploads": _Document(
+        "ListMultipartUploads", _PAGE, (), {"Upload": ("Key", "UploadId")}
+    ),
+    "ListObjectsV2": _Document(
+        "ListBucket",
+        _PAGE,
+        (),
+        {"Contents": ("Key", "Size", "LastModified"), "CommonPrefixes": ("Prefix",)},
+    ),
+    "DeleteObjects": _Document("Delete", frozenset(), (), {"Error": ("Key",)}),
+}
+_BARE = {
+    "PutObject": ("ETag",),
+    "UploadPart": ("ETag",),
+    "DeleteObject": (),
+    "AbortMultipartUpload": (),
+    "HeadObject": ("ETag", "LastModified", "ContentLength"),
+    "GetObject": ("ETag", "LastModified"),
+}
+"""Successes without a document, and what their heads must say."""
+_HEADS: Mapping[str, str] = {
+    "etag": "ETag",
+    "x-amz-version-id": "VersionId",
+    **{f"x-amz-checksum-{kind.lower()}": name for kind, name in CHECKSUM_FIELDS.items()},
+}
+"""Headers whose text is the value."""
+_NUMBERS = frozenset(("Size", "PartNumber", "NextPartNumberMarker"))
+_TIMES = frozenset(("LastModified", "Initiated"))
+_PEOPLE = frozenset(("Owner", "Initiator"))
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
+
+
+def read(operation: str, answer: Answer) -> Reply:
+    """Read the answer to an operation. Raises `Refused`: the store's error; `Unreadable`: it is not
+    S3's; `TooLarge`: it is S3's, and its body was not read."""
+    status = answer.status
+    if status >= 300:
+        raise _refusal(operation, answer)
+    if status == _PARTIAL:
+        raise Unreadable(status, "a part of an object came where the whole was asked for")
+    wanted = _DOCUMENTS.get(operation)
+    reply = _read_head(operation, answer) if wanted is None else _read_document(wanted, answer)
+    for name in _BARE[operation] if wanted is None else wanted.needs:
+        _demand(status, reply, name, "the answer")
+    if answer.excess:
+        raise TooLarge(answer.excess)
+    reply["SeenAt"] = _seen_at(answer)
+    return reply
+
+
+def _seen_at(answer: Answer) -> float | None:
+    """The answer's ``Date``, which HTTP demands; None: it has none that can be read."""
+    try:
+        return _seconds(answer.headers["date"])
+    except (KeyError, ValueError):
+        return None
+
+
+# Heads --------------------------------------------------------------------------------------------
+
+
+def _read_head(operation: str, answer: Answer) -> Reply:
+    status, headers = answer.status, answer.headers
+    if operation != "GetObject" and answer.body.lstrip()[:1] in (b"<", b"{", b"["):
+        if operation != "HeadObject" and _root_of(answer.body) == "Error":
+            raise _refusal(operation, answer)
+        raise Unreadable(status, f"a page where S3 says nothing, {_shown(answer.body)}")
+    _look_at_end(operation, answer)
+    reply: Reply = {field: headers[name] for name, field in _HEADS.items() if name in headers}
+    etag = headers.get("etag", "").removeprefix("W/")
+    if etag.startswith('"') and (len(etag) == 1 or not etag.endswith('"')):
+        raise Unreadable(status, f"the ETag {etag!r} was cut")
+    if operation == "GetObject":
+        reply["Body"] = answer.body
+    if operation in ("GetObject", "HeadObject"):
+        modified = headers.get("last-modified", "")
+        if modified and not _ZONE.search(modified):
+            raise Unreadable(status, f"the date {modified!r} was cut")
+        if modified:
+            reply["LastModified"] = _converted(status, "LastModified", modified)
+        if "content-length" in headers:
+            reply["ContentLength"] = _converted(status, "Size", headers["content-length"])
+        reply["Metadata"] = {
+            name.removeprefix(METADATA): value
+            for name, value in headers.items()
+            if name.startswith(METADATA)
+        }
+    return reply
+
+
+def _look_at_end(operation: str, answer: Answer) -> None:
+    if answer.until_close:
+        closes = "close" in answer.headers.get("connection", "").lower()
+        if operation == "GetObject" or not closes:
+            raise Unreadable(answer.status, "nothing says where the answer ends")
+
+
+# Documents ----------------------------------------------------------------------------------------
+
+
+def _read_document(wanted: _Document, answer: Answer) -> Reply:
+    status = answer.status
+    _look_at_end(wanted.root, answer)
+    if answer.excess:
+        raise TooLarge(answer.excess)
+    try:
+        root = _parsed(answer.body)
+    except ElementTree.ParseError:
+        root = None
+    name = "" if root is None else _name(root)
+    if name == "Error":
+        raise _refusal(wanted.root, answer)
+    if root is None or name not in (f"{wanted.root}Result", f"{wanted.root}Response"):
+        raise Unreadable(status, f"not the {wanted.root}Result of S3, {_shown(answer.body)}")
+    version = answer.headers.get("x-amz-version-id")
+    reply: Reply = {} if version is None else {"VersionId": version}
+    for one in root:
+        name = _name(one)
+        needs = wanted.lists.get(name)
+        if needs is not None:
+            entry = _entry(status, one)
+            for need in needs:
+                _demand(status, entry, need, f"an entry of {name}")
+            reply.setdefault(name, []).append(entry)
+        elif name in wanted.top:
+            _put(status, reply, name, one)
+    reply["IsTruncated"] = reply.get("IsTruncated") == "true"
+    if reply.get("EncodingType") == "url":
+        for entries, name in (("Contents", "Key"), ("CommonPrefixes", "Prefix")):
+            for entry in reply.get(entries, ()):
+                entry[name] = unquote_plus(entry[name])
+    return reply
+
+
+def _entry(status: int, element: ElementTree.Element) -> Reply:
+    entry: Reply = {}
+    for one in element:
+        _put(status, entry, _name(one), one)
+    return entry
+
+
+def _put(status: int, reply: Reply, name: str, element: ElementTree.Element) -> None:
+    if name in reply and name not in ("ChecksumAlgorithm",):  # S3 documents that one as a list
+        raise Unreadable(status, f"the answer has {name} twice")
+    if name in _PEOPLE:
+        reply[name] = {_name(one): one.text or "" for one in element}
+    else:
+        reply[name] = _converted(status, name, element.text or "")
+
+
+def _converted(status: int, name: str, text: str) -> Any:
+    """The value of a text: a number, a time, or the text itself."""
+    if name in _NUMBERS:
+        if _NUMBER.fullmatch(text):
+            return int(text)
+        if name == "NextPartNumberMarker" and not text:
+            return 0
+    elif name in _TIMES:
+        try:
+            return _seconds(text)
+        except ValueError:
+            pass
+    else:
+        return text
+    raise Unreadable(status, f"the answer's {name} is {text!r}")
+
+
+@lru_cache(maxsize=4096)
+def _seconds(text: str) -> float:
+    """A time in seconds since the epoch. One without a zone is UTC, as all times of S3 are.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = parsedate_to_datetime(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _demand(status: int, reply: Mapping[str, Any], name: str, where: str) -> None:
+    if reply.get(name) in (None, ""):
+        raise Unreadable(status, f"{where} has no {name}")
+
+
+# Errors -------------------------------------------------------------------------------------------
+
+
+def _refusal(operation: str, answer: Answer) -> Refused | Unreadable:
+    """The error that an answer is."""
+    status, body, headers = answer.status, answer.body, answer.headers
+    told: dict[str, str] = {}
+    try:
+        root = _parsed(body) if body.strip() else None
+        if root is not None and _name(root) == "ErrorResponse":
+            root = next((one for one in root if _name(one) == "Error"), None)
+    except ElementTree.ParseError:
+        root = None
+    if root is not None and _name(root) == "Error":
+        for one in root:
+            name = _name(one)
+            if name in ("Code", "Message") and (name in told or len(one)):
+                return Unreadable(status, f"the error cannot be read: {_shown(body)}")
+            told[name] = one.text or ""
+    elif status == 404 and operation != "HeadObject":
+        return Unreadable(status, f"a 404 without S3's error document, {_shown(body)}")
+    elif status < 300:  # no error after all, and no document
+        return Unreadable(status, f"the answer cannot be read, {_shown(body)}")
+    else:
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = ""
+        told = {"Code": str(status), "Message": phrase}
+    request_id = headers.get("x-amz-request-id") or headers.get("x-amzn-requestid")
+    return Refused(
+        500 if status < 300 else status,
+        told.get("Code", ""),
+        told.get("Message", ""),
+        request_id or told.get("RequestId", ""),
+        headers.get("x-amz-bucket-region") or told.get("Region", ""),
+    )
+
+
+def _parsed(body: bytes) -> ElementTree.Element:
+    if not _BEGINNING.match(body):  # not S3's: it may define what its texts mean
+        raise ElementTree.ParseError("the document does not begin with its root")
+    parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
+    parser.feed(body.strip())
+    root: ElementTree.Element = parser.close()
+    return root
+
+
+def _root_of(body: bytes) -> str:
+    try:
+        return _name(_parsed(body))
+    except ElementTree.ParseError:
+        return ""
+
+
+def _name(element: ElementTree.Element) -> str:
+    """An element's name without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def _shown(body: bytes) -> str:
+    if not body.strip():
+        return "but nothing"
+    return f"but {body.strip()[:SHOWN_BYTES_MAX].decode('utf-8', 'replace')!r}"

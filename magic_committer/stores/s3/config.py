@@ -1,0 +1,509 @@
+"""How a bucket is reached: endpoint, region, credentials, certificates, proxy, encryption.
+
+Everything is configured as for every AWS tool. Where the environment's variables are all there is,
+they are read here, and the SDK is not even imported; where there are configuration files, a profile
+or a role, the SDK's own chain is asked (`botocore.session`). Either way the set-up is plain, or it
+is `NotPlain`, with the reason: then boto3 sends the requests (`via_boto3`).
+
+Plain is what the table of endpoints below writes as the SDK does; the tests compare each set-up
+with it. Nothing else is guessed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import ipaddress
+import os
+import platform
+import re
+import ssl
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from magic_committer._patience import Errand
+from magic_committer._pool import beside
+from magic_committer.errors import OptionError
+from magic_committer.options import S3Options
+from magic_committer.stores.s3 import http, redact
+from magic_committer.stores.s3.errors import NoCredentials
+from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Origin, Sent, origin_of
+from magic_committer.stores.s3.signing import Credentials
+from magic_committer.version import __version__
+
+CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
+CUSTOMER_KEY_BYTES = 32
+CREDENTIALS_ATTEMPTS_MAX = 2
+"""How often a service that gives credentials for a role is asked."""
+SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIABLE)
+"""Variables that a set-up depends on, beside those that begin with ``AWS_`` and name proxies."""
+REGION_DEFAULT = "us-east-1"
+"""The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
+it."""
+OPTIONS_HINT = "Check S3Options, the AWS_* variables and the AWS configuration files"
+
+_FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
+_VARIABLES = {
+    "region": "AWS_DEFAULT_REGION",
+    "ca_bundle": "AWS_CA_BUNDLE",
+    "use_fips_endpoint": "AWS_USE_FIPS_ENDPOINT",
+    "use_dualstack_endpoint": "AWS_USE_DUALSTACK_ENDPOINT",
+    "ignore_configured_endpoint_urls": "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+    "sigv4a_signing_region_set": "AWS_SIGV4A_SIGNING_REGION_SET",
+    "auth_scheme_preference": "AWS_AUTH_SCHEME_PREFERENCE",
+}
+"""For each setting of the SDK its variable."""
+PLUGINS = "BOTOCORE_EXPERIMENTAL__PLUGINS"
+_REGION = re.compile(r"(?:us|us-gov|eu|ap|sa|ca|me|af|il|mx|cn)-[a-z]+-\d+")
+"""Regions whose endpoints are written here. Other partitions have other names of hosts."""
+_ANY_REGION = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
+_BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_LABEL = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_LABELS = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+"""Names of buckets that can stand in a host name: for certificates, and without them."""
+
+
+class NotPlain(Exception):
+    """The requests go by boto3. The text says why."""
+
+
+class Key(NamedTuple):
+    """An access key."""
+
+    access_key: str
+    secret_key: str
+    token: str | None
+
+
+class BucketPlace(NamedTuple):
+    """Where a bucket is: its server, what comes before the key, and the region that signs."""
+
+    origin: Origin
+    path: str
+    region: str
+
+    def target(self, key: str, query: str) -> str:
+        """The target of a request; the key and the query are quoted."""
+        path = f"{self.path}/{key}" if key else self.path or "/"
+        return f"{path}?{query}" if query else path
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A plain way to a bucket.
+
+    Attributes:
+        endpoint: the store's URL, without the bucket.
+        place: where the bucket is; ``moved`` says where it is in another region.
+        credentials: what signs, asked before each signature; None: requests are not signed. It
+            raises `NoCredentials`.
+        signs_bodies: whether signatures cover bodies, by the SDK's ``payload_signing_enabled``;
+            None: it says nothing.
+        network: how to connect.
+        agent: the ``User-Agent``.
+    """
+
+    endpoint: str
+    place: BucketPlace
+    moved: Callable[[str], BucketPlace]
+    credentials: Callable[[], Credentials] | None
+    signs_bodies: bool | None
+    network: Network
+    agent: str
+
+
+_loaders: dict[Any, Any] = {}
+"""What has read the SDK's descriptions of services, 12 MiB in memory, for each path to them. There
+is no lock, which a fork could leave locked: setting a default is atomic."""
+
+
+def surroundings() -> frozenset[tuple[str, str]]:
+    """What a set-up comes from in the environment, beside the options."""
+    return frozenset(
+        (name, value)
+        for name, value in os.environ.items()
+        if name.startswith("AWS_") or name in SURROUNDINGS or name.upper().endswith("_PROXY")
+    )
+
+
+def plain_setup(bucket: str, options: S3Options) -> Setup:
+    """How to reach a bucket without boto3.
+
+    Raises:
+        NotPlain: it is not known here.
+        OptionError: the settings cannot be used, by boto3 neither.
+    """
+    _refuse_odd(bucket, options)
+    settings = _Settings(options)
+    for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
+        if settings.get(name):
+            raise NotPlain(f"the SDK's configuration has {name}")
+    s3 = settings.s3
+    if _truth(s3.get("use_accelerate_endpoint")):
+        raise NotPlain("the endpoint is S3's accelerated one")
+    region = options.region or settings.get("region") or REGION_DEFAULT
+    if not _ANY_REGION.fullmatch(region):
+        raise NotPlain("the region is the SDK's matter")
+    style = s3.get("addressing_style")
+    if options.path_style is not None:
+        style = "path" if options.path_style else "virtual"
+    url = options.endpoint_url or settings.endpoint_url
+    fips, dualstack = (
+        _truth(settings.get(f"use_{name}_endpoint")) for name in ("fips", "dualstack")
+    )
+    if url and (fips or dualstack):
+        raise NotPlain("FIPS and dual-stack have endpoints of their own")
+    legacy = s3.get("us_east_1_regional_endpoint") != "regional"
+    aws = partial(_aws_endpoint, fips=fips, dualstack=dualstack, legacy=legacy)
+
+    def place(region: str) -> BucketPlace:
+        if url:
+            return _place(_endpoint(url), bucket, region, style or "path")
+        return _place(aws(region), bucket, region, style or "auto")
+
+    endpoint = url.rstrip("/") if url else aws(region)
+    return Setup(
+        endpoint,
+        place(region),
+        place,
+        None if options.anonymous else settings.credentials(),
+        None if (asked := s3.get("payload_signing_enabled")) is None else _truth(asked),
+        network_for(options, _endpoint(endpoint), settings.get("ca_bundle")),
+        _agent(options),
+    )
+
+
+def _refuse_odd(bucket: str, options: S3Options) -> None:
+    if options.transport == "boto3":
+        raise NotPlain("transport='boto3'")
+    if not http.available():
+        raise NotPlain("httptools is not installed")
+    if os.environ.get(PLUGINS):
+        raise NotPlain(f"{PLUGINS} is set")
+    if bucket.endswith("--x-s3"):
+        raise NotPlain("an S3 Express bucket has sessions")
+    if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
+        raise NotPlain("an access point, or no bucket's name")
+
+
+class _Settings:
+    """The settings of AWS's tools: the environment's, where it is all there is; else the SDK's."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._session: Any = None if self._are_all_variables() else core_session(options)
+
+    def _are_all_variables(self) -> bool:
+        environment = os.environ
+        has_key = (
+            self._options.anonymous
+            or self._options.access_key is not None
+            or bool(
+                environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY")
+            )
+        )
+        profile = self._options.profile or environment.get("AWS_PROFILE")
+        profile = profile or environment.get("AWS_DEFAULT_PROFILE")
+        files = (environment.get(name, usual) for name, usual in _FILES.items())
+        return (
+            has_key
+            and not profile
+            and not environment.get("AWS_CREDENTIAL_EXPIRATION")
+            and not any(os.path.exists(os.path.expanduser(file)) for file in files)
+        )
+
+    def get(self, name: str) -> Any:
+        if self._session is None:
+            return os.environ.get(_VARIABLES[name])
+        return self._session.get_config_variable(name)
+
+    @property
+    def s3(self) -> Mapping[str, Any]:
+        """The section ``s3``."""
+        if self._session is None:
+            found = os.environ.get("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")
+            return {"us_east_1_regional_endpoint": found}
+        return self._session.get_config_variable("s3") or {}
+
+    @property
+    def endpoint_url(self) -> str:
+        """The endpoint that is configured; "": none."""
+        if _truth(self.get("ignore_configured_endpoint_urls")):
+            return ""
+        if self._session is None:
+            found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            return found or ""
+        from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
+
+        provider = ConfiguredEndpointProvider(
+            full_config=self._session.full_config,
+            scoped_config=self._session.get_scoped_config(),
+            client_name="s3",
+        )
+        return provider.provide() or ""
+
+    def credentials(self) -> Callable[[], Credentials]:
+        """What gives credentials."""
+        options = self._options
+        if options.access_key is not None:
+            key = Key(options.access_key, options.secret_key or "", options.session_token)
+        elif self._session is not None:
+            return _Asking(self._session)
+        else:
+            environment = os.environ
+            token = environment.get("AWS_SESSION_TOKEN") or environment.get("AWS_SECURITY_TOKEN")
+            key = Key(
+                environment["AWS_ACCESS_KEY_ID"],
+                environment["AWS_SECRET_ACCESS_KEY"],
+                token or None,
+            )
+        redact.know(*key)
+        return lambda: key
+
+
+class _Asking:
+    """Asks the SDK for credentials. The main thread only waits where they are fetched."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._found: Any = None
+
+    def __call__(self) -> Credentials:
+        if self._found is not None and not getattr(self._found, "refresh_needed", bool)():
+            return _asked(self._session)
+        frozen = beside(lambda: _asked(self._session), Errand())
+        self._found = self._session.get_credentials()
+        return frozen
+
+
+def _asked(session: Any) -> Credentials:
+    """The SDK's credentials, as they are now.
+
+    Raises:
+        NoCredentials: it finds none, or cannot get them.
+        NoAnswer: the service that gives them does not answer.
+    """
+    from botocore import exceptions as sdk  # late: the session has loaded it
+
+    try:
+        found = session.get_credentials()
+        frozen: Credentials | None = None if found is None else found.get_frozen_credentials()
+    except (sdk.HTTPClientError, sdk.ConnectionError) as error:
+        where = "the service that gives credentials"
+        raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where=where) from None
+    except (sdk.BotoCoreError, sdk.ClientError) as error:
+        raise NoCredentials(str(error)) from None
+    if frozen is None:
+        raise NoCredentials("Unable to locate credentials")
+    redact.know(frozen.access_key, frozen.secret_key, frozen.token)
+    return frozen
+
+
+def core_session(options: S3Options) -> Any:
+    """A session of the SDK's core. It fetches credentials when it is asked for them.
+
+    Raises:
+        OptionError: the profile or a configuration file cannot be used.
+    """
+    import botocore.session  # late: it takes a while
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    redact.know(options.access_key, options.secret_key, options.session_token)
+    redact.install()
+    try:
+        session = botocore.session.Session(profile=options.profile)
+        # For the clients that fetch credentials: by default they would wait for a minute, five
+        # times.
+        session.set_default_client_config(
+            Config(
+                connect_timeout=options.connect_seconds_max,
+                read_timeout=options.read_seconds_max,
+                retries={"total_max_attempts": CREDENTIALS_ATTEMPTS_MAX, "mode": "standard"},
+            )
+        )
+        session.get_scoped_config()
+        own = session.get_component("data_loader")
+        loader = _loaders.setdefault(session.get_config_variable("data_path"), own)
+        session.register_component("data_loader", loader)
+    except (BotoCoreError, ValueError) as error:
+        redact.redact_error(error)
+        raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
+    return session
+
+
+def _truth(value: object) -> bool:
+    return value is True or str(value).lower() == "true"
+
+
+def _agent(options: S3Options) -> str:
+    python = f"python/{platform.python_version()} {sys.platform}"
+    return f"magic-committer/{__version__} {python} {options.user_agent}".strip()
+
+
+# Endpoints ----------------------------------------------------------------------------------------
+
+
+def _aws_endpoint(region: str, fips: bool, dualstack: bool, legacy: bool) -> str:
+    """AWS's endpoint of a region (AWS General Reference, "Amazon S3 endpoints")."""
+    if not _REGION.fullmatch(region):
+        raise NotPlain(f"the endpoints of {region!r} are the SDK's matter")
+    if fips and region.startswith("cn-"):
+        raise NotPlain("China has no FIPS endpoints")
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    service = f"s3{'-fips' if fips else ''}{'.dualstack' if dualstack else ''}"
+    if region == "us-east-1" and legacy and service == "s3":
+        return f"https://s3.{suffix}"
+    return f"https://{service}.{region}.{suffix}"
+
+
+def _endpoint(url: str) -> str:
+    """A URL, if it is one that is understood here."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or parts.query or parts.fragment or not url.isascii() or " " in url:
+        raise NotPlain("the endpoint's URL is the SDK's matter")
+    if "@" in parts.netloc:
+        raise NotPlain("the endpoint's URL has a user")
+    return url
+
+
+def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
+    """Where a bucket is at an endpoint, by the SDK's rules for addressing."""
+    parts = urlsplit(endpoint)
+    path = parts.path.rstrip("/")
+    hostable = _LABEL if parts.scheme == "https" else _LABELS
+    origin = origin_of(f"{parts.scheme}://{parts.netloc}")
+    if style == "path" or not hostable.fullmatch(bucket) or _is_address(origin.host):
+        return BucketPlace(origin, f"{path}/{bucket}", region)
+    return BucketPlace(origin_of(f"{parts.scheme}://{bucket}.{parts.netloc}"), path, region)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# Networks -----------------------------------------------------------------------------------------
+
+
+def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Network:
+    """How to connect to an endpoint, by the SDK's rules for certificates and proxies.
+
+    Raises:
+        NotPlain: the proxy is not reached by plain HTTP.
+        OptionError: the bundle of certificates is not there.
+    """
+    proxy = _proxy(endpoint)
+    if proxy and not proxy.startswith("http://"):
+        raise NotPlain("the proxy is not reached by plain HTTP")
+    context = None
+    if endpoint.startswith("https:"):
+        bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or _usual_bundle()
+        try:
+            if not os.path.isfile(bundle):
+                raise FileNotFoundError("it is no file")
+            context = _context(bundle, os.stat(bundle).st_mtime)
+        except OSError as error:  # also of TLS: it holds no certificate
+            raise OptionError(
+                f"the bundle of certificates {bundle!r} cannot be used: {error}",
+                hint="Check AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, and ca_bundle in the AWS"
+                " configuration file: one of them names it",
+            ) from None
+    return Network(options.connect_seconds_max, options.connections_max, context, proxy)
+
+
+def _usual_bundle() -> str:
+    """The authorities that the SDK trusts: certifi's where it is installed, otherwise its own."""
+    for package, name in (("certifi", "cacert.pem"), ("botocore", "cacert.pem")):
+        found = find_spec(package)
+        if found is not None and found.origin is not None:
+            file = os.path.join(os.path.dirname(found.origin), name)
+            if os.path.isfile(file):
+                return file
+    raise OptionError("neither certifi nor botocore has a bundle of certificates")
+
+
+@lru_cache(maxsize=8)
+def _context(bundle: str, modified: float) -> ssl.SSLContext:
+    """The context of encrypted connections. ``modified``: a bundle that was changed is read
+    again."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_verify_locations(cafile=bundle)
+    return context
+
+
+def _proxy(url: str) -> str:
+    """The proxy for a URL, by the environment; "": none."""
+    if sys.platform != "darwin" and not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    from urllib.request import getproxies, proxy_bypass  # late: it loads a lot
+
+    parts = urlsplit(url)
+    if proxy_bypass(parts.netloc):
+        return ""
+    found: str = getproxies().get(parts.scheme) or ""
+    if not found or found.startswith(("http:", "https:")) or "://" in found:
+        return found
+    return f"http:{found}" if found.startswith("//") else f"http://{found}"
+
+
+# Encryption ---------------------------------------------------------------------------------------
+
+
+def customer_key_headers(options: S3Options) -> Mapping[str, str]:
+    """The parameters that SSE-C needs with each request on an object; empty for every other
+    encryption.
+
+    Raises:
+        OptionError: SSE-C without a key, or with a wrong one in the environment.
+    """
+    if options.encryption != "SSE-C":
+        return {}
+    key = options.sse_customer_key
+    if key is None:
+        text = os.environ.get(CUSTOMER_KEY_VARIABLE, "")
+        redact.know(text)
+        try:
+            key = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) != CUSTOMER_KEY_BYTES:
+            what = "no key" if not text else "what is not a key of 32 bytes in base64"
+            raise OptionError(
+                f"encryption='SSE-C' finds {what} in {CUSTOMER_KEY_VARIABLE}",
+                hint=f"Set S3Options(sse_customer_key=…) or {CUSTOMER_KEY_VARIABLE}",
+            )
+    redact.know(key)
+    return {
+        "SSECustomerAlgorithm": "AES256",
+        "SSECustomerKey": base64.b64encode(key).decode(),
+        "SSECustomerKeyMD5": base64.b64encode(
+            hashlib.md5(key, usedforsecurity=False).digest()
+        ).decode(),
+    }
+
+
+def encryption_headers(options: S3Options, customer_key: Mapping[str, str]) -> Mapping[str, str]:
+    """The parameters of each request that makes an object."""
+    if options.encryption is None or options.encryption == "SSE-C":
+        return customer_key
+    headers: dict[str, str] = {"ServerSideEncryption": options.encryption}
+    if options.kms_key_id:
+        headers["SSEKMSKeyId"] = options.kms_key_id
+    return headers

@@ -1,0 +1,229 @@
+"""S3's requests: for each operation its method, and where each parameter stands. Pure.
+
+The names are S3's own, as its API reference and the SDK have them. `build` writes what the SDK
+would send, header for header and byte for byte; the tests compare each operation with the SDK,
+through all kinds of endpoints (``tests/transport/test_against_botocore.py``). Text that can be
+written in two ways, or not at all, is `BadParameter`: it is never sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+from urllib.parse import quote
+
+from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
+from magic_committer.stores.s3.signing import EMPTY_SHA256
+
+Parameters = Mapping[str, Any]
+
+CHECKSUM_FIELDS: Mapping[ChecksumAlgorithm, str] = {
+    name: f"Checksum{name}" for name in get_args(ChecksumAlgorithm)
+}
+
+OPERATIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "CreateMultipartUpload": ("POST", ("uploads",)),
+    "UploadPart": ("PUT", ()),
+    "UploadPartCopy": ("PUT", ()),
+    "CompleteMultipartUpload": ("POST", ()),
+    "AbortMultipartUpload": ("DELETE", ()),
+    "ListParts": ("GET", ()),
+    "ListMultipartUploads": ("GET", ("uploads",)),
+    "ListObjectsV2": ("GET", ("list-type=2", "encoding-type=url")),
+    "PutObject": ("PUT", ()),
+    "GetObject": ("GET", ()),
+    "HeadObject": ("HEAD", ()),
+    "DeleteObject": ("DELETE", ()),
+    "DeleteObjects": ("POST", ("delete",)),
+}
+"""For each operation its HTTP method, and what its query always has."""
+
+_QUERY = {
+    "UploadId": "uploadId",
+    "PartNumber": "partNumber",
+    "PartNumberMarker": "part-number-marker",
+    "Prefix": "prefix",
+    "Delimiter": "delimiter",
+    "KeyMarker": "key-marker",
+    "UploadIdMarker": "upload-id-marker",
+    "ContinuationToken": "continuation-token",
+    "StartAfter": "start-after",
+    "VersionId": "versionId",
+}
+_HEADERS = {
+    "ACL": "x-amz-acl",
+    "CacheControl": "Cache-Control",
+    "ChecksumAlgorithm": "x-amz-checksum-algorithm",
+    "ChecksumType": "x-amz-checksum-type",
+    "ContentDisposition": "Content-Disposition",
+    "ContentEncoding": "Content-Encoding",
+    "ContentType": "Content-Type",
+    "CopySourceRange": "x-amz-copy-source-range",
+    "IfMatch": "If-Match",
+    "IfNoneMatch": "If-None-Match",
+    "MpuObjectSize": "x-amz-mp-object-size",
+    "RequestPayer": "x-amz-request-payer",
+    "SSECustomerAlgorithm": "x-amz-server-side-encryption-customer-algorithm",
+    "SSECustomerKey": "x-amz-server-side-encryption-customer-key",
+    "SSECustomerKeyMD5": "x-amz-server-side-encryption-customer-key-MD5",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "StorageClass": "x-amz-storage-class",
+    "Tagging": "x-amz-tagging",
+    **{name: f"x-amz-checksum-{kind.lower()}" for kind, name in CHECKSUM_FIELDS.items()},
+}
+_METADATA = "x-amz-meta-"
+_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(slots=True)
+class Call:
+    """What the store is asked once.
+
+    Attributes:
+        verb: the port's verb.
+        operation: S3's name of it.
+        key: the key, or the prefix of a listing; "" if there is none, or many.
+        parameters: without the bucket.
+        body: of a part or an object.
+        bytes_max: how long a successful answer may be.
+        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
+        once: it is sent once.
+    """
+
+    verb: str
+    operation: str
+    key: str
+    parameters: Parameters
+    body: bytes | PartBody = b""
+    bytes_max: int = DOCUMENT_BYTES_MAX
+    conflict_final: bool = False
+    once: bool = False
+
+
+@dataclass(slots=True)
+class Unsigned:
+    """A request, before it is signed. ``path`` is the quoted key; the query's names are in order,
+    as the signature wants them."""
+
+    method: str
+    path: str
+    query: str
+    headers: list[tuple[str, str]]
+    body: bytes | PartBody
+
+
+def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") -> Unsigned:
+    """Write the request of an operation. Raises `BadParameter`: a parameter cannot be written, or
+    is none of the operation's."""
+    method, always = OPERATIONS[operation]
+    path = ""
+    query = [*always]
+    headers: list[tuple[str, str]] = []
+    for name, value in parameters.items():
+        if name in _QUERY:
+            query.append(f"{_QUERY[name]}={_quoted(_text(name, value), '')}")
+        elif name in _HEADERS:
+            headers.append((_HEADERS[name], _plain(name, value)))
+        elif name == "Key":
+            if not value:
+                raise BadParameter("an object's key has at least one character")
+            path = _quoted(value, "/")
+        elif name == "CopySource":
+            headers.append(("x-amz-copy-source", _quoted(_text(name, value), "/")))
+        elif name == "Metadata":
+            headers += _metadata(value)
+        elif name == "MultipartUpload":
+            body = complete_document(value["Parts"])
+        elif name == "Delete":
+            body = delete_document(value)
+            crc = zlib.crc32(body).to_bytes(4, "big")
+            headers.append(("x-amz-sdk-checksum-algorithm", "CRC32"))
+            headers.append(("x-amz-checksum-crc32", base64.b64encode(crc).decode()))
+        else:
+            raise BadParameter(f"{operation} has no parameter {name}")
+    query.sort()
+    return Unsigned(method, path, "&".join(query), headers, body)
+
+
+def complete_document(parts: Sequence[Parameters]) -> bytes:
+    """The body of Complete. Raises `BadParameter`: a value is no text of XML."""
+    rows = [
+        "".join([f"<{name}>{_escaped(name, value)}</{name}>" for name, value in part.items()])
+        for part in parts
+    ]
+    inside = "".join([f"<Part>{row}</Part>" for row in rows])
+    root = "CompleteMultipartUpload"
+    return f'<{root} xmlns="{_NAMESPACE}">{inside}</{root}>'.encode()
+
+
+def delete_document(wanted: Parameters) -> bytes:
+    """The body of DeleteObjects. Raises `BadParameter`, as above."""
+    rows = "".join(
+        [f"<Object><Key>{_escaped('Key', one['Key'])}</Key></Object>" for one in wanted["Objects"]]
+    )
+    quiet = "<Quiet>true</Quiet>" if wanted.get("Quiet") else ""
+    return f'<Delete xmlns="{_NAMESPACE}">{rows}{quiet}</Delete>'.encode()
+
+
+def sha256_of(body: bytes | PartBody) -> str:
+    """The SHA-256 of a body in hex. Reads a file's slice."""
+    if not isinstance(body, FileSlice):
+        return hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256
+    digest, left = hashlib.sha256(), body.length
+    with open(body.path, "rb") as file:
+        file.seek(body.offset)
+        while left and (piece := file.read(min(left, 1024**2))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.hexdigest()
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if not isinstance(value, str):
+        raise BadParameter(f"{name} is text, not {value!r}")
+    return value
+
+
+def _plain(name: str, value: object) -> str:
+    text = _text(name, value)
+    if not _TEXT.fullmatch(text):
+        raise BadParameter(
+            f"{name} is {text!r}: a header holds printable ASCII characters without spaces around"
+        )
+    return text
+
+
+def _quoted(value: str, beside: str) -> str:
+    try:
+        return quote(value, safe=f"-._~{beside}")
+    except UnicodeEncodeError as error:
+        raise BadParameter(f"{value!r} is no text: {error.reason}") from None
+
+
+def _escaped(name: str, value: object) -> str:
+    text = _text(name, value)
+    if _NOT_IN_XML.search(text):
+        raise BadParameter(f"{name} is {text!r}: XML cannot hold one of its characters")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("\r", "&#xD;").replace("\n", "&#xA;")
+
+
+def _metadata(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    if len({name.lower() for name in values}) < len(values):
+        raise BadParameter("two names of metadata differ in case only")
+    for name, value in values.items():
+        if not _NAME.fullmatch(name):
+            raise BadParameter(f"{name!r} is no name of metadata")
+        yield f"{_METADATA}{name}", _plain(f"metadata {name!r}", value) if value else ""

@@ -1,0 +1,50 @@
+"""A store that takes many requests from one thread, for tests: each is answered by its verb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from magic_committer.errors import StoreError
+from magic_committer.stores.base import Answer, Ask, ask_by_verb
+from magic_committer.stores.memory import MemoryStore
+
+
+class AtOnce(MemoryStore):
+    """Keeps ``in_flight`` requests under way, and answers them in their order.
+
+    Attributes:
+        asked: each ask's type and key, in the order in which they were taken.
+        most: how many were under way at once.
+    """
+
+    def __init__(self, **rules: Any) -> None:
+        super().__init__(**rules)
+        self.asked: list[tuple[str, str]] = []
+        self.most = 0
+
+    def many(self) -> Any:
+        """As the port says."""
+        return self
+
+    def ask_each(
+        self, next_ask: Callable[[], tuple[Any, Ask] | None], *, in_flight: int
+    ) -> Generator[tuple[Any, Answer], None, None]:
+        """As the port says."""
+        under_way: list[tuple[Any, Ask]] = []
+        while True:
+            while len(under_way) < in_flight and (one := next_ask()) is not None:
+                under_way.append(one)
+                self.asked.append((type(one[1]).__name__, one[1].key))
+            self.most = max(self.most, len(under_way))
+            if not under_way:
+                return
+            item, ask = under_way.pop(0)
+            yield item, self.answer(ask)
+
+    def answer(self, ask: Ask) -> Answer:
+        """What its verb answers."""
+        try:
+            return ask_by_verb(self, ask)
+        except StoreError as error:
+            return error
