@@ -108,7 +108,7 @@ _TIME = (
     ),
     Hand(
         "a Complete has the time of a HEAD", RETRY, "Attempts.begin",
-        (("options.complete_seconds_max if waits else options.read_seconds_max",
+        (("options.complete_seconds_max if self._waits else options.read_seconds_max",
           "options.read_seconds_max"),),
         "a Complete that S3 works on for minutes is hung up on, and sent again",
     ),
