@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from tests.network.faults import (
@@ -27,6 +26,7 @@ from tests.network.faults import (
     Fault,
 )
 from tests.serving import HOP_BY_HOP, asked_of, serving
+from tests.wire import Wire, headers_of
 
 PHASES = (
     "setup",
@@ -43,7 +43,6 @@ PHASES = (
 )
 TOKEN = re.compile(rb"cell-[0-9a-f]{12}")
 SETTLED_SECONDS_MAX = 30.0
-HEAD_BYTES_MAX = 64 * 1024
 CUT = struct.pack("ii", 1, 0)
 """Linger for no time: closing resets the connection."""
 
@@ -153,21 +152,22 @@ class Proxy:
         """Answer the requests of one connection until it ends."""
         with connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with connection.makefile("rb") as reader:
-                while self._answer_one(connection, reader):
-                    pass
+            wire = Wire(connection)
+            while self._answer_one(wire):
+                pass
 
-    def _answer_one(self, connection: socket.socket, reader: BinaryIO) -> bool:
+    def _answer_one(self, wire: Wire) -> bool:
         """False: the connection has ended, or is to end."""
-        head = _read_head(reader)
+        head, connection = wire.head(), wire.socket
         if head is None:
             return False
-        method, target, headers = head
+        method, target, _ = head.partition("\r\n")[0].split()
+        headers = headers_of(head)
         length = int(dict(headers).get("content-length", 0))
-        body = reader.read(length // 2)  # a reset in mid-body strikes here
+        body = wire.read(length // 2) or b""  # a reset in mid-body strikes here
         line = self._line_of(target.encode() + body)
         if line is None:
-            body += reader.read(length - len(body))
+            body += wire.read(length - len(body)) or b""
             line = self._line_of(body)
         if line is None:
             connection.sendall(self._pass_on(Request(method, target, headers, body)))
@@ -178,9 +178,9 @@ class Proxy:
             line.passing += 1
         try:
             if fault is not None and fault.answered == "by a reset":
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, CUT)
+                wire.reset()
                 return False
-            body += reader.read(length - len(body))
+            body += wire.read(length - len(body)) or b""
             request = Request(method, target, headers, body)
             if fault is not None:
                 return self._strike(fault, request, line, connection)
@@ -261,18 +261,6 @@ def _cut_at(reply: bytes) -> int:
         return end + (len(reply) - end) // 2
     etag = reply.lower().find(b"etag: ")
     return end // 2 if etag < 0 else etag + len(b'etag: "5d41')
-
-
-def _read_head(reader: BinaryIO) -> tuple[str, str, tuple[tuple[str, str], ...]] | None:
-    """Method, target and headers (names in lower case); None at the end."""
-    said = reader.readline(HEAD_BYTES_MAX).decode("latin-1").split()
-    if len(said) != 3:
-        return None
-    headers = []
-    while line := reader.readline(HEAD_BYTES_MAX).decode("latin-1").rstrip("\r\n"):
-        name, _, value = line.partition(":")
-        headers.append((name.lower(), value.strip()))
-    return said[0], said[1], tuple(headers)
 
 
 @contextmanager

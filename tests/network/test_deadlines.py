@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +15,10 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import SystemClock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.base import Attributes, Part
+from magic_committer.stores.base import Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.http import BYTES_PER_SECOND_MIN, Deadline
+from tests.certificates import Authority
 from tests.servers import (
     TRANSPORT,
     Asked,
@@ -32,6 +30,7 @@ from tests.servers import (
     way,
 )
 from tests.silent import Mood, silent_server
+from tests.transport import lab as verbs
 
 BOUND_SECONDS = 1.0
 SLACK_SECONDS = 15.0
@@ -39,24 +38,10 @@ SLACK_SECONDS = 15.0
 would not end."""
 
 VERBS: dict[str, Callable[[S3Store], Any]] = {
+    **{verb: call for verb, (_, call) in verbs.VERBS.items()},
     "get": lambda s: s.get("k", max_bytes=1_000_000),
-    "head": lambda s: s.head("k"),
-    "put": lambda s: s.put("k", b"x"),
-    "delete": lambda s: _raise(s.delete(["k"])),
-    "delete_one": lambda s: s.delete_one("k"),
-    "list": lambda s: next(s.list("p")),
-    "create_upload": lambda s: s.create_upload("k", attributes=Attributes()),
     "put_part": lambda s: s.put_part("k", "u", 1, memoryview(bytes(16 * 1024**2))),
-    "list_parts": lambda s: s.list_parts("k", "u"),
-    "complete_upload": lambda s: s.complete_upload("k", "u", [Part(1, '"p"', 1)]),
-    "abort_upload": lambda s: s.abort_upload("k", "u"),
-    "list_uploads": lambda s: next(s.list_uploads("p")),
 }
-
-
-def _raise(failed: Any) -> None:
-    for one in failed.values():
-        raise one
 
 
 def hurried(url: str, **more: Any) -> S3Options:
@@ -114,51 +99,15 @@ def test_every_verb_ends_in_time(mood: Mood) -> None:
         assert failure.sent
 
 
-def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
-    """A server's context and the file with the certificate, which signs itself."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime(2020, 1, 1)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now)
-        .not_valid_after(now + datetime.timedelta(days=36_500))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    pem = folder / "server.pem"
-    pem.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        + built.public_bytes(serialization.Encoding.PEM)
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
-    return context, str(pem)
-
-
 @pytest.mark.parametrize("mood", [Mood.DRIP, Mood.DRIP_BODY, Mood.DEAF])
 def test_tls_keeps_the_deadline_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mood: Mood
 ) -> None:
     """An encrypted reply of a byte every 0.3 s ends as a plain one, and so does a part that nobody
     reads."""
-    context, pem = certificate(tmp_path)
-    monkeypatch.setenv("AWS_CA_BUNDLE", pem)
-    with silent_server(mood, context) as server:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", authority.pem)
+    with silent_server(mood, authority.server("127.0.0.1")) as server:
         store = S3Store("b", hurried(server.url))
         took, failure = ended(lambda: VERBS["put_part"](store))
         assert server.taken > 0

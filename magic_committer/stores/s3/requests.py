@@ -2,7 +2,7 @@
 
 The names are S3's own, as its API reference and the SDK have them. `build` writes what the SDK
 would send, header for header and byte for byte; the tests compare each operation with the SDK,
-through all kinds of endpoints (``tests/transport/test_against_botocore.py``). Text that can be
+through all kinds of endpoints (``tests/transport/test_requests_are_the_sdks.py``). Text that can be
 written in two ways, or not at all, is `BadParameter`: it is never sent.
 """
 

@@ -1,0 +1,128 @@
+"""What is tried again, after which wait, and when it ends: by kind of failure."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magic_committer import errors
+from magic_committer._patience import Kind, patient
+from magic_committer.stores.base import FileSlice
+from magic_committer.stores.s3 import retry
+from magic_committer.stores.s3.retry import FIRST_SECONDS
+from tests.servers import Reply, document, error
+from tests.transport.lab import COMPLETED, LOST, PUT, Lab, ask
+
+pytestmark = pytest.mark.usefixtures("transport")
+
+SLOW_DOWN = error(503, "SlowDown")
+CONFLICT = error(409, "ConditionalRequestConflict")
+SKEWED = error(403, "RequestTimeTooSkewed")
+INSIDE = Reply(200, error(200, "InternalError").body)
+CREATED = document("InitiateMultipartUpload", "<UploadId>u1</UploadId>")
+BRIEF, LONG = (0.05, 0.1), (0.5, 1.0)
+"""The first wait, in seconds, drawn from half to whole; it doubles."""
+
+
+@pytest.mark.parametrize(
+    ("verb", "said", "waits"),
+    [
+        *[("put", [passing, PUT], [BRIEF]) for passing in (
+            error(500, "InternalError"), error(502, "BadGateway"), error(400, "RequestTimeout"),
+            LOST)],
+        ("put", [SLOW_DOWN, error(429, "TooManyRequests"), PUT], [LONG, (1.0, 2.0)]),
+        ("put", [SKEWED, PUT], [BRIEF]),  # it slept between signing and sending: it signs anew
+        ("put", [error(408, "408"), PUT], [BRIEF]),
+        ("put", [error(409, "SomethingElse"), PUT], [BRIEF]),
+        ("put if", [CONFLICT, PUT], [BRIEF]),
+        ("complete_upload", [error(409, "OperationAborted"), COMPLETED], [BRIEF]),
+        ("complete_upload", [INSIDE, COMPLETED], [BRIEF]),  # S3 may fail after its 200
+        ("create_upload", [LOST, CREATED], [BRIEF]),  # there may be two: attempts tells
+    ],
+)  # fmt: skip
+def test_what_passes_is_tried_again(
+    lab: Lab, verb: str, said: list[Reply], waits: list[tuple[float, float]]
+) -> None:
+    """Throttled requests wait long, others briefly, each wait twice as long; the result says how
+    often it was sent."""
+    lab.said(*said)
+    assert ask(lab.make(retry_attempts_max=9), verb)[0].attempts == len(lab.asked) == len(said)
+    for slept, (low, high) in zip(lab.clock.slept, waits, strict=True):
+        assert low <= slept <= high
+
+
+@pytest.mark.parametrize("reply", [SLOW_DOWN, error(500, "InternalError"), INSIDE, LOST])
+def test_attempts_end(lab: Lab, reply: Reply) -> None:
+    """After ``retry_attempts_max`` sendings there is no answer, never success, and the error says
+    how many: the SDK retries nothing itself."""
+    lab.said(reply)
+    with pytest.raises(errors.Unanswered) as caught:
+        ask(lab.make(retry_attempts_max=8), "complete_upload")
+    assert len(lab.asked) == caught.value.attempts == len(lab.clock.slept) + 1 == 8
+    code = "" if reply.lost else "SlowDown" if reply is SLOW_DOWN else "InternalError"
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid", ""])
+def test_a_store_that_never_answered_is_given_up_soon(lab: Lab, caplog: Any, url: str) -> None:
+    """Where nobody has ever listened, or somebody hangs up, the address is wrong: some seconds are
+    enough, and the second try is a warning. A decided job is finished all the same."""
+    lab.patch.setattr(retry, "_met", set())
+    lab.said(LOST)
+    store = lab.make(url=url or lab.url, retry_attempts_max=99, decided_seconds_max=30.0)
+    caplog.set_level(logging.WARNING, "magic_committer")
+    with pytest.raises(errors.Unanswered) as caught:
+        store.head("k")
+    assert caught.value.attempts > 1
+    assert sum(lab.clock.slept) <= FIRST_SECONDS
+    (warning,) = [one.getMessage() for one in caplog.records if one.name == "magic_committer"]
+    assert "head s3://b/k: attempt 1 failed" in warning
+    assert "this store has not answered yet" in warning
+    assert not url or f"could not reach {url}" in warning
+    lab.clock.slept.clear()
+    with patient(Kind.DECIDED), pytest.raises(errors.Unanswered):
+        store.put("k", b"x")
+    assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
+
+
+@pytest.mark.parametrize("first", [PUT, SLOW_DOWN, error(403, "AccessDenied"), None])
+def test_a_store_that_answered_once_or_listens_is_waited_for(lab: Lab, first: Any) -> None:
+    """After any answer the store is one, for the whole process; and who is silent may be slow."""
+    lab.patch.setattr(retry, "_met", set())
+    if first is not None:
+        lab.said(first)
+        with suppress(errors.StoreError):
+            lab.make("a").put("k", b"x")
+    lab.said(LOST if first is not None else Reply(hung=True))
+    times: dict[str, Any] = {
+        "read_seconds_max": 0.1,
+        "retry_seconds_max": 20.0,
+        "retry_attempts_max": 99,
+    }
+    with pytest.raises(errors.Unanswered) as caught:
+        lab.make(**times).put("k", b"x")
+    assert caught.value.status == 0
+    assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
+
+
+BIG = bytes(range(256)) * 8192
+
+
+@pytest.mark.parametrize("failure", [LOST, SLOW_DOWN])
+def test_a_body_is_sent_whole_each_time(lab: Lab, tmp_path: Path, failure: Reply) -> None:
+    """A part from memory or from a file is sent from its beginning at each attempt. A file that is
+    not there is no store's error."""
+    (tmp_path / "f").write_bytes(b"before" + BIG + b"after")
+    for body in (memoryview(BIG), FileSlice(str(tmp_path / "f"), 6, len(BIG))):
+        lab.asked.clear()
+        lab.said(failure, PUT)
+        assert lab.store.put_part("k", "u", 1, body).size == len(BIG)
+        assert [asked.body == BIG for asked in lab.asked] == [True, True]
+    with pytest.raises(FileNotFoundError) as caught:
+        lab.store.put_part("k", "u", 1, FileSlice("no such file", 0, 1))
+    assert not isinstance(caught.value, errors.StoreError)
+    assert len(lab.asked) == 2

@@ -1,0 +1,473 @@
+"""A request is sent at most once, an answer is whole or none, and only quiet connections are kept.
+
+By both drivers: in the calling thread, and by a loop.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from magic_committer._patience import Errand
+from magic_committer.stores.base import FileSlice
+from magic_committer.stores.s3 import http
+from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer, Sent
+from tests.wire import Asked, Raw, Wire, playing, raw_server
+
+SECONDS = 60.0
+"""For a request that is to be answered, on a loaded machine."""
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+OKS = playing("ask", OK, again=True)
+BIG = memoryview(bytes(8 * 1024**2))
+
+
+class Driver:
+    """Sends requests over connections of its own: alone, in this thread, or by a loop."""
+
+    def __init__(self, by_loop: bool) -> None:
+        self._by_loop = by_loop
+        self.http = Http(http.Network(connect_seconds_max=SECONDS))
+
+    def send(self, request: HttpRequest, deadline: Deadline | None = None) -> http.Answer:
+        """Send a request once."""
+        deadline = deadline or Deadline(SECONDS, SECONDS)
+        if not self._by_loop:
+            return self.http.send(request, deadline)
+        loop = http.Loop(self.http)
+        try:
+            loop.start("tag", request, deadline)
+            while True:
+                for tag, outcome in loop.wait(1.0):
+                    assert tag == "tag"
+                    if isinstance(outcome, http.Answer):
+                        return outcome
+                    try:
+                        raise outcome
+                    finally:
+                        del outcome  # or this frame and its traceback hold each other
+        finally:
+            loop.close()
+
+    def ended(self, request: HttpRequest, seconds: float = SECONDS) -> Any:
+        """What becomes of a request: status and body, or cause and whether it was sent."""
+        try:
+            answer = self.send(request, Deadline(seconds, seconds))
+        except NoAnswer as error:
+            return error.cause, error.sent
+        return answer.status, answer.body
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "in a loop"])
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """Each test by both drivers; its connections are closed at the end."""
+    made = Driver(request.param)
+    yield made
+    made.http.close()
+
+
+def to(raw: Raw | str, method: str = "GET", body: Any = b"", **more: Any) -> HttpRequest:
+    """A request to a server."""
+    url = raw if isinstance(raw, str) else raw.url
+    return HttpRequest(method, http.origin_of(url), "/b/k?q", [("x-a", "1")], body, **more)
+
+
+BROKEN = (Cause.BROKEN, Sent.ANSWERED)
+TOO_LONG = (Cause.LIMIT, Sent.ANSWERED)
+LENGTH = "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{}"
+CHUNKED = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+EMPTY = "\r\nContent-Length: 0\r\n\r\n"
+SPOKEN: dict[str, tuple[str, Any]] = {
+    "plain": (LENGTH.format(2, "ok"), (200, b"ok")),
+    "chunks": (f"{CHUNKED}2\r\nok\r\n1\r\n!\r\n0\r\n\r\n", (200, b"ok!")),
+    "chunks with a trailer": (f"{CHUNKED}2\r\nok\r\n0\r\nETag: x\r\n\r\n", (200, b"ok")),
+    "no content": ("HTTP/1.1 204 No Content\r\n\r\n", (204, b"")),
+    "until the end": ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it", (200, b"all of it")),
+    "HTTP/1.0": ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, b"ok")),
+    "no reason": (f"HTTP/1.1 200{EMPTY}", (200, b"")),
+    "100, 102, 200": (
+        f"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 P\r\nA: b\r\n\r\n{LENGTH.format(2, 'ok')}",
+        (200, b"ok"),
+    ),
+    "nothing": ("", (Cause.BROKEN, Sent.PERHAPS)),
+    "a head that was cut": ("HTTP/1.1 200 OK\r\nETag: a\r\n", BROKEN),
+    "a length that was cut": ("HTTP/1.1 200 OK\r\nContent-Le", BROKEN),
+    "a body that was cut": (LENGTH.format(9, "ab"), BROKEN),
+    "a chunk that was cut": (f"{CHUNKED}9\r\nab", BROKEN),
+    "chunks without an end": (f"{CHUNKED}2\r\nab\r\n", BROKEN),
+    "only 100": ("HTTP/1.1 100 Continue\r\n\r\n", BROKEN),
+    "two lengths": (LENGTH.format("2\r\nContent-Length: 5", "okxyz"), BROKEN),
+    "a length below 0": (LENGTH.format(-2, "ok"), BROKEN),
+    "a length in words": (LENGTH.format("two", "ok"), BROKEN),
+    "a length with a sign": (LENGTH.format("+2", "ok"), BROKEN),
+    "a length with a bar": (LENGTH.format("1_0", "okokokokok"), BROKEN),
+    "a length and chunks": (
+        LENGTH.format("5\r\nTransfer-Encoding: chunked", "2\r\nok\r\n0\r\n\r\n"), BROKEN,
+    ),
+    "a bad chunk": (f"{CHUNKED}zz\r\nok\r\n", BROKEN),
+    "a status that is none": (f"HTTP/1.1 2x0 OK{EMPTY}", BROKEN),
+    "a status of two digits": (f"HTTP/1.1 99 OK{EMPTY}", BROKEN),
+    "a status above 599": (f"HTTP/1.1 600 OK{EMPTY}", BROKEN),
+    "a NUL": (f"HTTP/1.1 200 OK\r\nA: b\0c{EMPTY}", BROKEN),
+    "bare line feeds": ("HTTP/1.1 200 OK\nContent-Length: 2\n\nok", BROKEN),
+    "a space before a colon": ("HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok", BROKEN),
+    "a folded line": (f"HTTP/1.1 200 OK\r\nA: b\r\n c{EMPTY}", BROKEN),
+    "another protocol": (f"HTTP/2.0 200 OK{EMPTY}", BROKEN),
+    "an upgrade": ("HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", BROKEN),
+    "no HTTP": ("garbage\r\n\r\n", BROKEN),
+    "TLS": ("\x16\x03\x01\x02\x00\x01", BROKEN),
+    "an endless head": (f"HTTP/1.1 200 OK\r\nA: {'x' * http.HEAD_BYTES_MAX}", TOO_LONG),
+    "many headers": (f"HTTP/1.1 200 OK\r\n{'A: b' * 9}\r\n" + "A: b\r\n" * 20_000, TOO_LONG),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize(("method", "pieces"), [("GET", 1), ("PUT", 1), ("PUT", 400)])
+def test_an_answer_is_whole_or_none(driver: Driver, name: str, method: str, pieces: int) -> None:
+    """What a server says before it hangs up, however it is cut into packets; each request arrives
+    once."""
+    said, wanted = SPOKEN[name][0].encode("latin-1"), SPOKEN[name][1]
+    body, size = b"body" if method == "PUT" else b"", max(1, len(said) // pieces)
+    cut = [said[at : at + size] for at in range(0, len(said), size)]
+    with raw_server(playing("ask", *cut)) as raw:
+        assert driver.ended(to(raw, method, body)) == wanted
+    assert [asked.body for asked in raw.asked] == [body]
+
+
+def test_an_answer_to_head_has_no_body(driver: Driver) -> None:
+    """Whatever length it names; a byte behind it ends its connection."""
+    said = [LENGTH.format(9, body).encode() for body in ("", "x")]
+    with raw_server(playing("ask", said[0], "ask", said[1])) as raw:
+        assert [driver.ended(to(raw, "HEAD")) for _ in range(3)] == [(200, b"")] * 3
+        assert raw.serving.taken == 2
+
+
+def test_names_of_headers_have_no_case_and_repeated_ones_are_joined(driver: Driver) -> None:
+    """A server that says a header twice, in two spellings, has said both values of one."""
+    with raw_server(playing("ask", b"HTTP/1.1 204 No\r\nX-A: 1\r\nx-a: 2\r\n\r\n")) as raw:
+        assert driver.send(to(raw)).headers["x-a"] == "1, 2"
+
+
+@pytest.mark.parametrize(
+    "said", [LENGTH.format(9, "x" * 9), f"{CHUNKED}9\r\n{'x' * 9}\r\n0\r\n\r\n"]
+)
+def test_a_success_that_is_too_long_is_told_and_not_read(driver: Driver, said: str) -> None:
+    """Its head is there, its body is not; the next request has another connection."""
+    with raw_server(playing("ask", said.encode(), again=True)) as raw:
+        for allowed, wanted in ((9, b"x" * 9), (8, b""), (9, b"x" * 9)):
+            answer = driver.send(to(raw, bytes_max=allowed))
+            assert (answer.status, answer.body) == (200, wanted)
+            assert (answer.excess != "") is (allowed == 8)
+
+
+def has_come(client: Http, raw: Raw) -> None:
+    """Wait until the idle connection has what the server did after its answer."""
+    for connection in client._idle.get(http.origin_of(raw.url), ()):
+        assert connection.wait(http.READ, SECONDS)
+
+
+def test_a_connection_is_used_again_and_a_closed_one_is_not(driver: Driver) -> None:
+    """A server may close an idle connection at any time: no request is lost by it, none is sent
+    twice."""
+    with raw_server(playing("ask", OK, "ask", OK, "ask", OK)) as raw:
+        for number in range(1, 8):
+            assert driver.ended(to(raw)) == (200, b"ok")
+            if number % 3 == 0:
+                has_come(driver.http, raw)
+        assert raw.serving.taken == 3
+    assert len(raw.asked) == 7
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_second_answer_is_given_to_nobody(driver: Driver, late: bool) -> None:
+    """Bytes behind an answer end its connection, glued on or late."""
+    smuggled = LENGTH.format(8, "SMUGGLED").encode()
+    said = [OK, smuggled] if late else [OK + smuggled]
+    with raw_server(playing("ask", *said, again=True)) as raw:
+        for number in range(1, 4):
+            assert driver.ended(to(raw)) == (200, b"ok")
+            has_come(driver.http, raw)
+            assert raw.serving.taken == number
+
+
+def test_a_request_that_dies_on_the_way_is_sent_once(driver: Driver) -> None:
+    """On a used connection: it is told, and nothing is sent again."""
+    with raw_server(playing("ask", OK, "ask", "reset")) as raw:
+        assert driver.ended(to(raw)) == (200, b"ok")
+        assert driver.ended(to(raw)) == (Cause.BROKEN, Sent.PERHAPS)
+    assert len(raw.asked) == 2
+
+
+SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [([SLOW_DOWN], (503, b"")), ([SLOW_DOWN, "wait"], (503, b"")), ([OK, "wait"], BROKEN)],
+)
+def test_an_answer_before_the_end_of_the_body_counts_if_it_is_a_refusal(
+    driver: Driver, steps: Any, wanted: Any
+) -> None:
+    """A 503 of a server that reads no more is heard; one that says 200 before it has the body has
+    not stored it."""
+    with raw_server(playing("head", *steps)) as raw:
+        assert driver.ended(to(raw, "PUT", BIG)) == wanted
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid"])
+def test_without_a_connection_nothing_was_sent(driver: Driver, url: str) -> None:
+    """Nobody listens; the name is not known."""
+    assert driver.ended(to(url)) == (Cause.CONNECT, Sent.NEVER)
+
+
+def test_the_next_address_is_tried(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with several addresses, the first of which nobody listens at."""
+    with raw_server(OKS) as raw:
+        there = http.origin_of(raw.url)
+        found = [(socket.AF_INET, ("127.0.0.1", 9)), (socket.AF_INET, (there.host, there.port))]
+        monkeypatch.setattr(http, "_addresses_of", lambda *_: found)
+        assert driver.ended(to("http://store.invalid")) == (200, b"ok")
+
+
+DEEDS = (
+    "answers", "answers", "closes", "resets", "refuses early", "cuts", "says it twice", "is late",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_request_arrives_twice(driver: Driver, seed: int) -> None:
+    """Whatever a server does to connections: of 100 requests each arrives once, or not at all and
+    then has no answer; what counts as never sent has not arrived."""
+    draw = random.Random(seed)
+    arrived: Counter[str] = Counter()
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        while (head := wire.head()) is not None:
+            arrived[head.split()[1]] += 1
+            deed = draw.choice(DEEDS)
+            if deed == "resets":
+                return wire.reset()
+            if deed == "refuses early":
+                return wire.socket.sendall(b"HTTP/1.1 503 Slow\r\nContent-Length: 0\r\n\r\n")
+            wire.read(int(Asked(head, b"").header("content-length")))
+            wire.socket.sendall({"cuts": OK[:-1], "says it twice": OK * 2}.get(deed, OK))
+            if deed == "is late":
+                time.sleep(0.001)  # the client may be sending its next request by now
+            if deed not in ("answers", "says it twice"):
+                return None
+        return None
+
+    told: dict[str, Any] = {}
+    with raw_server(serve) as raw:
+        for number in range(100):
+            asked = to(raw, "PUT", memoryview(bytes(100_000)))
+            asked.target = f"/b/{number}"
+            told[asked.target] = driver.ended(asked)
+    assert set(arrived.values()) == {1}
+    assert not [one for one in arrived if told[one][1] is Sent.NEVER]
+    assert not [one for one, what in told.items() if what[0] in (200, 503) and one not in arrived]
+    assert {200, 503} <= {what[0] for what in told.values()}
+
+
+def test_a_lookup_ends_with_the_request(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No signal and no deadline ends the system's function."""
+    ending = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ending.wait() and [])
+    try:
+        assert driver.ended(to("http://slow.invalid"), 0.5) == (Cause.CONNECT, Sent.NEVER)
+    finally:
+        ending.set()
+
+
+POINTS: dict[str, tuple[Any, str]] = {
+    "between two bytes": (Deadline, "moved"),
+    "in a wait": (Deadline, "look"),
+    "in the parser": (http._Reading, "on_header"),
+    "at the end": (http._Reading, "answer"),
+    "in the body's file": (os, "fstat"),
+}
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError, ValueError])
+@pytest.mark.parametrize("point", POINTS)
+def test_what_a_handler_raises_is_the_callers(
+    driver: Driver, kind: type, point: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is no failure of the network. The request went once at most, and its connection is
+    closed."""
+    owner, name = POINTS[point]
+    file = tmp_path / "body"
+    file.write_bytes(b"body")
+    gone = threading.Event()
+
+    def struck(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGINT if kind is KeyboardInterrupt else signal.SIGALRM)
+        return getattr(owner, name)(*arguments)
+
+    def handler(*_: object) -> None:
+        raise kind("the caller's")
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        raw.asked.append(wire.ask() or Asked("", b""))
+        if point != "in a wait":
+            wire.socket.sendall(OK)
+        with suppress(OSError):
+            wire.ask()
+        gone.set()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with raw_server(serve) as raw:
+            monkeypatch.setattr(owner, name, struck)
+            with pytest.raises(kind, match=r"^$" if kind is KeyboardInterrupt else "the caller's"):
+                driver.send(to(raw, "PUT", FileSlice(str(file), 0, 4)))
+            assert gone.wait(SECONDS)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(raw.asked) == 1
+
+
+@pytest.mark.parametrize("silent", ["connect", "answer", "body", "errand"])
+def test_time_ends(driver: Driver, silent: str) -> None:
+    """A server that never answers, or never reads: the request ends, and says whether it was sent;
+    and so it does with its errand, within a slice, long before the deadline."""
+    errand, seconds = Errand(), 600.0 if silent == "errand" else 0.5
+    steps: dict[str, Any] = {"answer": ["ask"], "errand": ["ask", lambda: errand.end(0.0)]}
+    body = b"x" if silent != "body" else memoryview(bytes(64 * 1024**2))
+    deadline = Deadline(seconds, seconds, errand=errand)
+    server = raw_server(playing(*steps.get(silent, []), "wait"))
+    with server as raw, pytest.raises(NoAnswer) as caught:
+        driver.send(to(raw, "PUT", body), deadline)
+    assert (caught.value.cause, caught.value.sent) == (Cause.TIME, Sent.PERHAPS)
+
+
+@pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3 * 1024**2])
+def test_a_body_arrives_whole(driver: Driver, size: int, tmp_path: Path) -> None:
+    """From memory, and from a slice of a file."""
+    data = os.urandom(size)
+    (tmp_path / "f").write_bytes(b"before" + data + b"after")
+    with raw_server(OKS) as raw:
+        for body in (data, memoryview(data), FileSlice(str(tmp_path / "f"), 6, size)):
+            assert driver.ended(to(raw, "PUT", body)) == (200, b"ok")
+    assert [asked.body for asked in raw.asked] == [data] * 3
+    assert {asked.head.count("Content-Length") for asked in raw.asked} == {1}
+
+
+@pytest.mark.parametrize(
+    ("header", "file", "why"),
+    [
+        ("b\r\nc: d", "", "line break"),  # it would be another request
+        ("b\n", "", "line break"),
+        ("b\0", "", "line break"),
+        ("b", "f", "holds 3 of the slice's 9 bytes"),
+        ("b", "none", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_sent_whole_is_not_sent(
+    driver: Driver, tmp_path: Path, header: str, file: str, why: str
+) -> None:
+    """A header that is none, a file that is too short: the error says it, and nothing arrives."""
+    (tmp_path / "f").write_bytes(b"12345")
+    body = FileSlice(str(tmp_path / file), 2, 9) if file else b""
+    with raw_server(OKS) as raw:
+        for name, value in (("a", header), (f"a{header[1:]}", "b")):
+            asked = to(raw, "PUT", body)
+            asked.headers.append((name, value))
+            with pytest.raises((http.BadParameter, EOFError), match=why):
+                driver.send(asked)
+    assert raw.asked == []
+
+
+def test_a_request_that_has_ended_holds_nothing(driver: Driver) -> None:
+    """Neither its body nor its connection is kept by anything, also after a failure."""
+
+    class Body(bytearray):
+        pass
+
+    with raw_server(playing("ask", b"HTTP/1.1 200 OK\r\nContent-Le", "wait")) as raw:
+        body = Body(100_000)
+        held = weakref.ref(body)
+        assert driver.ended(to(raw, "PUT", memoryview(body)), 2.0)[0] is Cause.TIME
+        del body
+        assert held() is None
+
+
+def looped(client: Http, requests: dict[str, HttpRequest], at_once: int) -> dict[str, bytes]:
+    """Send requests by one loop; the body that each was answered."""
+    loop, waiting = http.Loop(client), dict(requests)
+    told: dict[str, bytes] = {}
+    while len(told) < len(requests):
+        while waiting and loop.flying < at_once:
+            loop.start(*waiting.popitem(), Deadline(SECONDS, SECONDS))
+        told |= {tag: one.body for tag, one in loop.wait(1.0) if isinstance(one, http.Answer)}
+    loop.close()
+    return told
+
+
+def test_idle_connections_have_a_limit() -> None:
+    """What is above it is closed; when the client is closed, or dropped, all are: nothing is left
+    for the collector to warn of."""
+    few = Http(http.Network(idle_max=2))
+    with raw_server(OKS) as raw:
+        looped(few, {str(number): to(raw) for number in range(5)}, 5)
+        idle = few._idle[http.origin_of(raw.url)]
+        assert len(idle) == 2
+        few.close()
+        assert idle == []
+        dropped = Http(http.Network())
+        dropped.send(to(raw), Deadline(SECONDS, SECONDS))
+        (connection,) = dropped._idle[http.origin_of(raw.url)]
+        del dropped
+        assert connection.sock is None
+
+
+def test_a_forked_child_leaves_its_parents_answers() -> None:
+    """It closes what is under way. Its parent gets the answer."""
+    may_answer = threading.Event()
+    client = Http(http.Network(connect_seconds_max=SECONDS))
+    with raw_server(playing("ask", may_answer.wait, OK)) as raw:
+        loop = http.Loop(client)
+        loop.start("mine", to(raw), Deadline(SECONDS, SECONDS))
+        while not any(seat.connection._given for seat in loop._busy):
+            assert not list(loop.wait(0.1))
+        child = os.fork()
+        if child == 0:
+            told = [outcome for _, outcome in loop.wait(1.0)]
+            os._exit(0 if [type(one) for one in told] == [NoAnswer] else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        may_answer.set()
+        ended: list[Any] = []
+        while not ended:
+            ended = list(loop.wait(1.0))
+        loop.close()
+    assert [(tag, answer.body) for tag, answer in ended] == [("mine", b"ok")]
+    client.close()
+
+
+def test_a_loop_has_each_answer_for_who_asked() -> None:
+    """Answers in any order, over few connections."""
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        while (asked := wire.ask()) is not None:
+            path = asked.head.split()[1]
+            raw.ending.wait(0.001 * (int(path[1:]) % 7))
+            wire.socket.sendall(LENGTH.format(len(path), path).encode())
+
+    with raw_server(serve) as raw:
+        origin, paths = http.origin_of(raw.url), [f"/{number}" for number in range(200)]
+        asks = {path: HttpRequest("GET", origin, path, []) for path in paths}
+        told = looped(Http(http.Network()), asks, 16)
+        assert raw.serving.taken <= 16
+    assert told == {path: path.encode() for path in paths}

@@ -1,0 +1,176 @@
+"""Which way requests go: chosen once, and said by store, doctor, report and command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli.main import run
+from magic_committer.errors import InvalidRequest, OptionError, PermissionDenied, Unanswered
+from magic_committer.stores.base import AbortUpload, Written, many_of, transport_of
+from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.s3 import http
+from magic_committer.stores.unconditional import unconditional
+from tests.servers import Asked, Reply, error, moto_options, moto_server
+from tests.transport.lab import DATED, PUT, Lab, ask, at_once, sent_by
+from tools.moto_server import CREDENTIALS
+
+SAYS = {"fast": "fast", "auto": "fast", "boto3": "boto3 (transport='boto3')"}
+
+
+@pytest.mark.parametrize("named", SAYS)
+def test_the_fast_way_is_taken_where_it_can_be(lab: Lab, named: str) -> None:
+    """``auto`` and ``fast`` send by the fast way, ``boto3`` by the SDK; the store says so, and the
+    doctor in one phrase."""
+    store = lab.make(transport=named)
+    store.put("k", b"x")
+    assert sent_by(lab.asked) == [store.transport[0]]
+    assert transport_of(store) == SAYS[named]
+
+
+ARN = "arn:aws:s3:eu-north-1:123456789012:accesspoint/"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "more", "why"),
+    [
+        ("b--usw2-az1--x-s3", {}, "S3 Express"),
+        *[(bucket, {}, "an access point")
+          for bucket in (f"{ARN}point", "point-op-01ac5d28a6a--op-s3")],
+        (f"{ARN}mfzwi23gnjvgw.mrap".replace("eu-north-1", ""), {}, "an access point"),
+        ("b", {"region": "us-iso-east-1"}, "us-iso-east-1"),
+        ("b", {"region": "eusc-de-east-1"}, "eusc-de-east-1"),
+        ("b", {"endpoint_url": "http://user:word@h"}, "has a user"),
+        ("b", {"endpoint_url": "http://h?a=b"}, "URL"),
+        ("b", {"BOTOCORE_EXPERIMENTAL__PLUGINS": "a=b"}, "BOTOCORE_EXPERIMENTAL__PLUGINS"),
+        ("b", {"HTTPS_PROXY": "https://p:1", "NO_PROXY": "", "no_proxy": ""}, "proxy"),
+        ("b", {"AWS_SIGV4A_SIGNING_REGION_SET": "*"}, "sigv4a_signing_region_set"),
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_stays_with_the_sdk(bucket: str, more: Any, why: str, lab: Lab) -> None:
+    """What has other endpoints or signatures is not guessed: ``auto`` takes the SDK and says why,
+    ``fast`` is an error with a hint."""
+    for name in [name for name in more if name.isupper() or "proxy" in name]:
+        lab.patch.setenv(name, more[name])
+    options = {name: text for name, text in more.items() if name in ("region", "endpoint_url")}
+    wanted = {"endpoint_url": None, "region": "eu-north-1", **options}
+    took, reason = lab.make(bucket, **{**wanted, "transport": "auto"}).transport
+    assert took == "boto3"
+    assert why in reason
+    with pytest.raises(OptionError, match="transport='auto'") as caught:
+        lab.make(bucket, **{**wanted, "transport": "fast"})
+    assert why in str(caught.value)
+
+
+def test_without_httptools_boto3_sends_by_its_own_connections(lab: Lab) -> None:
+    """A machine for which there is no httptools works: answers are read by the same checks."""
+    lab.patch.setattr(http, "httptools", None)
+    store = lab.make(transport="auto")
+    assert store.put("k", b"x").etag == '"e"'
+    assert sent_by(lab.asked) == ["boto3"]
+    assert store.transport == ("boto3", "httptools is not installed")
+    assert many_of(store) is None
+    lab.said(Reply(body=b"0123456789", headers=DATED))
+    assert store.get("k", max_bytes=10).body == b"0123456789"
+    for bytes_max in (9, 0):
+        with pytest.raises(InvalidRequest) as large:
+            store.get("k", max_bytes=bytes_max)
+        assert large.value.code == "TooLarge"
+    lab.said(Reply(body=b"01", headers=DATED, missing=5))
+    with pytest.raises(Unanswered):
+        store.get("k", max_bytes=10)
+    lab.said(Reply(200, "<html>log in</html>"))
+    for verb in ("head", "put", "list"):
+        with pytest.raises(Unanswered):
+            ask(store, verb)
+    lab.said(error(403, "AccessDenied"))
+    with pytest.raises(PermissionDenied):
+        ask(store, "put")
+    with pytest.raises(Unanswered, match="connection") as gone:
+        ask(lab.make(transport="auto", url="http://127.0.0.1:9"), "head")
+    assert not gone.value.sent
+
+
+@pytest.mark.parametrize("among_many", [False, True])
+def test_a_bucket_in_another_region_is_found(lab: Lab, among_many: bool) -> None:
+    """An answer that names another region: the request is sent again, signed for that one, as if it
+    had been sent once; and the next one at once."""
+
+    def script(asked: Asked) -> Reply:
+        if "/eu-west-3/" in asked.headers["authorization"]:
+            return PUT
+        body = str(error(400, "AuthorizationHeaderMalformed").body)
+        body = body.replace("<Code>", "<Region>eu-west-3</Region><Code>")
+        return Reply(400, body, {"x-amz-bucket-region": "eu-west-3"})
+
+    lab.script(script)
+    store = lab.make(region=None)  # us-east-1, until the store says otherwise
+    if among_many and many_of(store) is not None:
+        count = 4  # each was sent before the first of them knew
+        told = at_once(store, *[(name, AbortUpload(name, "u")) for name in "abcd"])
+        assert told == dict.fromkeys("abcd", Written(""))
+    else:
+        count = 1
+        assert store.put("k", b"x").attempts == 1
+    store.put("k", b"x")
+    regions = [asked.headers["authorization"].split("/")[2] for asked in lab.asked]
+    assert sorted(regions, reverse=True) == ["us-east-1"] * count + ["eu-west-3"] * (count + 1)
+    assert regions[-1] == "eu-west-3"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """moto's server, with an empty bucket."""
+    with moto_server("bucket") as running:
+        yield running
+
+
+def test_a_report_says_what_sent_the_requests(transport: str, url: str) -> None:
+    """Of a commit, an abort, a failure and a job without conditional writes alike."""
+    s3, said = moto_options(url), SAYS[transport]
+
+    def begun(number: int, **more: Any) -> mc.Job:
+        return mc.start(f"s3://bucket/{transport}-{number}", s3=s3, **more)
+
+    job = begun(1)
+    with job.task(0) as task, task.open("a") as file:
+        file.write(b"x")
+    report = job.commit([task.result]).to_dict()
+    assert (report["outcome"], report["transport"]) == ("committed", said)
+    assert begun(2).abort().transport == said
+    failing = begun(3)
+    with pytest.raises(mc.JobError):
+        failing.commit([])
+    assert failing.report is not None
+    assert (failing.report.error != "", failing.report.transport) == (True, said)
+    off = mc.Options(conditional_writes="off")
+    assert begun(4, options=off).abort().transport == said
+
+
+def test_a_report_and_the_command_say_why(
+    url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where ``auto`` took boto3, the reason is in the report; ``job abort`` has a line for people
+    about what sent the requests."""
+    s3 = moto_options(url)
+    job = mc.start("s3://bucket/command", s3=s3)
+    for name, text in {**CREDENTIALS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, text)
+    code = run(["job", "abort", job.dest, job.id, "--yes"])
+    told = capsys.readouterr().out
+    assert code == 0, told
+    assert "requests by fast" in " ".join(told.split())
+    monkeypatch.setattr(http, "httptools", None)
+    slow = replace(s3, user_agent="slow", transport="auto")
+    said = mc.start("s3://bucket/slow", s3=slow).abort().transport
+    assert said == "boto3 (httptools is not installed)"
+
+
+def test_a_store_in_memory_says_nothing() -> None:
+    """It has no transport."""
+    stores = (MemoryStore("b"), unconditional(MemoryStore("b")))
+    assert [transport_of(store) for store in stores] == ["", ""]
