@@ -244,7 +244,7 @@ def test_a_directory_that_changes_after_the_count_is_not_published(
         (source / "new").write_text("x")
         return really(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("magic_committer.filesystem.calls.put_all", grown)
+    monkeypatch.setattr("magic_committer.filesystem.local.put_all", grown)
     told = command("put", source, there.url, "--yes")
     assert told.code == exits.FAILED
     assert "changed while it was put" in told.err
