@@ -54,7 +54,7 @@ allocated whole."""
 SUM_BYTES = 256 * 1024
 """After so many bytes a block's checksum goes on."""
 
-READ_BYTES = 1 * MiB
+READ_BYTES = 256 * 1024
 """Bytes that are read of a file at a time, for its checksum."""
 
 PAGES_BYTES_MIN = 1 * MiB

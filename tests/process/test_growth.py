@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
+from tests.process.conftest import fresh
 from tests.servers import make_bucket, moto_server
 
 JOBS = 300
@@ -27,6 +29,9 @@ HANG_SECONDS = 600.0
 GROWS_MAX = {"descriptors": 200, "threads": 100, "objects": 4_000, "KiB": 16 * 1024}
 """More than idle connections, which a slow machine has closed, and the memory's allocator make of
 it. Less than what is lost if each job loses one descriptor, one thread, 20 objects or 70 KiB."""
+OPEN_FILES = 48
+BUFFER_BYTES_MAX = 32 * 1024**2
+SENDING_BYTES_MAX = 40 * 1024**2
 
 
 def look() -> dict[str, int]:
@@ -36,9 +41,7 @@ def look() -> dict[str, int]:
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "objects": len(gc.get_objects()),
-        "KiB": int(Path("/proc/self/statm").read_text().split()[1])
-        * os.sysconf("SC_PAGE_SIZE")
-        // 1024,
+        "KiB": memory("VmRSS"),
     }
 
 
@@ -82,7 +85,7 @@ def serve(url: str, transport: str) -> None:
 @pytest.mark.parametrize("transport", ["boto3", "fast"])
 def test_a_process_of_many_jobs_does_not_grow(transport: str) -> None:
     """Descriptors, threads, objects and memory after the warm-up are those at the end."""
-    command = [sys.executable, "-m", "tests.process.test_growth"]
+    command = [sys.executable, "-m", "tests.process.test_growth", "serve"]
     with moto_server() as url:
         for number in range(BUCKETS):
             make_bucket(url, f"bucket-{number}")
@@ -97,5 +100,39 @@ def test_a_process_of_many_jobs_does_not_grow(transport: str) -> None:
     assert last["jobs"] == JOBS
 
 
+def memory(name: str) -> int:
+    """What the system says of this process's memory, in KiB."""
+    found = re.search(rf"{name}:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1])
+
+
+def fill(url: str, transport: str) -> None:
+    """Write into many files at once, and print by how many KiB the process has grown at its most
+    since a first small job."""
+    s3 = mc.S3Options(endpoint_url=url, transport=transport)  # type: ignore[arg-type]
+    with mc.write("s3://bucket/warm", s3=s3) as job, job.open("a.bin") as file:
+        file.write(b"x")
+    options = mc.Options(buffer_bytes_max=BUFFER_BYTES_MAX)
+    before = memory("VmRSS")
+    with mc.write("s3://bucket/many", s3=s3, options=options) as job:
+        files = [job.open(f"{number}.bin") for number in range(OPEN_FILES)]
+        for _ in range(90):
+            for file in files:
+                file.write(b"x" * 100_000)
+        for file in files:
+            file.close()
+    print(memory("VmHWM") - before)
+
+
+@pytest.mark.parametrize("transport", ["boto3", "fast"])
+def test_many_open_files_stay_within_their_memory(server: str, transport: str) -> None:
+    """So many files of two parts each, written in turns: the process grows by what
+    ``buffer_bytes_max`` allows, and by what the threads that send hold."""
+    ended = fresh(server, "tests.process.test_growth", "fill", server, transport)
+    assert ended.code == 0, ended
+    assert int(ended.said) * 1024 <= BUFFER_BYTES_MAX + SENDING_BYTES_MAX
+
+
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    {"serve": serve, "fill": fill}[sys.argv[1]](*sys.argv[2:])

@@ -62,7 +62,7 @@ DOCUMENT_BYTES_MAX = 16 * 1024**2
 """A longer answer that is not an object ends the request."""
 HEAD_BYTES_MAX = 64 * 1024
 RECEIVE_BYTES = 32 * 1024
-FILE_BYTES = 1024**2
+FILE_BYTES = 256 * 1024
 """Bytes that are read of a file at a time."""
 JOINED_BYTES_MAX = 64 * 1024
 """A body up to this size leaves in one packet with its head."""

@@ -182,7 +182,7 @@ def sha256_of(body: bytes | PartBody) -> str:
     digest, left = hashlib.sha256(), body.length
     with open(body.path, "rb") as file:
         file.seek(body.offset)
-        while left and (piece := file.read(min(left, 1024**2))):
+        while left and (piece := file.read(min(left, 256 * 1024))):
             digest.update(piece)
             left -= len(piece)
     return digest.hexdigest()
