@@ -225,6 +225,20 @@ def test_an_answer_before_the_end_of_the_body_counts_if_it_is_a_refusal(
         assert driver.ended(to(raw, "PUT", BIG)) == wanted
 
 
+def test_a_body_goes_on_after_a_100_that_nobody_asked_for(driver: Driver) -> None:
+    """It is no answer: the server waits for the rest."""
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.head()
+        wire.socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.05)  # the client's buffer is full, and it has heard it
+        if wire.read(len(BIG)):
+            wire.socket.sendall(OK)
+
+    with raw_server(serve) as raw:
+        assert driver.ended(to(raw, "PUT", BIG), 20.0) == (200, b"ok")
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://store.invalid"])
 def test_without_a_connection_nothing_was_sent(driver: Driver, url: str) -> None:
     """Nobody listens; the name is not known."""

@@ -393,6 +393,11 @@ class _Reading:
         return Answer(self._status, self._headers, body, self._until_close, self._excess, reused)
 
     @property
+    def has_head(self) -> bool:
+        """Whether the head is whole of what is no 1xx."""
+        return not self._in_head
+
+    @property
     def keeps_open(self) -> bool:
         """Whether the connection may be used again."""
         said = self._headers.get("connection", "").lower()
@@ -743,15 +748,15 @@ class Connection:
         return True
 
     def _hear(self, reading: _Reading) -> bool:
-        """Read what the server says while the body goes out. False: nothing yet, e.g. only TLS's
-        own words."""
+        """Read what the server says while the body goes out. False: no answer yet, e.g. only TLS's
+        own words, or a 100 that nobody asked for."""
         try:
             piece = self.sock.recv(RECEIVE_BYTES)  # type: ignore[union-attr]
         except _NOT_YET:
             return False
         if piece:
             reading.feed(piece)
-        return True
+        return not piece or reading.has_head
 
     def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Step:
         """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
