@@ -47,7 +47,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROFILES: dict[str, tuple[list[str], list[str]]] = {
     "demo": (["demo"], []),
     "test": (["demo", "crt"], ["dev", "docs", "trees"]),
-    "bench": (["fast"], []),
+    "bench": (["crt"], []),
     "docs": ([], ["docs"]),
     "peers": ([], ["bench"]),
 }
