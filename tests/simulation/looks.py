@@ -19,11 +19,12 @@ from magic_committer.commit.check import expected
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.publish import Publication
+from magic_committer.commit.steps import Steps
 from magic_committer.commit.upload_state import (
     UploadLook,
     UploadRemover,
     UploadState,
-    upload_state,
+    looking,
 )
 from magic_committer.committers.magic import abort, saved
 from magic_committer.errors import (
@@ -95,13 +96,13 @@ def _blind(module: Any) -> list[Replacement]:
 
 
 def _refused_is_gone() -> list[Replacement]:
-    def state(runtime: Any, upload: Any) -> UploadLook:
-        look = upload_state(runtime, upload)
+    def state(runtime: Any, upload: Any) -> Steps[UploadLook]:
+        look = yield from looking(runtime, upload)
         if look.state is UploadState.UNKNOWN and isinstance(look.error, PermissionDenied):
             return UploadLook(UploadState.GONE)
         return look
 
-    return [(complete, "upload_state", state)]
+    return [(complete, "looking", state)]
 
 
 def _by_etag_alone() -> list[Replacement]:
@@ -156,10 +157,8 @@ def _any_conflict() -> list[Replacement]:
 def _believed_refusals() -> list[Replacement]:
     real = records._read_back
 
-    def read_back(
-        runtime: Any, key: str, why: StoreError, job_id: str, *, final: bool = False
-    ) -> records.Seen | None:
-        if final:
+    def read_back(runtime: Any, key: str, why: StoreError, job_id: str) -> records.Seen | None:
+        if records.is_final(why) and not records.may_still_land(why):
             raise why
         return real(runtime, key, why, job_id)
 
