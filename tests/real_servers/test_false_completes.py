@@ -9,17 +9,17 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import probe
+from magic_committer.commit import complete, probe
+from magic_committer.commit.ready import ReadyUpload
 from magic_committer.errors import NotFound
 from magic_committer.protocol.record import TaskCommit
-from magic_committer.stores.base import Attributes, Part, Written, objects
+from magic_committer.stores.base import Attributes, CompleteUpload, objects
 from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
 
@@ -106,20 +106,18 @@ def test_a_file_that_a_killed_server_keeps_back_is_lost_until_it_is_repaired(
     """Driver and server die inside a Complete: the upload is left under its other name. Recovery
     names it as lost, twice; renamed back, as docs/stores.md says, it is committed."""
     job, result = ready(store)
-    real = S3Store.complete_upload
+    real = complete.as_request
 
-    def dies(
-        self: S3Store, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
-    ) -> Written:
-        if key != "t/b.csv":
-            return real(self, key, upload_id, parts, **terms)
-        digests = b"".join(bytes.fromhex(part.etag.strip('"')) for part in parts)
-        (upload,) = folder.glob(f".sgwtmp/multipart/*/{upload_id}")
-        etag = f"{hashlib.md5(digests).hexdigest()}-{len(parts)}"
-        upload.rename(f"{upload}.{etag}.inprogress")
+    def dies(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
+        if upload.key != "t/b.csv":
+            return real(upload, if_none_match)
+        digests = b"".join(bytes.fromhex(part.etag.strip('"')) for part in upload.parts)
+        (there,) = folder.glob(f".sgwtmp/multipart/*/{upload.upload_id}")
+        etag = f"{hashlib.md5(digests).hexdigest()}-{len(upload.parts)}"
+        there.rename(f"{there}.{etag}.inprogress")
         raise _Killed
 
-    monkeypatch.setattr(S3Store, "complete_upload", dies)
+    monkeypatch.setattr(complete, "as_request", dies)
     with pytest.raises(_Killed):
         job.commit([result])
     monkeypatch.undo()
@@ -142,16 +140,14 @@ def test_a_driver_looks_after_each_file_there(
     store.put("t/b.csv", b"older")
     job, result = ready(store)
     assert probe.known(store.identity).true_complete is False
-    real = S3Store.complete_upload
+    real = complete.as_request
 
-    def aborted(
-        self: S3Store, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
-    ) -> Written:
-        if key == "t/b.csv":
-            self.abort_upload(key, upload_id)
-        return real(self, key, upload_id, parts, **terms)
+    def aborted(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
+        if upload.key == "t/b.csv":
+            store.abort_upload(upload.key, upload.upload_id)
+        return real(upload, if_none_match)
 
-    monkeypatch.setattr(S3Store, "complete_upload", aborted)
+    monkeypatch.setattr(complete, "as_request", aborted)
     with pytest.raises(mc.CommitIncomplete, match="another object is there") as caught:
         job.commit([result])
     assert caught.value.unresolved == ("t/b.csv",)

@@ -185,7 +185,7 @@ def test_a_commit_that_died_in_complete_is_not_told_as_committed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr("magic_committer.commit.completing.complete", dies)
+        dying.setattr("magic_committer.commit.complete.as_request", dies)
         with pytest.raises(KeyboardInterrupt):
             job.commit(results)
     half_completed(server, bucket, "t/dt=0/")
