@@ -733,7 +733,7 @@ class Connection:
                         count = sock.send(view)
                     except _NOT_YET:
                         ready = yield READ | WRITE
-                        if not ready:
+                        if not ready & WRITE:
                             deadline.look()
                         if ready & READ and self._hear(reading):
                             return False
