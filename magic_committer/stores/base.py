@@ -72,6 +72,10 @@ class Attributes:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
+PIECE_BYTES = 256 * 1024
+"""Bytes that are read of a file at a time: each thread that sends holds as many."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """``length`` bytes of a local file from ``offset``: the body of a part that waits on disk. The
@@ -80,6 +84,15 @@ class FileSlice:
     path: str
     offset: int
     length: int
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its bytes, `PIECE_BYTES` at a time; fewer than ``length`` if the file is shorter."""
+        left = self.length
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.offset)
+            while left and (piece := file.read(min(left, PIECE_BYTES))):
+                yield piece
+                left -= len(piece)
 
 
 PartBody = memoryview | FileSlice

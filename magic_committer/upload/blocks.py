@@ -54,9 +54,6 @@ allocated whole."""
 SUM_BYTES = 256 * 1024
 """After so many bytes a block's checksum goes on."""
 
-READ_BYTES = 256 * 1024
-"""Bytes that are read of a file at a time, for its checksum."""
-
 PAGES_BYTES_MIN = 1 * MiB
 """Memory of this size and more has pages of its own; below, the heap is cheaper."""
 
@@ -361,14 +358,11 @@ def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
         return checksums.of(algorithm, body)
     running = checksums.Running(algorithm)
     left = body.length
-    with open(body.path, "rb", buffering=0) as file:
-        file.seek(body.offset)
-        while left:
-            data = file.read(min(left, READ_BYTES))
-            if not data:
-                raise OSError(f"{body.path} is {left} bytes shorter than it was written")
-            running.update(data)
-            left -= len(data)
+    for piece in body.pieces():
+        running.update(piece)
+        left -= len(piece)
+    if left:
+        raise OSError(f"{body.path} is {left} bytes shorter than it was written")
     return running.checksum()
 
 

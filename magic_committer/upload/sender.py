@@ -34,7 +34,6 @@ from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
-from magic_committer.options import MiB
 from magic_committer.stores.base import (
     Attributes,
     Checksum,
@@ -49,8 +48,6 @@ from magic_committer.upload.window import SendWindow
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
 
-_READ_BYTES = 1 * MiB
-"""Bytes of a block on disk that are read at once for its checksum."""
 EXIT_SECONDS = 10.0
 """Seconds that the end of the interpreter waits for what is in flight of all open files. After that
 it is broken off, and the uploads are aborted as long as the store answers."""

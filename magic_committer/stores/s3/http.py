@@ -42,7 +42,7 @@ from urllib.parse import unquote, urlsplit
 
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
 from magic_committer._pool import BESIDE, Future
-from magic_committer.stores.base import FileSlice, PartBody
+from magic_committer.stores.base import PIECE_BYTES, FileSlice, PartBody
 
 httptools: Any
 try:
@@ -62,8 +62,6 @@ DOCUMENT_BYTES_MAX = 16 * 1024**2
 """A longer answer that is not an object ends the request."""
 HEAD_BYTES_MAX = 64 * 1024
 RECEIVE_BYTES = 32 * 1024
-FILE_BYTES = 256 * 1024
-"""Bytes that are read of a file at a time."""
 JOINED_BYTES_MAX = 64 * 1024
 """A body up to this size leaves in one packet with its head."""
 IDLE_SECONDS_MAX = 15.0
@@ -804,7 +802,7 @@ def _pieces_of_file(head: bytes, body: FileSlice) -> Generator[memoryview, None,
             file.seek(body.offset)
             left = body.length
             while left:
-                piece = file.read(min(left, FILE_BYTES))
+                piece = file.read(min(left, PIECE_BYTES))
                 if not piece:
                     raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
                 left -= len(piece)

@@ -179,12 +179,9 @@ def sha256_of(body: bytes | PartBody) -> str:
     """The SHA-256 of a body in hex. Reads a file's slice."""
     if not isinstance(body, FileSlice):
         return hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256
-    digest, left = hashlib.sha256(), body.length
-    with open(body.path, "rb") as file:
-        file.seek(body.offset)
-        while left and (piece := file.read(min(left, 256 * 1024))):
-            digest.update(piece)
-            left -= len(piece)
+    digest = hashlib.sha256()
+    for piece in body.pieces():
+        digest.update(piece)
     return digest.hexdigest()
 
 
