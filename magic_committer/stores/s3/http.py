@@ -62,6 +62,8 @@ DOCUMENT_BYTES_MAX = 16 * 1024**2
 """A longer answer that is not an object ends the request."""
 HEAD_BYTES_MAX = 64 * 1024
 RECEIVE_BYTES = 32 * 1024
+SEALED_BYTES = 128 * 1024
+"""So much is encrypted and sent at once."""
 JOINED_BYTES_MAX = 64 * 1024
 """A body up to this size leaves in one packet with its head."""
 IDLE_SECONDS_MAX = 15.0
@@ -78,7 +80,7 @@ over a line of 8 Mbit/s are faster."""
 SIGN_OF_LIFE_BYTES = 256 * 1024
 """After this many moved bytes the store counts as not silent."""
 
-_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError)
 _HUNG_UP = (BrokenPipeError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _BODILESS = (204, 304)
 """Statuses of answers that have neither a body nor a length (RFC 9110)."""
@@ -483,6 +485,73 @@ Exchange = Generator[int, int, Answer]
 Step = Generator[int, int, None]
 
 
+class _Tls:
+    """A socket that encrypts. Many records leave in one send: `ssl.SSLSocket` gives each record of
+    16 KiB to the kernel by itself, and lets other threads run between them."""
+
+    __slots__ = ("_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno")
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        self._sock = sock
+        self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._from, self._to, server_hostname=host)
+        self._left = memoryview(b"")  # of what is encrypted
+        self._sealed = 0
+        self.fileno, self.close = sock.fileno, sock.close
+
+    def do_handshake(self) -> None:
+        """Go on with the handshake. Raises `SSLWantReadError` or `BlockingIOError`: it must wait
+        until it can receive, or send."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._fill()
+            except ssl.SSLError:
+                with suppress(OSError):
+                    self._flush()  # tells the server why
+                raise
+            else:
+                self._flush()
+                return
+
+    def send(self, view: memoryview) -> int:
+        """Encrypt and send the first bytes of ``view``; give how many. Raises `BlockingIOError`: it
+        must be called again, with the same bytes."""
+        if not self._left:
+            view = view[:SEALED_BYTES]
+            while self._sealed < len(view):
+                self._sealed += self._tls.write(view[self._sealed :])
+        self._flush()
+        sealed, self._sealed = self._sealed, 0
+        return sealed
+
+    def recv(self, size: int) -> bytes:
+        """Receive and decrypt. b"": the server has said that it says no more."""
+        while True:
+            try:
+                return self._tls.read(size)
+            except ssl.SSLWantReadError:
+                self._fill()
+
+    def _fill(self) -> None:
+        try:
+            piece = self._sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            raise ssl.SSLWantReadError from None
+        if piece:
+            self._from.write(piece)
+        else:
+            self._from.write_eof()
+
+    def _flush(self) -> None:
+        if not self._left:
+            self._left = memoryview(self._to.read())
+        while self._left:
+            self._left = self._left[self._sock.send(self._left) :]
+
+
 class Connection:
     """One connection, for one request after the other.
 
@@ -502,7 +571,7 @@ class Connection:
         self._poll: select.poll | None = None
         self._mask = self._given = 0
         self._since = 0.0
-        self.sock: socket.socket | None = None
+        self.sock: socket.socket | _Tls | None = None
         self.is_open = False
         _made.add(self)
 
@@ -512,8 +581,16 @@ class Connection:
     @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
-        young = monotonic() - self._since < IDLE_SECONDS_MAX
-        return self.is_open and young and not self.wait(READ, 0)
+        sock = self.sock
+        if sock is None or not self.is_open or monotonic() - self._since >= IDLE_SECONDS_MAX:
+            return False
+        try:
+            sock.recv(1)
+        except _NOT_YET:
+            return True
+        except OSError:
+            pass
+        return False
 
     def wait(self, wanted: int, seconds: float) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
@@ -693,21 +770,15 @@ class Connection:
         until = monotonic() + self._network.connect_seconds_max
         tls = self._network.tls
         assert tls is not None
-        assert self.sock is not None
-        sock = self.sock = tls.wrap_socket(
-            self.sock,
-            server_hostname=self._origin.host,
-            do_handshake_on_connect=False,
-            suppress_ragged_eofs=False,
-        )
-        self._poll = None  # the wrapped socket has taken the descriptor over
+        assert isinstance(self.sock, socket.socket)
+        sock = self.sock = _Tls(self.sock, tls, self._origin.host)
         while True:
             try:
                 sock.do_handshake()
                 return
             except ssl.SSLWantReadError:
                 ready = yield READ
-            except ssl.SSLWantWriteError:
+            except BlockingIOError:
                 ready = yield WRITE
             if not ready:
                 deadline.look()
@@ -721,7 +792,7 @@ class Connection:
         up then. What it has said is read all the same."""
         sock = self.sock
         assert sock is not None
-        encrypted = isinstance(sock, ssl.SSLSocket)  # it may send a part, and fail
+        encrypted = isinstance(sock, _Tls)  # it may send a part, and fail
         try:
             for piece in pieces:
                 view = piece
@@ -760,21 +831,17 @@ class Connection:
         """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
         sock = self.sock
         assert sock is not None
-        wanted = READ if waits else 0
         while not reading.ended:
-            while wanted and not (yield wanted):
+            while waits and not (yield READ):
                 deadline.look()
             try:
                 piece = sock.recv(RECEIVE_BYTES)
-            except ssl.SSLWantWriteError:
-                wanted = WRITE
-                continue
             except _NOT_YET:
-                wanted = READ
+                waits = True
                 continue
             except ssl.SSLEOFError:
                 piece = b""
-            wanted = 0
+            waits = False
             if not piece:
                 reading.hangs_up()
                 return
@@ -906,7 +973,7 @@ class _Seat:
     def __init__(self, connection: Connection, origin: Origin) -> None:
         self.connection = connection
         self.origin = origin
-        self.sock: socket.socket | None = None  # as the selector knows it, and its number
+        self.sock: socket.socket | _Tls | None = None  # as the selector knows it, and its number
         self.fd = -1
         self.wanted = 0
         self.tag: Any = None
