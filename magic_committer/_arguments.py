@@ -9,10 +9,8 @@ are never shown: they may be secrets. Pure.
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable, Iterable, Mapping
-from typing import ParamSpec, SupportsIndex, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import SupportsIndex, TypeVar
 
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.options import Options, S3Options
@@ -21,40 +19,9 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Attributes
 
 T = TypeVar("T")
-P = ParamSpec("P")
-R = TypeVar("R")
 
 SHOWN_CHARS_MAX = 80
 """How many characters of a wrong value a message shows."""
-
-
-def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Accept keyword arguments by their old names too, with a `DeprecationWarning`.
-
-    Args:
-        names: the new name for each old one: ``older_than="dead_after"``.
-    """
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def call(*args: P.args, **given: P.kwargs) -> R:
-            for old, name in names.items():
-                if old not in given:
-                    continue
-                if name in given:
-                    raise WrongType(
-                        f"{function.__name__}() got {name}= twice, once by its old name {old}=",
-                        hint=f"Leave {old}= out",
-                    )
-                warnings.warn(
-                    f"{function.__name__}({old}=…) is called {name}= now", DeprecationWarning, 2
-                )
-                given[name] = given.pop(old)
-            return function(*args, **given)
-
-        return call
-
-    return decorate
 
 
 def options_of(options: Options | None) -> Options:

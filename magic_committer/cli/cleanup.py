@@ -117,10 +117,7 @@ class Cleaned:
 # The command --------------------------------------------------------------------------------------
 
 
-@command(
-    root, "cleanup", WORDS["cleanup"],
-    renamed={"--keep-closed": "--forget-after"},
-)  # fmt: skip
+@command(root, "cleanup", WORDS["cleanup"])
 @click.argument("paths", type=PLACE, nargs=-1, metavar="[PATH]…")
 @click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
 @click.option(

@@ -109,8 +109,6 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
 """Keys of the file, which are the names in `Limits`, and how each is read."""
 DEEP = "recursive"
 """The key that is no limit."""
-_RENAMED = {"keep_closed": "forget_after"}
-"""Keys of 0.1 that are still read."""
 
 
 def _targets(config: Mapping[str, Any], given: Mapping[str, Any], deep: bool) -> list[Target]:
@@ -139,7 +137,7 @@ def _targets(config: Mapping[str, Any], given: Mapping[str, Any], deep: bool) ->
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    unknown = sorted({_RENAMED.get(key, key) for key in table} - set(known))
+    unknown = sorted(set(table) - set(known))
     if unknown:
         raise _WrongValue(f"{where}: {', '.join(unknown)} is not known; known: {', '.join(known)}")
 
@@ -164,13 +162,10 @@ def _deep(table: Mapping[str, Any], where: str, default: bool) -> bool:
 def _limits(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     limits: dict[str, Any] = {}
     for key, value in table.items():
-        name = _RENAMED.get(key, key)
-        if name not in _KEYS:
+        if key not in _KEYS:
             continue
-        if name in limits:
-            raise _WrongValue(f"{where}: {name} is there twice, once by its old name")
         try:
-            limits[name] = _KEYS[name](value)
+            limits[key] = _KEYS[key](value)
         except (OptionError, _WrongValue) as error:
             raise _WrongValue(f"{where}, {key}: {error}") from error
     return limits

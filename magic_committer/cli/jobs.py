@@ -81,7 +81,6 @@ _settled = click.option(
     help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
     " may still land. With --force: the same, of a job whose record does not tell.",
 )  # fmt: skip
-_RENAMED = {"--older-than": "--dead-after"}
 _leave_visible = click.option(
     "--leave-visible", is_flag=True,
     help="Of a Hadoop job whose JVM died while it committed: abort the rest all the same; the files"
@@ -273,7 +272,7 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
 # Ending -------------------------------------------------------------------------------------------
 
 
-@command(job, "commit", "Make its files visible.", renamed=_RENAMED)
+@command(job, "commit", "Make its files visible.")
 @_path
 @_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
@@ -330,7 +329,7 @@ def commit(
         return tell_report(shell, committer.commit_job(None, wanted, accept))
 
 
-@command(job, "abort", "Undo it.", renamed=_RENAMED)
+@command(job, "abort", "Undo it.")
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
@@ -393,7 +392,7 @@ def abort(
         return tell_report(shell, report)
 
 
-@command(job, "recover", "Finish it as it was decided.", renamed=_RENAMED)
+@command(job, "recover", "Finish it as it was decided.")
 @_path
 @_job
 @_accept

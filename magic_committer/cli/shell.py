@@ -9,7 +9,7 @@ import functools
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -135,34 +135,13 @@ DURATION = _Value("duration", parse_duration)
 # Commands -----------------------------------------------------------------------------------------
 
 
-class _Command(click.Command):
-    """A command that takes some of its options by an old name, too."""
-
-    def __init__(self, *args: Any, renamed: Mapping[str, str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._renamed = renamed
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        end = args.index("--") if "--" in args else len(args)
-        today = []
-        for word in args[:end]:
-            option, equals, value = word.partition("=")
-            if option in self._renamed:
-                note(f"magic-committer: {option} is called {self._renamed[option]} now")
-            today.append(self._renamed.get(option, option) + equals + value)
-        return super().parse_args(ctx, today + args[end:])
-
-
 def command(
-    group: click.Group, name: str, short: str, *, renamed: Mapping[str, str] | None = None
+    group: click.Group, name: str, short: str
 ) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a function a command of a group; ``short`` stands beside its name in lists.
 
     Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
     None for 0. Errors of the library end it with a sentence and their code.
-
-    Args:
-        renamed: today's names of options, by the old ones, which are still taken.
     """
 
     def decorate(function: Callable[..., int | None]) -> click.Command:
@@ -194,7 +173,7 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        made = group.command(name, short_help=short, cls=_Command, renamed=renamed or {})
+        made = group.command(name, short_help=short)
         return made(common(run))
 
     return decorate

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from magic_committer import _wiring
-from magic_committer._arguments import checkpoint_of, options_of, renamed, s3_of
+from magic_committer._arguments import checkpoint_of, options_of, s3_of
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
@@ -80,7 +80,6 @@ __all__ = [
 ]
 
 
-@renamed(older_than="dead_after")
 @patient()
 def inspect(
     dest: str, *, dead_after: Age = DEAD_AFTER_SECONDS, s3: S3Options | None = None
@@ -111,7 +110,6 @@ def inspect(
     return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
 
 
-@renamed(older_than="dead_after")
 @patient()
 def recover(
     dest: str,
@@ -257,7 +255,6 @@ def abort(
     )  # fmt: skip
 
 
-@renamed(older_than="dead_after")
 @patient()
 def force_abort(
     dest: str,
@@ -321,7 +318,6 @@ def force_abort(
     )
 
 
-@renamed(older_than="dead_after")
 @patient()
 def adopt(
     dest: str,
@@ -380,11 +376,6 @@ def adopt(
     )
 
 
-@renamed(
-    older_than="dead_after",
-    leftover_older_than="leftover_after",
-    closed_older_than="forget_after",
-)
 @patient()
 def cleanup(
     dest: str,

@@ -569,12 +569,3 @@ def test_a_hadoop_job_with_something_wrong_is_not_adopted(
     assert contents(machine.s3) == before
     assert command("job", "abort", DEST, *adopt).code == exits.OK
     assert visible(machine.s3) == {}
-
-
-def test_an_option_is_taken_by_its_old_name(command: Command, s3: MemoryStore) -> None:
-    """``--older-than`` of `job recover` is ``--dead-after`` now: a line on stderr says so."""
-    job = mc.start(DEST)
-    ran = command("job", "recover", DEST, job.id, "--older-than=0", "--yes")
-    assert ran.code == 0
-    assert "--older-than is called --dead-after now" in ran.err
-    assert "aborted" in ran.out
