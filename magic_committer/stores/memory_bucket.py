@@ -41,6 +41,15 @@ from magic_committer.stores.base import (
 
 K = TypeVar("K", str, tuple[str, int])
 
+_REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
+    "AccessDenied": (PermissionDenied, 403),
+    "NoSuchKey": (NotFound, 404),
+    "NoSuchUpload": (NotFound, 404),
+    "PreconditionFailed": (PreconditionFailed, 412),
+    "TooLarge": (InvalidRequest, 200),
+}
+"""For S3's codes their class and status; all others are `InvalidRequest`, 400."""
+
 
 @dataclass(slots=True)
 class StoredPart:
@@ -142,7 +151,7 @@ class Bucket:
         found = self._find("get", key)
         if found.size > max_bytes:
             message = f"has {found.size} bytes, more than the {max_bytes} that were asked for"
-            raise self._refused("get", key, "TooLarge", message, status=200)
+            raise self._refused("get", key, "TooLarge", message)
         return StoredObject(self._info(key, found, full=True), b"".join(found.pieces))
 
     def head(self, key: str) -> ObjectInfo:
@@ -267,7 +276,6 @@ class Bucket:
         key: str,
         upload_id: str,
         wanted: Sequence[Part],
-        *,
         length: int | None,
         checksum: Checksum | None,
         if_none_match: bool,
@@ -337,10 +345,10 @@ class Bucket:
         found = self.objects.get(key)
         if found is None and self.missing_is_refused and verb in ("get", "head"):
             message = "without s3:ListBucket the store does not say that there is no such object"
-            raise self._error(PermissionDenied, verb, key, 403, "AccessDenied", message)
+            raise self._refused(verb, key, "AccessDenied", message)
         if found is None:
             message = "there is no such object"
-            raise self._error(NotFound, verb, key, 404, "NoSuchKey", message)
+            raise self._refused(verb, key, "NoSuchKey", message)
         return found
 
     def _find_upload(self, verb: str, key: str, upload_id: str) -> OpenUpload:
@@ -348,7 +356,7 @@ class Bucket:
         upload = self.uploads.get(upload_id)
         if upload is None or upload.key != key:
             message = f"upload {upload_id!r} is not open: completed, aborted, or never was"
-            raise self._error(NotFound, verb, key, 404, "NoSuchUpload", message)
+            raise self._refused(verb, key, "NoSuchUpload", message)
         return upload
 
     def _info(self, key: str, found: StoredBytes, *, full: bool) -> ObjectInfo:
@@ -379,20 +387,23 @@ class Bucket:
     def _check_absent(self, verb: str, key: str) -> None:
         if key in self.objects:
             message = "there is an object already, If-None-Match did not hold"
-            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+            raise self._refused(verb, key, "PreconditionFailed", message)
 
     def _check_etag(self, verb: str, key: str, if_match: str, found: StoredBytes) -> None:
         if not same_etag(if_match, found.etag):
             message = f"the object's ETag is {found.etag}, If-Match {if_match} did not hold"
-            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+            raise self._refused(verb, key, "PreconditionFailed", message)
+
+    def _check_algorithm(self, verb: str, upload: OpenUpload, given: Checksum | None) -> None:
+        if given is not None and given.algorithm != upload.checksum:
+            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
+            raise self._refused(verb, upload.key, "InvalidRequest", message)
 
     def _checksum_of_part(
         self, upload: OpenUpload, body: bytes, given: Checksum | None
     ) -> Checksum | None:
         """What S3 stores for the part: its own sum of the bytes. The given sum must be the same."""
-        if given is not None and given.algorithm != upload.checksum:
-            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
-            raise self._refused("put_part", upload.key, "InvalidRequest", message)
+        self._check_algorithm("put_part", upload, given)
         if upload.checksum is None:
             return None
         computed = checksums.of(upload.checksum, body)
@@ -441,10 +452,7 @@ class Bucket:
         SHAs."""
         if given is None:
             return
-        refused = "complete_upload", upload.key
-        if given.algorithm != upload.checksum:
-            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
-            raise self._refused(*refused, "InvalidRequest", message)
+        self._check_algorithm("complete_upload", upload, given)
         sums = [(part.checksum, len(part.body)) for part in stored if part.checksum is not None]
         if checksums.joins(given.algorithm):
             computed = checksums.whole(sums)
@@ -454,16 +462,10 @@ class Bucket:
             held = {value, value.rpartition("-")[0]}
         if given.value not in held:
             message = f"the object has {given.algorithm} {min(held)}, not {given.value}"
-            raise self._refused(*refused, "BadDigest", message)
+            raise self._refused("complete_upload", upload.key, "BadDigest", message)
 
-    def _refused(
-        self, verb: str, key: str, code: str, message: str, *, status: int = 400
-    ) -> StoreError:
-        return self._error(InvalidRequest, verb, key, status, code, message)
-
-    def _error(
-        self, cls: type[StoreError], verb: str, key: str, status: int, code: str, message: str
-    ) -> StoreError:
+    def _refused(self, verb: str, key: str, code: str, message: str) -> StoreError:
+        cls, status = _REFUSALS.get(code, (InvalidRequest, 400))
         return cls(
             f"{verb} {self.name}/{key}: {message} ({status} {code})",
             operation=verb,

@@ -292,8 +292,7 @@ def _asked(session: Any) -> Credentials:
     from botocore import exceptions as sdk  # late: the session has loaded it
 
     try:
-        found = session.get_credentials()
-        frozen: Credentials | None = None if found is None else found.get_frozen_credentials()
+        frozen = frozen_of(session)
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
         raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where=where) from None
@@ -301,6 +300,16 @@ def _asked(session: Any) -> Credentials:
         raise NoCredentials(str(error)) from None
     if frozen is None:
         raise NoCredentials("Unable to locate credentials")
+    return frozen
+
+
+def frozen_of(session: Any) -> Credentials | None:
+    """The SDK's credentials, hidden from now on: refreshed ones are new secrets. None: there are
+    none."""
+    found = session.get_credentials()
+    if found is None:
+        return None
+    frozen: Credentials = found.get_frozen_credentials()
     redact.know(frozen.access_key, frozen.secret_key, frozen.token)
     return frozen
 

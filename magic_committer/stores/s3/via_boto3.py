@@ -48,6 +48,7 @@ from magic_committer.stores.s3.config import (
     REGION_DEFAULT,
     NotPlain,
     core_session,
+    frozen_of,
     network_for,
 )
 from magic_committer.stores.s3.errors import Failure, NoCredentials
@@ -203,7 +204,7 @@ class ViaBoto3:
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
         events.unregister("before-call.s3", add_expect_header)
-        events.register("before-sign.s3", lambda **_: _know(core))
+        events.register("before-sign.s3", lambda **_: frozen_of(core))
         events.register("before-sign.s3.UploadPart", _leave_to_tls)
         if http is None:
             events.register("before-parse.s3", hooks.before_parse)
@@ -338,14 +339,6 @@ def _leave_to_tls(request: Any, **_: Any) -> None:
     if found:
         checksum = request.context.setdefault("checksum", {})
         checksum.setdefault("request_algorithm", {"in": "header", "name": found[0]})
-
-
-def _know(session: Any) -> None:
-    """Hide credentials before each signature: refreshed ones are new secrets."""
-    credentials = session.get_credentials()
-    if credentials is not None:
-        frozen = credentials.get_frozen_credentials()
-        redact.know(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 def _without_user(url: str) -> str:
