@@ -144,12 +144,12 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._bucket = Bucket(
             bucket,
-            page_keys=page_keys,
-            forgetful_complete=forgetful_complete,
-            clock=clock or SystemClock().now,
-            ids=ids or new_id,
-            part_bytes_min=part_bytes_min,
-            missing_is_refused=missing_is_refused,
+            page_keys,
+            forgetful_complete,
+            clock or SystemClock().now,
+            ids or new_id,
+            part_bytes_min,
+            missing_is_refused,
         )
 
     def __repr__(self) -> str:

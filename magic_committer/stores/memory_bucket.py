@@ -117,33 +117,23 @@ class Sorted(Generic[K]):
                 yield self._order[index]
 
 
+@dataclass(slots=True)
 class Bucket:
     """Objects and open uploads. Arguments as for `magic_committer.stores.memory.MemoryStore`."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        page_keys: int,
-        forgetful_complete: bool,
-        clock: Callable[[], float],
-        ids: Callable[[], str],
-        part_bytes_min: int,
-        missing_is_refused: bool,
-    ) -> None:
-        self.name = name
-        self.page_keys = page_keys
-        self.forgetful_complete = forgetful_complete
-        self.part_bytes_min = part_bytes_min
-        self.missing_is_refused = missing_is_refused
-        self._clock = clock
-        self._ids = ids
-        self.objects: dict[str, StoredBytes] = {}
-        self.uploads: dict[str, OpenUpload] = {}
-        self._object_order: Sorted[str] = Sorted()
-        self._upload_order: Sorted[tuple[str, int]] = Sorted()
-        self._upload_ids: dict[int, str] = {}
-        self._upload_numbers = itertools.count(1)
+    name: str
+    page_keys: int
+    forgetful_complete: bool
+    clock: Callable[[], float]
+    ids: Callable[[], str]
+    part_bytes_min: int
+    missing_is_refused: bool
+    objects: dict[str, StoredBytes] = field(default_factory=dict)
+    uploads: dict[str, OpenUpload] = field(default_factory=dict)
+    _object_order: Sorted[str] = field(default_factory=Sorted)
+    _upload_order: Sorted[tuple[str, int]] = field(default_factory=Sorted)
+    _upload_ids: dict[int, str] = field(default_factory=dict)
+    _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # Objects -------------------------------------------------------------------------------------
 
@@ -193,8 +183,7 @@ class Bucket:
     ) -> None:
         self._check_key("delete_one", key)
         if version_id not in (None, "null"):
-            message = "the bucket has no versions"
-            raise self._refused("delete_one", key, "InvalidArgument", message)
+            raise self._refused("delete_one", key, "InvalidArgument", "the bucket has no versions")
         found = self.objects.get(key)
         if found is not None:
             if if_match is not None:
@@ -232,7 +221,7 @@ class Bucket:
         """Create an upload and give its id."""
         self._check_key("create_upload", key)
         self._check_metadata("create_upload", key, attributes.metadata)
-        number, upload_id = next(self._upload_numbers), self._ids()
+        number, upload_id = next(self._upload_numbers), self.ids()
         self.uploads[upload_id] = OpenUpload(
             key, upload_id, number, self._now(), attributes, checksum, initiator
         )
@@ -328,7 +317,7 @@ class Bucket:
     # Rules ---------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return float(int(self._clock()))
+        return float(int(self.clock()))
 
     def _store(self, key: str, made: StoredBytes) -> None:
         if key not in self.objects:
@@ -347,8 +336,7 @@ class Bucket:
             message = "without s3:ListBucket the store does not say that there is no such object"
             raise self._refused(verb, key, "AccessDenied", message)
         if found is None:
-            message = "there is no such object"
-            raise self._refused(verb, key, "NoSuchKey", message)
+            raise self._refused(verb, key, "NoSuchKey", "there is no such object")
         return found
 
     def _find_upload(self, verb: str, key: str, upload_id: str) -> OpenUpload:

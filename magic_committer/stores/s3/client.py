@@ -339,7 +339,12 @@ class S3Store:
         wanted = {
             **self._named(asked.key),
             "UploadId": asked.upload_id,
-            "MultipartUpload": {"Parts": [_named_part(part) for part in asked.parts]},
+            "MultipartUpload": {
+                "Parts": [
+                    {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
+                    for one in asked.parts
+                ]
+            },
             **self._customer_key,
             "MpuObjectSize": asked.length,
             "IfNoneMatch": "*" if asked.if_none_match else None,
@@ -549,10 +554,6 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
     return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
-
-
-def _named_part(part: Part) -> dict[str, Any]:
-    return {"PartNumber": part.number, "ETag": part.etag, **_checksum_named(part.checksum)}
 
 
 def _upload_of(one: Reply) -> UploadInfo:

@@ -63,9 +63,6 @@ class Window:
         self._sent_before = 0
         """Answers that are still to come to requests that were sent before it was halved."""
 
-    def __repr__(self) -> str:
-        return f"<Window {self.size} of {self._most}>"
-
     def answered(self, failure: BaseException | None) -> None:
         """Note an answer; None: a success."""
         before, self._sent_before = self._sent_before, max(0, self._sent_before - 1)

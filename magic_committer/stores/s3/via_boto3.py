@@ -51,7 +51,7 @@ from magic_committer.stores.s3.config import (
     frozen_of,
     network_for,
 )
-from magic_committer.stores.s3.errors import Failure, NoCredentials
+from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import (
     Answer,
     BadParameter,
@@ -68,7 +68,15 @@ from magic_committer.stores.s3.requests import OPERATIONS, Call
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 _OF_THE_STORE = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
-_NEVER_SENT = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
+_CAUSES: tuple[tuple[type[Exception], Cause, Sent], ...] = (
+    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
+    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
+    (sdk.EndpointConnectionError, Cause.CONNECT, Sent.NEVER),
+    (sdk.ConnectTimeoutError, Cause.CONNECT, Sent.NEVER),
+    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
+    (Exception, Cause.BROKEN, Sent.PERHAPS),
+)
+"""What an error of the SDK's own connections says: the first that fits."""
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -397,28 +405,15 @@ def _failure(error: Exception) -> Exception:
     """What an error of the SDK means. There was no answer that could be read."""
     if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
         return NoCredentials(str(error))
-    if isinstance(error, _OF_THE_STORE):
-        return _no_answer(error)
-    if isinstance(error, sdk.BotoCoreError | ResponseParserError):
-        return BadParameter(str(error))
-    return error
-
-
-def _no_answer(error: Exception) -> Failure:
-    """An error of the SDK's own connections."""
+    if not isinstance(error, _OF_THE_STORE):
+        unwritten = isinstance(error, sdk.BotoCoreError | ResponseParserError)
+        return BadParameter(str(error)) if unwritten else error
     kwargs: Mapping[str, Any] = getattr(error, "kwargs", {})
     proxy = kwargs.get("proxy_url")
     where = _without_user(str(proxy or kwargs.get("endpoint_url") or ""))
     where = "/".join(where.split("/")[:3])
     why = str(kwargs.get("error") or error)
-    cause, sent = Cause.BROKEN, Sent.PERHAPS
-    if isinstance(error, sdk.ProxyConnectionError):
-        cause = Cause.PROXY
-    elif isinstance(error, sdk.SSLError):
-        refused = "certificate verify failed" in why.lower()
-        cause, sent = (Cause.CERTIFICATE, Sent.NEVER) if refused else (Cause.TLS, Sent.PERHAPS)
-    elif isinstance(error, _NEVER_SENT):
-        cause, sent = Cause.CONNECT, Sent.NEVER
-    elif isinstance(error, sdk.ReadTimeoutError):
-        cause = Cause.TIME
+    cause, sent = next((one, sent) for cls, one, sent in _CAUSES if isinstance(error, cls))
+    if cause is Cause.TLS and "certificate verify failed" in why.lower():
+        cause, sent = Cause.CERTIFICATE, Sent.NEVER
     return NoAnswer(cause, sent, why, where=where)
