@@ -55,8 +55,7 @@ _REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
 class StoredPart:
     body: bytes
     md5: bytes
-    etag: str
-    checksum: Checksum | None
+    part: Part
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ class Sorted(Generic[K]):
                 yield self._order[index]
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Bucket:
     """Objects and open uploads. Arguments as for `magic_committer.stores.memory.MemoryStore`."""
 
@@ -246,18 +245,15 @@ class Bucket:
             message = f"part {number} has more than {PART_BYTES_MAX} bytes"
             raise self._refused("put_part", key, "EntityTooLarge", message)
         stored = self._checksum_of_part(upload, body, checksum)
-        etag = quoted(digest)
-        upload.parts[number] = StoredPart(body, digest, etag, stored)
-        return Part(number, etag, len(body), stored)
+        part = Part(number, quoted(digest), len(body), stored)
+        upload.parts[number] = StoredPart(body, digest, part)
+        return part
 
     def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
         """One page of the parts behind number ``after``, and the number before the next page."""
         stored = self._find_upload("list_parts", key, upload_id).parts
         numbers = sorted(number for number in stored if number > after)
-        page = [
-            Part(number, stored[number].etag, len(stored[number].body), stored[number].checksum)
-            for number in numbers[: self.page_keys]
-        ]
+        page = [stored[number].part for number in numbers[: self.page_keys]]
         return page, page[-1].number if len(numbers) > len(page) else None
 
     def complete(
@@ -418,10 +414,10 @@ class Bucket:
             have = upload.parts.get(part.number)
             if have is None:
                 raise refused("InvalidPart", f"part {part.number} was not stored")
-            if not same_etag(part.etag, have.etag):
-                message = f"part {part.number} has ETag {have.etag}, not {part.etag}"
+            if not same_etag(part.etag, have.part.etag):
+                message = f"part {part.number} has ETag {have.part.etag}, not {part.etag}"
                 raise refused("InvalidPart", message)
-            if part.checksum is not None and part.checksum != have.checksum:
+            if part.checksum is not None and part.checksum != have.part.checksum:
                 raise refused("InvalidPart", f"part {part.number} has another checksum")
             if part.checksum is None and composite:
                 message = f"part {part.number} comes without its {upload.checksum}"
@@ -441,7 +437,8 @@ class Bucket:
         if given is None:
             return
         self._check_algorithm("complete_upload", upload, given)
-        sums = [(part.checksum, len(part.body)) for part in stored if part.checksum is not None]
+        parts = [one.part for one in stored]
+        sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
         if checksums.joins(given.algorithm):
             computed = checksums.whole(sums)
             held = {computed.value} if computed else set()

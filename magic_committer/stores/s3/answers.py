@@ -236,7 +236,9 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
         name = _name(one)
         needs = wanted.lists.get(name)
         if needs is not None:
-            entry = _entry(status, one)
+            entry: Reply = {}
+            for value in one:
+                _put(status, entry, _name(value), value)
             for need in needs:
                 _demand(status, entry, need, f"an entry of {name}")
             reply.setdefault(name, []).append(entry)
@@ -248,13 +250,6 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
             for entry in reply.get(entries, ()):
                 entry[name] = unquote_plus(entry[name])
     return reply
-
-
-def _entry(status: int, element: ElementTree.Element) -> Reply:
-    entry: Reply = {}
-    for one in element:
-        _put(status, entry, _name(one), one)
-    return entry
 
 
 def _put(status: int, reply: Reply, name: str, element: ElementTree.Element) -> None:

@@ -11,7 +11,7 @@ sent" for "took no effect".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from traceback import clear_frames
 from typing import Literal
 
@@ -95,6 +95,14 @@ ACTIONS = {
 }
 """For each verb: the S3 action that a policy must allow (Service Authorization Reference)."""
 
+_CLASSES: Mapping[int | Kind, type[StoreError]] = {
+    404: NotFound,
+    412: PreconditionFailed,
+    "conflict": WriteConflict,
+    "transient": Unanswered,
+    "throttled": Unanswered,
+}
+"""For a refusal's status its class; or else for its kind."""
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
 _NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
@@ -237,18 +245,11 @@ def _class(error: Failure) -> type[StoreError]:
         return PermissionDenied
     if error.code == "NoSuchBucket":
         return BucketNotFound
-    if error.status == 404:
-        return NotFound
-    if error.status == 412:
-        return PreconditionFailed
-    again = kind(error)
-    if again == "conflict":
-        return WriteConflict
-    if again in ("transient", "throttled"):
-        return Unanswered
-    if error.code in UNSUPPORTED or error.status in (405, 501):
-        return NotSupported
-    return InvalidRequest
+    found = _CLASSES.get(error.status) or _CLASSES.get(kind(error))
+    if found is not None:
+        return found
+    unsupported = error.code in UNSUPPORTED or error.status in (405, 501)
+    return NotSupported if unsupported else InvalidRequest
 
 
 def _hint(
